@@ -1,0 +1,50 @@
+# One command per need, the same on a laptop and in CI. Every target does all of its own set-up.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+VENV_PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.installed-in
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench-smoke clean FORCE
+
+help: ## Show this list
+	@echo "usage: make <target> [PYTHON=python3.12] [ARGS='options passed on to the command']"
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make .venv with the package and its tools, and look for Java
+	@scripts/ensure_java.sh
+
+demo: setup ## Run the demonstration
+	@$(VENV)/bin/headgate demo $(ARGS)
+
+test: setup ## Run the tests (one file: make test ARGS=tests/test_imports.py)
+	@$(VENV_PYTHON) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
+
+check: $(STAMP) ## Check lint, formatting and types; changes nothing
+	@$(VENV_PYTHON) -m ruff check .
+	@$(VENV_PYTHON) -m ruff format --check .
+	@$(VENV_PYTHON) -m mypy
+
+format: $(STAMP) ## Format the code and fix the lint that can be fixed safely
+	@$(VENV_PYTHON) -m ruff check --fix .
+	@$(VENV_PYTHON) -m ruff format .
+
+bench-smoke: setup ## Run every benchmark end to end at its smallest size
+	@$(VENV_PYTHON) -m benchmarks --smoke all $(ARGS)
+
+clean: ## Remove .venv, caches and build output; results of benchmarks stay
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp names the folder it was made in: the scripts of a virtual environment hold absolute paths, so in a
+# copied or moved checkout they would silently run the code of the original.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+$(STAMP): FORCE
+endif
+
+$(STAMP): pyproject.toml
+	@scripts/make_venv.sh "$(PYTHON)" "$(VENV)"
+	@echo "$(CURDIR)" > $@

@@ -1,0 +1,107 @@
+"""The command `python -m benchmarks`: options in, one run per named benchmark, a report and an exit code out.
+
+Standard output carries the report or, with --json, one line per benchmark with one JSON object; all else goes
+to standard error. Exit codes: 0 ran (a claim that does not hold is a result, not a crash), 1 a benchmark
+crashed or, with --strict, a checked claim does not hold, 2 wrong usage.
+"""
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from difflib import get_close_matches
+from pathlib import Path
+
+from benchmarks.harness import output, report
+from benchmarks.harness.catalogue import Catalogue, discover
+from benchmarks.harness.context import Context
+from benchmarks.harness.model import Benchmark, Results
+
+RESULTS = Path(__file__).parents[1] / "results"
+#: A smoke run shows that the path works; repetitions would only take time.
+SMOKE_REPS = 1
+
+
+def main(argv: Sequence[str] | None = None, catalogue: Catalogue | None = None) -> int:
+    """Runs the command on `catalogue` (by default the scripts of this package) and returns its exit code."""
+    catalogue = discover() if catalogue is None else catalogue
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.list:
+        report.print_list([load() for load in catalogue.values()])
+        return 0
+    if options.name is None:
+        parser.error("name a benchmark, or all; --list shows them")
+    if options.name != "all" and options.name not in catalogue:
+        close = " or ".join(get_close_matches(options.name, [*catalogue, "all"]))
+        hint = f"did you mean {close}? " if close else ""
+        parser.error(f"unknown benchmark {options.name!r}; {hint}--list shows them all")
+    names = list(catalogue) if options.name == "all" else [options.name]
+    # A list, not a generator: after a failure the other benchmarks still run.
+    return 0 if all([_succeeds(name, catalogue, options) for name in names]) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m benchmarks", description="Repeats the papers' experiments.")
+    add = parser.add_argument
+    add("name", nargs="?", metavar="NAME", help="a benchmark, or all")
+    add("--list", action="store_true", help="show name, figure, claim and time of every benchmark")
+    add("--smoke", action="store_true", help="the whole path at tiny size; claims may stay unchecked")
+    add("--json", action="store_true", help="print one line per benchmark with one JSON object")
+    add("--strict", action="store_true", help="exit with 1 if a checked claim does not hold")
+    add("--seed", type=_at_least(0), default=1, metavar="N", help="default: %(default)s")
+    add("--reps", type=_at_least(1), metavar="N", help="repetitions (default: 1 in smoke, else the script's)")
+    add("--jobs", type=_at_least(1), metavar="N", help="processes (default: 1 in smoke, else one per core)")
+    add(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="default: benchmarks/results/NAME, of a smoke run results/smoke/NAME; all uses DIR/NAME",
+    )
+    return parser
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {least} up, got {text!r}")
+        return int(text)
+
+    return parse
+
+
+def _succeeds(name: str, catalogue: Catalogue, options: argparse.Namespace) -> bool:
+    """Runs one benchmark. False if it crashed or, with --strict, a checked claim does not hold."""
+    out = options.out or (RESULTS / "smoke" if options.smoke else RESULTS)
+    folder = out if options.out and options.name != "all" else out / name
+    try:
+        results = _run(catalogue[name](), folder, options)
+    except Exception:
+        traceback.print_exc()
+        print(f"{name} crashed: see above", file=sys.stderr)
+        return False
+    return not (options.strict and any(claim.holds is False for claim in results.claims))
+
+
+def _run(benchmark: Benchmark, folder: Path, options: argparse.Namespace) -> Results:
+    context = Context(
+        smoke=options.smoke,
+        seed=options.seed,
+        jobs=options.jobs or (1 if options.smoke else os.cpu_count() or 1),
+        reps=options.reps or (SMOKE_REPS if options.smoke else benchmark.reps),
+    )
+    print(f"{benchmark.name}: {context}", file=sys.stderr)
+    # A script that prints must not spoil the report.
+    with redirect_stdout(sys.stderr):
+        results = benchmark.run(context)
+        whole = output.as_object(benchmark, context, results)
+        output.write(benchmark, results, whole, folder)
+    if options.json:
+        print(json.dumps(whole, allow_nan=False), flush=True)
+    else:
+        report.print_report(benchmark, results)
+    print(f"{benchmark.name}: rows.csv, result.json and figure.png are in {folder}", file=sys.stderr)
+    return results

@@ -1,0 +1,56 @@
+"""The command line: parse, call the library once, print, exit.
+
+Exit status: 0 done, 1 failed, 2 asked for something that cannot be done as written. Data goes to standard output, progress
+and errors to standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from headgate import __version__
+from headgate.cli.listing import policies
+from headgate.cli.simulate import demo, simulate
+from headgate.core.errors import DeclarationError, HeadgateError
+
+app = typer.Typer(
+    name="headgate",
+    help="Headgate decides which streaming table or operator runs next when there is not enough machine for all.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command()(simulate)
+app.command()(policies)
+app.command()(demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headgate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Headgate decides which streaming table or operator runs next when there is not enough machine for all."""
+
+
+def main() -> None:
+    """The ``headgate`` command."""
+    try:
+        app()
+    except DeclarationError as error:
+        print(f"headgate: {error}", file=sys.stderr)
+        sys.exit(2)
+    except HeadgateError as error:
+        print(f"headgate: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+__all__ = ["app", "main"]

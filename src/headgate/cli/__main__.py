@@ -1,0 +1,5 @@
+"""``python -m headgate.cli`` is the ``headgate`` command."""
+
+from headgate.cli import main
+
+main()

@@ -1,0 +1,380 @@
+"""The *dispatch* loop: whenever a worker is free or work appears, hand out the best node that placement allows.
+
+This is how EdgeWise, the ordered paper and Golab et al. schedule. The logic is pure: an engine tells it facts
+(``set_ready``, ``note_change``, ``finished``) and asks ``decide`` for instructions; clocks, threads and the work itself are
+the engine's. Each pick goes to
+
+1. the most overdue node of a lane with a free worker, if the guard strikes (at most once per ``decide``);
+2. the best node by the policy among lanes with a free home worker, or a free spare one if the lane is aggressive;
+3. the best node among the other lanes with a free spare worker: nobody who is at home there can run now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from headgate.core.errors import InvariantError
+from headgate.core.explain import Decision, Explanation, explain_node
+from headgate.core.graph import Graph, Ints
+from headgate.core.guard import Guard
+from headgate.core.matrix import FeatureMatrix, FeatureView
+from headgate.core.placement import Lane, Lanes, Placement, Workers
+from headgate.core.policy import Policy
+from headgate.core.ranking import Key, ranking_for
+
+Reason = Literal["policy", "guard"]
+
+#: the features that the loop itself keeps or reads; an engine's matrix must have them
+LOOP_FEATURES = ("ready", "workers", "last_turn", "window_time", "max_workers", "patience")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run ``node`` on ``worker`` now."""
+
+    node: int
+    worker: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchStatistics:
+    """Counts since the loop was made."""
+
+    turns: int
+    starts: int
+    guard_strikes: int
+    runnable: int
+    free_workers: int
+
+
+class Dispatch:
+    """The state of the dispatch loop.
+
+    A node is *runnable* if it is ready and fewer workers run it than ``max_workers`` allows.
+
+    Invariants:
+    1. ``_runnable`` holds all and only the runnable nodes; every one of them is watched by the guard if its patience
+       is finite.
+    2. A worker is free or has exactly one node in ``_node_on``, never both.
+    3. ``columns["workers"][i]`` is the number of workers that have node i; never above ``max_workers``.
+    4. Nothing but the methods of this class changes any of these.
+    """
+
+    def __init__(
+        self,
+        matrix: FeatureMatrix,
+        policy: Policy,
+        placement: Placement,
+        workers: Workers,
+        *,
+        seed: int = 0,
+        window: float = math.inf,
+        history: int = 0,
+    ) -> None:
+        matrix.require(LOOP_FEATURES, "the dispatch loop")
+        matrix.require(policy.requires(), f"policy {policy.name!r}")
+        matrix.require(placement.needs, f"placement {placement.name!r}")
+        self.matrix = matrix
+        self.policy = policy
+        self.placement = placement
+        self.workers = workers
+        self.turn = 0
+        self.history: deque[Decision] = deque(maxlen=history)
+        self._keeps_history = history > 0
+        self._seed = seed
+        self._window = window
+        self._window_end = window
+        self._memory: object = None
+        self._starts = 0
+        self._strikes = 0
+        self._free: dict[int, None] = dict.fromkeys(range(len(workers)))
+        self._node_on: dict[int, tuple[str, float]] = {}
+        self._busy_node: dict[int, int] = {}
+        self._now = 0.0
+        self._adopt_graph()
+
+    # --- facts ----------------------------------------------------------------------------------------------
+
+    def set_ready(self, node: int, ready: bool, now: float) -> None:
+        """Say that a node can run now, or that it no longer can. Its features must be up to date."""
+        self._now = now
+        self._ready[node] = ready
+        self._column_ready[node] = ready
+        if ready and self._workers_on[node] < self._most[node]:
+            if node not in self._runnable:
+                self._runnable[node] = now
+                self.guard.watch(node, now + self._patience[node])
+            self._ranking.changed(node)
+        elif not ready and node in self._runnable:
+            self._drop(node)
+
+    def note_change(self, node: int) -> None:
+        """Say that features of a runnable node changed, so that it must be ranked again."""
+        if node in self._runnable:
+            self._ranking.changed(node)
+
+    def finished(self, worker: int, now: float) -> None:
+        """Say that a worker is done with its node. Whether the node can run again is for ``set_ready`` to say."""
+        self._now = now
+        _, started = self._node_on.pop(worker)
+        node = self._busy_node.pop(worker, None)
+        if worker < len(self.workers):
+            self._free[worker] = None
+        if node is None:  # it was removed from the graph while it ran
+            return
+        self._roll_window(now)
+        self._column_window[node] += now - started
+        self._workers_on[node] -= 1
+        self._column_workers[node] = self._workers_on[node]
+        if self._ready[node]:
+            self.set_ready(node, True, now)
+
+    # --- decisions ------------------------------------------------------------------------------------------
+
+    def decide(self, now: float) -> list[Start]:
+        """Hand out work to free workers, best first; the workers and nodes named are taken from now on."""
+        self._now = now
+        starts: list[Start] = []
+        if not self._free or not self._runnable:
+            return starts
+        self._roll_window(now)
+        guard_may_strike = True
+        while self._free and self._runnable:
+            view = FeatureView(self.matrix.columns, self.matrix.graph, now, self.turn, self._seed, self._memory)
+            pick = self._overdue_pick(now) if guard_may_strike else None
+            reason: Reason = "guard" if pick else "policy"
+            if pick is None:
+                self._ranking.prepare(view, self._runnable)
+                pick = self._best_pick()
+            if pick is None:
+                break
+            guard_may_strike = guard_may_strike and reason == "policy"
+            node, lane = pick
+            worker = self._worker_for(lane)
+            start = Start(node, worker, reason)
+            if self._keeps_history:
+                self.history.append(self._record(start, view))
+            self._take(start, view)
+            starts.append(start)
+        return starts
+
+    def _overdue_pick(self, now: float) -> tuple[int, int] | None:
+        best: tuple[float, int, int] | None = None
+        for lane in self._open_lanes(spare=True):
+            overdue = self.guard.most_overdue(lane, now)
+            if overdue is not None:
+                deadline, node = overdue
+                if best is None or (deadline, self._tie[node]) < (best[0], self._tie[best[1]]):
+                    best = (deadline, node, lane)
+        return None if best is None else (best[1], best[2])
+
+    def _best_pick(self) -> tuple[int, int] | None:
+        return self._best_of(self._open_lanes(spare=False)) or self._best_of(self._open_lanes(spare=True))
+
+    def _best_of(self, lanes: Iterable[int]) -> tuple[int, int] | None:
+        best: tuple[Key, int] | None = None
+        best_lane = -1
+        for lane in lanes:
+            head = self._ranking.head(lane)
+            if head is not None and (best is None or head < best):
+                best, best_lane = head, lane
+        return None if best is None else (best[1], best_lane)
+
+    def _open_lanes(self, spare: bool) -> Iterator[int]:
+        """Lanes that a free worker may serve: as a home (or aggressively), or with ``spare`` in any way."""
+        if len(self._lanes) == 1:
+            yield 0
+            return
+        table = self._any_lanes_of if spare else self._first_lanes_of
+        if len(self._free) == 1:
+            yield from table[next(iter(self._free))]
+            return
+        seen: set[int] = set()
+        for worker in self._free:
+            for lane in table[worker]:
+                if lane not in seen:
+                    seen.add(lane)
+                    yield lane
+
+    def _worker_for(self, lane: int) -> int:
+        preference = self._preference[lane]
+        if len(self._free) == 1:
+            return next(iter(self._free))
+        if len(self._free) < len(preference):
+            return min((w for w in self._free if w in preference), key=preference.__getitem__)
+        return next(w for w in preference if w in self._free)
+
+    def _take(self, start: Start, view: FeatureView) -> None:
+        node, worker = start.node, start.worker
+        del self._free[worker]
+        self._node_on[worker] = (self.matrix.graph.names[node], view.now)
+        self._busy_node[worker] = node
+        self._workers_on[node] += 1
+        self._column_workers[node] = self._workers_on[node]
+        self._column_turn[node] = self.turn
+        self._memory = self.policy.remember(view, node)
+        self.turn += 1
+        self._starts += 1
+        self._strikes += start.reason == "guard"
+        self._drop(node)
+        if self._ready[node] and self._workers_on[node] < self._most[node]:
+            self.set_ready(node, True, view.now)
+
+    def _drop(self, node: int) -> None:
+        del self._runnable[node]
+        self.guard.release(node)
+        self._ranking.drop(self._lane_of[node], node)
+
+    def _roll_window(self, now: float) -> None:
+        if now >= self._window_end:
+            self._column_window[:] = 0.0
+            self._window_end = now + self._window
+
+    # --- change while running -------------------------------------------------------------------------------
+
+    def replace_policy(self, policy: Policy) -> None:
+        """Rank by another policy from the next decision on."""
+        self.matrix.require(policy.requires(), f"policy {policy.name!r}")
+        self.policy = policy
+        self._memory = None
+        self._adopt_lanes(self._placed)
+
+    def replace_placement(self, placement: Placement) -> None:
+        """Place by another rule from the next decision on."""
+        self.matrix.require(placement.needs, f"placement {placement.name!r}")
+        self.placement = placement
+        self.place_again()
+
+    def place_again(self) -> None:
+        """Ask the placement once more, because the costs that it goes by have moved."""
+        self._adopt_lanes(self._lanes_from_placement())
+
+    def set_workers(self, workers: Workers) -> None:
+        """More or fewer workers; one that is gone but busy finishes what it has."""
+        self.workers = workers
+        self._free = {w: None for w in range(len(workers)) if w not in self._node_on}
+        self.place_again()
+
+    def regraph(self, graph: Graph) -> Ints:
+        """Add or remove nodes; returns the old index of each node, -1 for a new one. New nodes are not ready."""
+        ready = {self.matrix.graph.names[i] for i, is_ready in enumerate(self._ready) if is_ready}
+        since = {self.matrix.graph.names[i]: when for i, when in self._runnable.items()}
+        old = self.matrix.regraph(graph)
+        self._busy_node = {
+            worker: graph.index[name] for worker, (name, _) in self._node_on.items() if name in graph.index
+        }
+        self._adopt_graph(ready, since)
+        return old
+
+    def refresh_patience(self) -> None:
+        """Take over changed values of the columns ``patience`` and ``max_workers``."""
+        self._patience[:] = self.matrix.columns["patience"].tolist()
+        self._most[:] = [int(m) for m in self.matrix.columns["max_workers"]]
+        for node, since in self._runnable.items():
+            self.guard.watch(node, since + self._patience[node])
+
+    def _adopt_graph(self, ready: Iterable[str] = (), since: dict[str, float] | None = None) -> None:
+        columns, graph = self.matrix.columns, self.matrix.graph
+        self._column_ready = columns["ready"]
+        self._column_workers = columns["workers"]
+        self._column_turn = columns["last_turn"]
+        self._column_window = columns["window_time"]
+        self._patience: list[float] = columns["patience"].tolist()
+        self._most = [int(m) for m in columns["max_workers"]]
+        self._tie: list[int] = graph.tie.tolist()
+        self._ready = [False] * len(graph)
+        for name in ready:
+            if name in graph.index:
+                self._ready[graph.index[name]] = True
+        self._workers_on = [0] * len(graph)
+        for node in self._busy_node.values():
+            self._workers_on[node] += 1
+        #: {runnable node: since when}
+        self._runnable: dict[int, float] = {
+            graph.index[name]: when for name, when in (since or {}).items() if name in graph.index
+        }
+        self._adopt_lanes(self._lanes_from_placement())
+
+    def _lanes_from_placement(self) -> Lanes:
+        view = self.matrix.view(self._now, self.turn, seed=self._seed)
+        placed = self.placement.lanes(view, self.workers)
+        placed.validate(len(self.matrix.graph), len(self.workers))
+        return placed
+
+    def _adopt_lanes(self, placed: Lanes) -> None:
+        self._placed = placed
+        self._lanes: tuple[Lane, ...] = placed.lanes
+        self._lane_of: list[int] = placed.of.tolist()
+        count = len(self._lanes)
+        workers = range(len(self.workers))
+        homes = [set(lane.home) for lane in self._lanes]
+        spares = [set(lane.spare) for lane in self._lanes]
+        self._any_lanes_of = [[k for k in range(count) if w in homes[k] or w in spares[k]] for w in workers]
+        self._first_lanes_of = [
+            [k for k in lanes if w in homes[k] or self._lanes[k].aggressive]
+            for w, lanes in enumerate(self._any_lanes_of)
+        ]
+        #: preference[lane] = {worker: rank}, home before spare
+        self._preference = [
+            {w: rank for rank, w in enumerate(dict.fromkeys((*lane.home, *lane.spare)))} for lane in self._lanes
+        ]
+        graph = self.matrix.graph
+        self.guard = Guard(len(graph), self._lane_of, count)
+        self._ranking = ranking_for(self.policy, placed.of, count, graph.tie, self._runnable.__contains__)
+        for node, since in self._runnable.items():
+            self.guard.watch(node, since + self._patience[node])
+            self._ranking.changed(node)
+
+    # --- reports --------------------------------------------------------------------------------------------
+
+    def explain(self, node: int, now: float) -> Explanation:
+        """Why this node runs or does not run at this moment."""
+        view = FeatureView(self.matrix.columns, self.matrix.graph, now, self.turn, self._seed, self._memory)
+        running_on = tuple(sorted(w for w, n in self._busy_node.items() if n == node))
+        return explain_node(
+            node,
+            view=view,
+            policy=self.policy,
+            runnable=self._runnable,
+            lane=self._lanes[self._lane_of[node]],
+            running_on=running_on,
+            busy={w: name for w, (name, _) in self._node_on.items()},
+            guard_deadline=self.guard.deadline(node),
+        )
+
+    def _record(self, start: Start, view: FeatureView) -> Decision:
+        return Decision.record(start.node, start.worker, start.reason, view, self.policy, self._runnable)
+
+    def statistics(self) -> DispatchStatistics:
+        return DispatchStatistics(
+            turns=self.turn,
+            starts=self._starts,
+            guard_strikes=self._strikes,
+            runnable=len(self._runnable),
+            free_workers=len(self._free),
+        )
+
+    def validate(self) -> None:
+        """Check the invariants in the docstring of the class."""
+        for node in range(len(self.matrix.graph)):
+            should = self._ready[node] and self._workers_on[node] < self._most[node]
+            if should != (node in self._runnable):
+                raise InvariantError(f"inv1: node {node} runnable={should}, but listed={node in self._runnable}")
+            if should and self._patience[node] < math.inf and self.guard.deadline(node) == math.inf:
+                raise InvariantError(f"inv1: node {node} is runnable but not watched by the guard")
+            if self._workers_on[node] > self._most[node]:
+                raise InvariantError(f"inv3: node {node} has {self._workers_on[node]} workers")
+        if set(self._free) & set(self._node_on):
+            raise InvariantError(f"inv2: workers free and busy: {sorted(set(self._free) & set(self._node_on))}")
+        on = np.zeros(len(self.matrix.graph))
+        for node in self._busy_node.values():
+            on[node] += 1
+        if not np.array_equal(on, self._column_workers):
+            raise InvariantError("inv3: the column 'workers' does not count the workers on each node")

@@ -1,0 +1,60 @@
+"""The guard against starvation: who has been runnable for longer than its patience.
+
+Policies only rank, and several of them let a node wait for ever when there is never enough machine (Max Benefit
+levels off at p / beta as data piles up, so a table of low priority never gets past those of high priority). The loops
+therefore keep a deadline for every runnable node, and one that is overdue goes to the front of its lane.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+
+
+class Guard:
+    """Deadlines of runnable nodes, by lane.
+
+    Invariants:
+    1. ``_deadline[node]`` is finite if and only if the node is watched, that is runnable with finite patience.
+    2. Every watched node has an entry with that very deadline in the heap of its lane; entries with another
+       deadline are stale and skipped when they surface.
+
+    The bound: a loop that serves the most overdue node of a lane first whenever one of the lane's workers is free
+    lets a node wait for at most its patience, plus, for itself and for every node of the lane that was overdue
+    before it, the longest run among the lane's workers.
+    """
+
+    def __init__(self, nodes: int, lane_of: list[int], lanes: int) -> None:
+        self._lane_of = lane_of
+        self._deadline = [math.inf] * nodes
+        self._heaps: list[list[tuple[float, int]]] = [[] for _ in range(lanes)]
+        self.strikes = 0
+
+    def watch(self, node: int, deadline: float) -> None:
+        """The node became runnable and must run by ``deadline``."""
+        if deadline == self._deadline[node]:
+            return
+        self._deadline[node] = deadline
+        if deadline < math.inf:
+            heapq.heappush(self._heaps[self._lane_of[node]], (deadline, node))
+
+    def release(self, node: int) -> None:
+        """The node was started, or cannot run any more."""
+        self._deadline[node] = math.inf
+
+    def most_overdue(self, lane: int, now: float) -> tuple[float, int] | None:
+        """The node of ``lane`` whose deadline passed first, with that deadline; None if nobody is overdue."""
+        heap = self._heaps[lane]
+        while heap:
+            deadline, node = heap[0]
+            if self._deadline[node] != deadline:
+                heapq.heappop(heap)
+            elif deadline <= now:
+                return deadline, node
+            else:
+                return None
+        return None
+
+    def deadline(self, node: int) -> float:
+        """When the guard strikes for this node; infinity if it is not watched."""
+        return self._deadline[node]

@@ -1,0 +1,161 @@
+"""The feature matrix: the last known value of every feature of every node, and the views policies get of it.
+
+An engine fills it in one of two ways. It *writes* a value the moment it changes (cheap when one thread owns the
+numbers, as in the simulator), or it says who ran and lets ``refresh`` *read* again what can have changed (Haren,
+section 6), asking for each feature only the nodes concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.core.errors import MissingFeatureError
+from headgate.core.features import ChangedBy, Feature
+from headgate.core.graph import Floats, Graph, Ints
+
+#: reads one feature of several nodes: (feature name, node indices) -> values
+Reader = Callable[[str, Ints], "Floats | Iterable[float]"]
+
+
+class FeatureView:
+    """What a policy sees: feature columns, the graph, the time and the number of the decision. Read only.
+
+    ``view["cost"]`` is one number per node in view. ``rows`` is None when all nodes are in view; a policy that is
+    ``local`` may be shown just the nodes that changed.
+    """
+
+    __slots__ = ("_columns", "graph", "memory", "now", "rows", "seed", "turn")
+
+    def __init__(
+        self,
+        columns: Mapping[str, Floats],
+        graph: Graph,
+        now: float = 0.0,
+        turn: int = 0,
+        seed: int = 0,
+        memory: object = None,
+        rows: Ints | None = None,
+    ) -> None:
+        self._columns = columns
+        self.graph = graph
+        self.now = now
+        self.turn = turn
+        self.seed = seed
+        self.memory = memory
+        self.rows = rows
+
+    def __getitem__(self, name: str) -> Floats:
+        column = self._columns[name]
+        return column if self.rows is None else column[self.rows]
+
+    def __len__(self) -> int:
+        return len(self.graph) if self.rows is None else len(self.rows)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshCount:
+    """How many values ``refresh`` read, and how many a full reading would have been."""
+
+    read: int
+    full: int
+
+
+class FeatureMatrix:
+    """One column of numbers per feature, one row per node.
+
+    Invariants:
+    1. ``columns`` holds all and only the features given, each of length ``len(graph)``.
+    2. After ``refresh`` no dynamic value that can have changed since the refresh before is left unread.
+    """
+
+    def __init__(self, graph: Graph, features: Iterable[Feature]) -> None:
+        self.graph = graph
+        self.features: dict[str, Feature] = {feature.name: feature for feature in features}
+        self.columns: dict[str, Floats] = {
+            name: np.full(len(graph), feature.default) for name, feature in self.features.items()
+        }
+        #: nodes not read since they were added: everything about them is unknown, static features included
+        self._unread: set[int] = set(range(len(graph)))
+        self._ran: set[int] = set()
+        self._arrived: set[int] = set()
+
+    def require(self, names: Iterable[str], reader: str) -> None:
+        """Refuse a policy or placement that reads a feature nobody provides."""
+        for name in names:
+            if name not in self.features:
+                raise MissingFeatureError(reader, name, self.features)
+
+    def fill(self, name: str, values: Floats | Iterable[float]) -> None:
+        """Set a whole column, for example the priorities after inheritance."""
+        self.columns[name][:] = np.fromiter(values, dtype=np.float64, count=len(self.graph))
+
+    # --- selective update -----------------------------------------------------------------------------------
+
+    def note_ran(self, nodes: Iterable[int]) -> None:
+        """These nodes ran since the last refresh (Haren's set E)."""
+        self._ran.update(nodes)
+
+    def note_arrival(self, nodes: Iterable[int]) -> None:
+        """Data came to these nodes from outside the graph since the last refresh."""
+        self._arrived.update(nodes)
+
+    def refresh(self, read: Reader) -> RefreshCount:
+        """Read again every value that can have changed since the last refresh, and no other."""
+        wanted = {change: self._rows(change) for change in self._changes_in_use()}
+        unread = np.array(sorted(self._unread), dtype=np.intp)
+        count = 0
+        for name, feature in self.features.items():
+            if feature.changed_by == ChangedBy.LOOP:
+                continue
+            rows = unread if feature.static else np.union1d(wanted[feature.changed_by], unread)
+            if len(rows):
+                self.columns[name][rows] = np.fromiter(read(name, rows), dtype=np.float64, count=len(rows))
+                count += len(rows)
+        self._unread.clear()
+        self._ran.clear()
+        self._arrived.clear()
+        return RefreshCount(read=count, full=len(self.features) * len(self.graph))
+
+    def _changes_in_use(self) -> set[ChangedBy]:
+        return {f.changed_by for f in self.features.values() if not f.static and f.changed_by != ChangedBy.LOOP}
+
+    def _rows(self, change: ChangedBy) -> Ints:
+        """The nodes whose features with this ``changed_by`` can differ now: Haren's bitmaps D and U, kept sparse."""
+        rows: set[int] = set()
+        if ChangedBy.ITSELF in change:
+            rows |= self._ran
+        if ChangedBy.ARRIVAL in change:
+            rows |= self._arrived
+        # A node's feature changes when its upstream ran: walk from those that ran to the nodes downstream of them.
+        if ChangedBy.UPSTREAM in change:
+            rows.update(j for i in self._ran for j in self.graph.downstream[i])
+        if ChangedBy.DOWNSTREAM in change:
+            rows.update(j for i in self._ran for j in self.graph.upstream[i])
+        return np.array(sorted(rows), dtype=np.intp)
+
+    # --- views and change -----------------------------------------------------------------------------------
+
+    def view(self, now: float = 0.0, turn: int = 0, *, seed: int = 0, memory: object = None) -> FeatureView:
+        return FeatureView(self.columns, self.graph, now, turn, seed, memory)
+
+    def regraph(self, graph: Graph) -> NDArray[np.intp]:
+        """Move to another graph, keeping the rows of nodes known by name; returns the old index of each, -1 if new."""
+        old = np.array([self.graph.index.get(name, -1) for name in graph.names], dtype=np.intp)
+        kept = old >= 0
+        for name, feature in self.features.items():
+            column = np.full(len(graph), feature.default)
+            column[kept] = self.columns[name][old[kept]]
+            self.columns[name] = column
+        new_of_old = {int(o): i for i, o in enumerate(old) if o >= 0}
+        self._ran = {new_of_old[i] for i in self._ran if i in new_of_old}
+        self._arrived = {new_of_old[i] for i in self._arrived if i in new_of_old}
+        self._unread = {new_of_old[i] for i in self._unread if i in new_of_old} | set(np.flatnonzero(~kept).tolist())
+        self.graph = graph
+        return old

@@ -1,0 +1,120 @@
+"""What a placement is: which workers a node may run on (Haren's ``f``, Golab's tracks).
+
+A placement sorts nodes into *lanes*. All nodes of a lane may use the same workers in the same order of preference,
+so a loop can decide lane by lane instead of node by node. A placement is asked again when the set of nodes or
+workers changes, at every meeting of the *rounds* loop, and when an engine says that costs have moved.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+
+from headgate.core.errors import InvariantError, ParameterError
+from headgate.core.graph import Ints
+from headgate.core.matrix import FeatureView
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """The workers there are: ``group[w]`` is the NUMA node or executor of worker w."""
+
+    group: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.group:
+            raise ParameterError("there must be at least one worker; got none")
+
+    @classmethod
+    def of(cls, count: int) -> Workers:
+        """``count`` workers of one group."""
+        return cls((0,) * count)
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Where the nodes of one lane may run.
+
+    A node takes the first free worker of ``home``; failing that, the first free one of ``spare``, which belongs to
+    others: at once if ``aggressive``, otherwise only if no runnable node has that worker as its home.
+    """
+
+    home: tuple[int, ...]
+    spare: tuple[int, ...] = ()
+    aggressive: bool = False
+
+    def may_use(self, worker: int) -> bool:
+        return worker in self.home or worker in self.spare
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The outcome of a placement: lane number ``of[i]`` for node i."""
+
+    lanes: tuple[Lane, ...]
+    of: Ints
+
+    @classmethod
+    def single(cls, nodes: int, lane: Lane) -> Lanes:
+        return cls((lane,), np.zeros(nodes, dtype=np.intp))
+
+    @classmethod
+    def of_nodes(cls, per_node: Iterable[Lane]) -> Lanes:
+        """Lanes from one lane per node, equal ones joined."""
+        number: dict[Lane, int] = {}
+        of = np.array([number.setdefault(lane, len(number)) for lane in per_node], dtype=np.intp)
+        return cls(tuple(number), of)
+
+    @classmethod
+    def of_workers(cls, worker: Sequence[int] | Ints) -> Lanes:
+        """Each node at home on exactly one worker."""
+        return cls.of_nodes(Lane((int(w),)) for w in worker)
+
+    def validate(self, nodes: int, workers: int) -> None:
+        """Every node has a lane, every lane a home, and no lane names a worker that does not exist."""
+        if len(self.of) != nodes:
+            raise InvariantError(f"a placement must give every node a lane: {nodes} nodes, got {len(self.of)}")
+        for lane in self.lanes:
+            if not lane.home or not all(0 <= w < workers for w in (*lane.home, *lane.spare)):
+                raise InvariantError(f"a lane must name workers between 0 and {workers - 1}; got {lane}")
+
+
+class Placement(ABC):
+    """Sorts nodes into lanes. Subclasses are frozen dataclasses whose fields are the placement's parameters."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    paper: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        """Where each node in ``view`` may run."""
+
+    def __str__(self) -> str:
+        changed = [
+            f"{f.name}={getattr(self, f.name)}"
+            for f in fields(self)  # type: ignore[arg-type]
+            if getattr(self, f.name) != f.default
+        ]
+        return f"{self.name}:{','.join(changed)}" if changed else self.name
+
+
+def one_worker_each(lanes: Lanes) -> Ints:
+    """A single worker for every node, nodes of a lane dealt in turn over the lane's homes.
+
+    The *rounds* loop gives each node to exactly one worker; a lane with several homes leaves open which.
+    """
+    worker = np.empty(len(lanes.of), dtype=np.intp)
+    for number, lane in enumerate(lanes.lanes):
+        members = np.flatnonzero(lanes.of == number)
+        homes = np.array(lane.home, dtype=np.intp)
+        worker[members] = homes[np.arange(len(members)) % len(homes)]
+    return worker

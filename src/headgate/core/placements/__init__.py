@@ -1,0 +1,32 @@
+"""The placements that come with Headgate, in the order in which they are listed."""
+
+from __future__ import annotations
+
+from headgate.core.placement import Placement
+from headgate.core.placements.edf_partitioned import EdfPartitioned, Track
+from headgate.core.placements.proportional import Cluster, Proportional, Share
+from headgate.core.placements.spread import Anywhere, ByNode, LeastLoaded, RandomWorker, RoundRobinQueries
+
+SHIPPED: tuple[type[Placement], ...] = (
+    Anywhere,
+    RandomWorker,
+    RoundRobinQueries,
+    LeastLoaded,
+    ByNode,
+    EdfPartitioned,
+    Proportional,
+)
+
+__all__ = [
+    "SHIPPED",
+    "Anywhere",
+    "ByNode",
+    "Cluster",
+    "EdfPartitioned",
+    "LeastLoaded",
+    "Proportional",
+    "RandomWorker",
+    "RoundRobinQueries",
+    "Share",
+    "Track",
+]

@@ -1,0 +1,67 @@
+"""The policies that come with Headgate, in the order in which they are listed."""
+
+from __future__ import annotations
+
+from headgate.core.policies.arrival import FirstCome, RandomChoice, ReleaseOrder, RoundRobin
+from headgate.core.policies.aurora import MinCost, MinLatency, MinMemory
+from headgate.core.policies.benefit import Lookahead, MaxBenefit, MaxBenefitLookahead, look_ahead
+from headgate.core.policies.chain import Chain
+from headgate.core.policies.classes import MultiClass, WeightedClasses
+from headgate.core.policies.congestion import LongestQueue
+from headgate.core.policies.deadlines import EarliestDeadline, PriorityDeadline
+from headgate.core.policies.ordered import EstimatedTime, LastInPipeline, LowestThroughput, QueueThrottle
+from headgate.core.policies.rates import HighestRate, LongestStretch, RateBased
+from headgate.core.policy import Policy
+
+SHIPPED: tuple[type[Policy], ...] = (
+    FirstCome,
+    HighestRate,
+    RateBased,
+    Chain,
+    MultiClass,
+    LongestStretch,
+    WeightedClasses,
+    MinCost,
+    MinLatency,
+    MinMemory,
+    LongestQueue,
+    QueueThrottle,
+    LastInPipeline,
+    EstimatedTime,
+    LowestThroughput,
+    EarliestDeadline,
+    PriorityDeadline,
+    MaxBenefit,
+    MaxBenefitLookahead,
+    RoundRobin,
+    RandomChoice,
+    ReleaseOrder,
+)
+
+__all__ = [
+    "SHIPPED",
+    "Chain",
+    "EarliestDeadline",
+    "EstimatedTime",
+    "FirstCome",
+    "HighestRate",
+    "LastInPipeline",
+    "LongestQueue",
+    "LongestStretch",
+    "Lookahead",
+    "LowestThroughput",
+    "MaxBenefit",
+    "MaxBenefitLookahead",
+    "MinCost",
+    "MinLatency",
+    "MinMemory",
+    "MultiClass",
+    "PriorityDeadline",
+    "QueueThrottle",
+    "RandomChoice",
+    "RateBased",
+    "ReleaseOrder",
+    "RoundRobin",
+    "WeightedClasses",
+    "look_ahead",
+]

@@ -1,0 +1,172 @@
+"""Policies for queries of different importance: classes in strict order, or taking turns by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.core.errors import ParameterError
+from headgate.core.flow import output_rate
+from headgate.core.graph import Floats
+from headgate.core.matrix import FeatureView
+from headgate.core.policies.arrival import FirstCome
+from headgate.core.policies.rates import HighestRate
+from headgate.core.policy import Policy, as_table
+
+_FIRST_COME = FirstCome()
+_HIGHEST_RATE = HighestRate()
+
+
+@dataclass(frozen=True)
+class MultiClass(Policy):
+    """Queries of a higher class always go first; inside a class, a policy of the class's own decides.
+    So urgent queries can have the least maximum latency and the rest the least mean latency at once.
+
+    Rule: ``(class, priorities of the class's policy)``. ``policies`` names the policies of classes, ``default`` that of
+    all others. If no class is named, the highest there is has ``fcfs``, as in the paper.
+    Features: class, and those of the policies.
+    Fails: a low class waits for ever while the higher ones have work.
+    Paper: Haren, section 7.4.
+    """
+
+    name = "multi-class"
+    summary = "the highest class; inside a class, that class's own policy"
+    paper = "Haren 7.4"
+    needs = ("class",)
+    starves = True
+
+    policies: tuple[tuple[int, Policy], ...] = ()
+    default: Policy = _HIGHEST_RATE
+
+    def __post_init__(self) -> None:
+        _check_unlike(self.name, (number for number, _ in self.policies))
+        for parameter, policy in (*self.policies, ("default", self.default)):
+            if not isinstance(policy, Policy):
+                raise ParameterError(f"policy 'multi-class': {parameter} must be a policy; got {policy!r}")
+
+    def requires(self) -> tuple[str, ...]:
+        stated = [policy for _, policy in self.policies] or [_FIRST_COME]
+        inner = (feature for policy in (*stated, self.default) for feature in policy.requires())
+        return tuple(dict.fromkeys((*self.needs, *inner)))
+
+    def priorities(self, view: FeatureView) -> Floats:
+        groups = [group for group in self._groups(view) if group[1].any()]
+        return _stacked(view["class"], [(members, policy.priorities(inner)) for policy, members, inner in groups])
+
+    def remember(self, view: FeatureView, node: int) -> tuple[object, ...]:
+        return tuple(
+            policy.remember(inner, node) if members[node] else inner.memory
+            for policy, members, inner in self._groups(view)
+        )
+
+    def _groups(self, view: FeatureView) -> Iterator[tuple[Policy, NDArray[np.bool_], FeatureView]]:
+        """Each policy with the nodes that it ranks and the view to show it; the default comes last."""
+        classes = view["class"]
+        stated = self.policies or ((classes.max(initial=-np.inf), _FIRST_COME),)
+        memories = view.memory if isinstance(view.memory, tuple) else (None,) * (len(stated) + 1)
+        others = np.ones(len(view), dtype=bool)
+        for (number, policy), memory in zip(stated, memories, strict=False):
+            members = classes == number
+            others &= ~members
+            yield policy, members, _shown(view, policy, memory)
+        yield self.default, others, _shown(view, self.default, memories[-1])
+
+    def __str__(self) -> str:
+        words = [f"{number}={_nested(policy)}" for number, policy in self.policies]
+        if self.default != _HIGHEST_RATE:
+            words.append(f"default={_nested(self.default)}")
+        return _written(self.name, words)
+
+
+@dataclass(frozen=True)
+class WeightedClasses(Policy):
+    """Classes take turns in proportion to their weights; inside the class whose turn it is, the highest rate wins.
+    High classes are fast, and low ones still get their share.
+
+    Rule: ``(-lead, class, GS / GC)``, GS and GC as in ``hr``. The memory is each class's lead: how far its share is
+    used in advance. A turn of class c takes its lead from all leads, down to no less than 0, and then
+    makes it ``1 / weight``; so a class that was idle starts level with the others and cannot hoard turns.
+    ``weights`` are by class; a class c that has none weighs ``max(c, 1)``.
+    Features: class, cost, selectivity.
+    Fails: turns are counted, not seconds, so a class of heavy nodes gets more than its share of time; inside a class
+    a node with a low rate can wait for ever.
+    Paper: Haren, section 8 (CQC).
+    """
+
+    name = "cqc"
+    summary = "classes in turn by weight; inside a class, the highest output rate"
+    paper = "Haren 8"
+    needs = ("class", "cost", "selectivity")
+    starves = True
+
+    weights: tuple[tuple[int, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_unlike(self.name, (number for number, _ in self.weights))
+        for number, weight in self.weights:
+            if not weight > 0:
+                raise ParameterError(f"policy 'cqc': the weight of class {number} must be greater than 0; got {weight}")
+
+    def weight(self, number: float) -> float:
+        """Turns that class ``number`` gets, relative to the other classes."""
+        stated: dict[float, float] = dict(self.weights)
+        return stated.get(number, max(number, 1.0))
+
+    def priorities(self, view: FeatureView) -> Floats:
+        classes = view["class"]
+        lead = np.zeros(len(view))
+        for number, ahead in _leads(view):
+            lead[classes == number] = ahead
+        return np.column_stack((-lead, classes, output_rate(view.graph, view["cost"], view["selectivity"])))
+
+    def remember(self, view: FeatureView, node: int) -> tuple[tuple[float, float], ...]:
+        chosen = float(view["class"][node])
+        leads = dict(_leads(view))
+        passed = leads.pop(chosen, 0.0)
+        others = {number: lead - passed for number, lead in leads.items() if lead > passed}
+        return tuple(sorted({**others, chosen: 1.0 / self.weight(chosen)}.items()))
+
+    def __str__(self) -> str:
+        return _written(self.name, [f"{number}={weight}" for number, weight in self.weights])
+
+
+def _leads(view: FeatureView) -> tuple[tuple[float, float], ...]:
+    """The memory of ``cqc``: (class, lead) of the classes that have a lead."""
+    return view.memory if isinstance(view.memory, tuple) else ()
+
+
+def _stacked(classes: Floats, parts: list[tuple[NDArray[np.bool_], Floats]]) -> Floats:
+    """The class, then for each part's members the priorities of that part, filled up with 0 to equal width."""
+    tables = [(members, as_table(priorities)) for members, priorities in parts]
+    stacked = np.zeros((len(classes), 1 + max((table.shape[1] for _, table in tables), default=0)))
+    stacked[:, 0] = classes
+    for members, table in tables:
+        stacked[members, 1 : 1 + table.shape[1]] = table[members]
+    return stacked
+
+
+def _shown(view: FeatureView, policy: Policy, memory: object) -> FeatureView:
+    """The view that a policy inside another one gets: the same, but with its own memory."""
+    columns = {feature: view[feature] for feature in policy.requires()}
+    return FeatureView(columns, view.graph, view.now, view.turn, view.seed, memory)
+
+
+def _check_unlike(policy: str, classes: Iterable[int]) -> None:
+    seen: set[int] = set()
+    for number in classes:
+        if number in seen:
+            raise ParameterError(f"policy {policy!r}: class {number} is given twice; give each class once")
+        seen.add(number)
+
+
+def _nested(policy: Policy) -> str:
+    """A policy as a parameter of another one; in parentheses if it has parameters of its own."""
+    text = str(policy)
+    return f"({text})" if ":" in text else text
+
+
+def _written(name: str, words: list[str]) -> str:
+    return f"{name}:{','.join(words)}" if words else name

@@ -1,0 +1,214 @@
+"""Arrival patterns: when tuples come to a source from outside, and how many at a time.
+
+A pattern is frozen data; ``moments`` turns it into (seconds since the source began, tuples) pairs in order of time.
+Moments are worked out from a running number and not by adding up gaps, so that rates hold over millions of tuples.
+Only ``Poisson`` and an unstated ``offset`` use chance, and that is passed in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, pairwise
+from random import Random
+from typing import Protocol
+
+from headgate.core.errors import ScenarioError
+
+#: (seconds since the source began, tuples)
+Moment = tuple[float, int]
+
+
+class Arrivals(Protocol):
+    """When tuples come to a source."""
+
+    @property
+    def mean_rate(self) -> float:
+        """Tuples per second in the long run; 0 if tuples stop coming."""
+
+    @property
+    def period(self) -> float:
+        """Mean seconds between two moments at which tuples come."""
+
+    @property
+    def endless(self) -> bool:
+        """True if tuples never stop coming."""
+
+    def moments(self, chance: Random) -> Iterator[Moment]:
+        """The moments at which tuples come, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """``batch`` tuples every ``batch / rate`` seconds, first at ``offset``, by default at a random moment of the
+    first gap."""
+
+    rate: float
+    batch: int = 1
+    offset: float | None = None
+
+    def __post_init__(self) -> None:
+        _require_positive("constant arrivals", rate=self.rate, batch=self.batch)
+        _require_offset("constant arrivals", self.offset)
+
+    @property
+    def mean_rate(self) -> float:
+        return self.rate
+
+    @property
+    def period(self) -> float:
+        return self.batch / self.rate
+
+    @property
+    def endless(self) -> bool:
+        return True
+
+    def moments(self, chance: Random) -> Iterator[Moment]:
+        first = chance.random() * self.period if self.offset is None else self.offset
+        return ((first + number * self.batch / self.rate, self.batch) for number in count())
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """What comes in ``every`` seconds at ``rate`` comes all at once (EdgeWise's spout: every 100 ms)."""
+
+    rate: float
+    every: float = 0.1
+    offset: float | None = None
+
+    def __post_init__(self) -> None:
+        _require_positive("arrivals in batches", rate=self.rate, every=self.every)
+        _require_offset("arrivals in batches", self.offset)
+
+    @property
+    def mean_rate(self) -> float:
+        return self.rate
+
+    @property
+    def period(self) -> float:
+        return self.every
+
+    @property
+    def endless(self) -> bool:
+        return True
+
+    def moments(self, chance: Random) -> Iterator[Moment]:
+        first = chance.random() * self.every if self.offset is None else self.offset
+        before = 0
+        for number in count():
+            due = math.floor((number + 1) * self.rate * self.every + 1e-9)
+            if due > before:
+                yield first + number * self.every, due - before
+            before = due
+
+
+@dataclass(frozen=True, slots=True)
+class Poisson:
+    """Independent arrivals: exponential gaps of ``batch / rate`` seconds in the mean, ``batch`` tuples each."""
+
+    rate: float
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        _require_positive("Poisson arrivals", rate=self.rate, batch=self.batch)
+
+    @property
+    def mean_rate(self) -> float:
+        return self.rate
+
+    @property
+    def period(self) -> float:
+        return self.batch / self.rate
+
+    @property
+    def endless(self) -> bool:
+        return True
+
+    def moments(self, chance: Random) -> Iterator[Moment]:
+        per_second = self.rate / self.batch
+        now = 0.0
+        while True:
+            now += chance.expovariate(per_second)
+            yield now, self.batch
+
+
+@dataclass(frozen=True, slots=True)
+class Bursty:
+    """``rate`` tuples a second for ``on`` seconds, then ``base`` tuples a second for ``off`` seconds, and again."""
+
+    rate: float
+    on: float
+    off: float
+    base: float = 0.0
+    batch: int = 1
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_positive("bursty arrivals", rate=self.rate, on=self.on, off=self.off, batch=self.batch)
+        _require_offset("bursty arrivals", self.offset)
+        if not 0 <= self.base < math.inf:
+            raise ScenarioError(f"bursty arrivals take a base rate of at least 0; got {self.base}")
+
+    @property
+    def mean_rate(self) -> float:
+        return (self.rate * self.on + self.base * self.off) / (self.on + self.off)
+
+    @property
+    def period(self) -> float:
+        return self.batch / self.mean_rate
+
+    @property
+    def endless(self) -> bool:
+        return True
+
+    def moments(self, chance: Random) -> Iterator[Moment]:
+        for number in count():
+            start = self.offset + number * (self.on + self.off)
+            yield from self._phase(start, self.rate, self.on)
+            yield from self._phase(start + self.on, self.base, self.off)
+
+    def _phase(self, start: float, rate: float, length: float) -> Iterator[Moment]:
+        moments = math.ceil(length * rate / self.batch - 1e-9)
+        return ((start + number * self.batch / rate, self.batch) for number in range(moments))
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Tuples at the given times, in seconds; a time given twice brings two tuples."""
+
+    times: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.times or not self.times[0] >= 0 or not self.times[-1] < math.inf:
+            raise ScenarioError("replayed arrivals take a list of times of at least 0 seconds, with at least one entry")
+        if any(later < earlier for earlier, later in pairwise(self.times)):
+            raise ScenarioError("replayed arrivals must be in order of time: sort the list")
+
+    @property
+    def mean_rate(self) -> float:
+        """Over the time that the list covers."""
+        return len(self.times) / (self.period * len(self.times))
+
+    @property
+    def period(self) -> float:
+        span = self.times[-1] - self.times[0]
+        return span / (len(self.times) - 1) if span > 0 else 1.0
+
+    @property
+    def endless(self) -> bool:
+        return False
+
+    def moments(self, chance: Random) -> Iterator[Moment]:
+        return ((time, 1) for time in self.times)
+
+
+def _require_positive(what: str, **values: float) -> None:
+    for key, value in values.items():
+        if not 0 < value < math.inf:
+            raise ScenarioError(f"{what} take a {key} of more than 0; got {value}")
+
+
+def _require_offset(what: str, offset: float | None) -> None:
+    if offset is not None and not 0 <= offset < math.inf:
+        raise ScenarioError(f"{what} take an offset of at least 0 seconds; got {offset}")

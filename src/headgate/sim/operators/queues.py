@@ -1,0 +1,329 @@
+"""The plumbing: nodes, the queues between them, and how tuples move.
+
+A queue holds *runs* of tuples, (count, stimulus): so many tuples that go back to what came into the system at that
+time. A thousand tuples that came together are one run, so the cost of moving tuples does not grow with their number.
+
+What a node makes of its input is exact: after n inputs it has made ``floor(n * selectivity)`` outputs, whatever the
+batches were. So the room that a batch will need downstream is known when it starts, is taken from the queues then,
+and no queue ever exceeds its capacity.
+
+Nothing here decides who runs, and nothing knows workers: executors ``take`` and ``deliver``. They are told through
+``changed`` about every node whose queue or whose right to run may have changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from random import Random
+
+from headgate.core.errors import InvariantError
+from headgate.sim.operators.node import Node, QueryTally, Run, Tally
+from headgate.sim.operators.spec import Query
+
+#: keeps a product such as 100 * 0.29 = 28.999999999999996 from losing a tuple
+_ROUNDING = 1e-9
+
+
+class Batch:
+    """What a worker has taken from a node: ``taken`` tuples that become the ``outputs``, ``made`` tuples in all."""
+
+    __slots__ = ("made", "node", "outputs", "taken")
+
+    def __init__(self, node: Node, taken: int, outputs: list[Run], made: int) -> None:
+        self.node = node
+        self.taken = taken
+        self.outputs = outputs
+        self.made = made
+
+
+class Network:
+    """All nodes, and the tuples on their way through them.
+
+    Invariants, besides those of every ``Node``:
+    5. ``present`` counts all tuples: outside, in queues, and taken but not delivered.
+    6. ``total`` and the tallies of queries and classes count all and only the tuples in queues.
+    """
+
+    def __init__(self, changed: Callable[[Node], None]) -> None:
+        self._changed = changed
+        #: {name: node}; all and only the nodes of queries that are there
+        self.nodes: dict[str, Node] = {}
+        #: {query name: tally}, also of queries that have gone
+        self.queries: dict[str, QueryTally] = {}
+        self.classes: dict[int, Tally] = {}
+        self.total = Tally()
+        self.present = 0
+        self.arrived = 0
+        self.discarded = 0
+
+    # --- queries come and go --------------------------------------------------------------------------------
+
+    def add(self, query: Query, seed: int, now: float) -> list[Node]:
+        """The new nodes of a query, joined to each other."""
+        tally = self.queries.setdefault(query.name, QueryTally(query))
+        class_tally = self.classes.setdefault(query.importance_class, Tally())
+        nodes: dict[str, Node] = {}
+        for operator in query.operators:
+            name = query.node_name(operator.name)
+            # seeded by name, so that a query draws the same numbers whichever other queries there are
+            nodes[operator.name] = Node(operator, name, tally, class_tally, Random(f"{seed} work {name}"))
+            nodes[operator.name].forget(now)
+        for operator in query.operators:
+            reader = nodes[operator.name]
+            reader.upstream = tuple(nodes[name] for name in operator.inputs)
+            reader.need = max((math.ceil(node.selectivity) for node in reader.upstream), default=1) or 1
+            for node in reader.upstream:
+                node.downstream = (*node.downstream, reader)
+        _declare_flow(nodes.values())
+        self.nodes.update((node.name, node) for node in nodes.values())
+        return list(nodes.values())
+
+    def remove(self, nodes: Iterable[Node], now: float) -> None:
+        """Take nodes out; what waits in their queues, or is being processed, is discarded."""
+        for node in nodes:
+            self._count(node, now, -node.length)
+            lost = node.length + node.outside_length
+            self.discarded += lost
+            self.present -= lost
+            node.queue.clear()
+            node.outside.clear()
+            node.length = node.outside_length = 0
+            node.removed = True
+            del self.nodes[node.name]
+
+    # --- tuples move ----------------------------------------------------------------------------------------
+
+    def arrive(self, node: Node, count: int, now: float) -> None:
+        """Tuples come to a source from outside."""
+        self.arrived += count
+        self.present += count
+        node.last_arrival = now
+        if node.outside_length or count > node.room:
+            node.outside_area += node.outside_length * (now - node.outside_since)
+            node.outside_since = now
+            node.outside.append((count, now))
+            node.outside_length += count
+            if node.room:
+                self._let_in(node, now)
+                self._changed(node)
+            return
+        self._enqueue(node, ((count, now),), count, now)
+        node.room -= count
+        self._changed(node)
+
+    def take(self, node: Node, wanted: int, now: float) -> Batch:
+        """Begin a batch of up to ``wanted`` tuples; room for its outputs is kept free until it is delivered.
+
+        The node must have input and must not be blocked.
+        """
+        taken, made = self._fitting(node, min(wanted, node.length))
+        self._count(node, now, -taken)
+        outputs = self._consume(node, taken)
+        node.running += 1
+        node.room += taken
+        node.waiting_since = now if node.length else math.inf
+        if node.outside_length:
+            self._let_in(node, now)
+        if made:
+            for reader in node.downstream:
+                reader.room -= made
+                if not reader.tight and reader.room < reader.need:
+                    self._tighten(reader)
+        if node.tight and node.room >= node.need:
+            self._loosen(node)
+        self._changed(node)
+        return Batch(node, taken, outputs, made)
+
+    def deliver(self, batch: Batch, now: float) -> None:
+        """End a batch: its outputs go to the queues downstream, or out of the system."""
+        node = batch.node
+        made = batch.made
+        node.running -= 1
+        node.runs += 1
+        node.completed += batch.taken
+        node.delivered += made
+        self.present -= batch.taken
+        if node.removed:
+            self.discarded += batch.taken
+            return
+        if not (node.length or node.running):
+            node.empty_since = now
+        if not node.upstream:
+            node.tally.ingested += batch.taken
+        if not made:
+            return
+        if not node.downstream:
+            self._record(node.tally, batch, now)
+            return
+        for reader in node.downstream:
+            self._enqueue(reader, batch.outputs, made, now)
+            self.present += made
+            self._changed(reader)
+
+    def _record(self, tally: QueryTally, batch: Batch, now: float) -> None:
+        tally.results += batch.made
+        add = tally.latency.add
+        for count, stimulus in batch.outputs:
+            add(now - stimulus, count)
+        # a batch comes from the head of a queue, but where streams meet the head need not be the oldest
+        oldest = min(stimulus for _, stimulus in batch.outputs)
+        tally.recent_max = max(tally.recent_max, now - oldest)
+
+    def _fitting(self, node: Node, wanted: int) -> tuple[int, int]:
+        """How many of ``wanted`` inputs can be taken so that their outputs fit, and how many outputs that makes."""
+        before = node.produced
+        made = math.floor((node.consumed + wanted) * node.selectivity + _ROUNDING) - before
+        if not node.downstream:
+            return wanted, made
+        room = min(reader.room for reader in node.downstream)
+        if made <= room:
+            return wanted, made
+        taken = math.floor((before + room + 1) / node.selectivity) - node.consumed + 1
+        taken = max(min(taken, wanted), 1)
+        while (made := math.floor((node.consumed + taken) * node.selectivity + _ROUNDING) - before) > room:
+            taken -= 1
+        if taken < 1:
+            raise InvariantError(f"inv3: node {node.name} was run without room for its outputs")
+        return taken, made
+
+    def _consume(self, node: Node, count: int) -> list[Run]:
+        """Take ``count`` tuples off the head; an output has the stimulus of the input that completed it."""
+        queue = node.queue
+        selectivity = node.selectivity
+        consumed, produced = node.consumed, node.produced
+        outputs: list[Run] = []
+        stimulus = 0.0
+        while count:
+            length, stimulus = queue[0]
+            if length <= count:
+                queue.popleft()
+                count -= length
+            else:
+                queue[0] = (length - count, stimulus)
+                length, count = count, 0
+            consumed += length
+            made = math.floor(consumed * selectivity + _ROUNDING) - produced
+            if made:
+                outputs.append((made, stimulus))
+                produced += made
+        node.consumed, node.produced = consumed, produced
+        node.newest_taken = max(node.newest_taken, stimulus)
+        return outputs
+
+    def _enqueue(self, node: Node, runs: Iterable[Run], count: int, now: float) -> None:
+        if not node.length:
+            node.waiting_since = now
+        self._count(node, now, count)
+        queue = node.queue
+        for run in runs:
+            if queue and queue[-1][1] == run[1]:
+                queue[-1] = (queue[-1][0] + run[0], run[1])
+            else:
+                queue.append(run)
+
+    def _let_in(self, node: Node, now: float) -> None:
+        """Fill a source's queue from outside, as far as there is room."""
+        node.outside_area += node.outside_length * (now - node.outside_since)
+        node.outside_since = now
+        let_in = min(node.room, node.outside_length)
+        node.outside_length -= let_in
+        node.room -= let_in
+        left = let_in
+        runs: list[Run] = []
+        while left:
+            count, stimulus = node.outside[0]
+            if count <= left:
+                node.outside.popleft()
+            else:
+                node.outside[0] = (count - left, stimulus)
+                count = left
+            left -= count
+            runs.append((count, stimulus))
+        self._enqueue(node, runs, let_in, now)
+
+    def _count(self, node: Node, now: float, change: int) -> None:
+        """The queue of a node grows or shrinks now."""
+        node.area += node.length * (now - node.since)
+        node.since = now
+        node.length += change
+        for tally in (node.tally, node.class_tally, self.total):
+            tally.queued += change
+        if change > 0:
+            if node.empty_since <= now:
+                node.empty_time += now - node.empty_since
+                node.empty_since = math.inf
+            node.peak = max(node.peak, node.length)
+            for tally in (node.tally, node.class_tally, self.total):
+                tally.peak = max(tally.peak, tally.queued)
+
+    def _tighten(self, reader: Node) -> None:
+        reader.tight = True
+        for node in reader.upstream:
+            node.blocked += 1
+            if node.blocked == 1:
+                self._changed(node)
+
+    def _loosen(self, reader: Node) -> None:
+        reader.tight = False
+        for node in reader.upstream:
+            node.blocked -= 1
+            if not node.blocked:
+                self._changed(node)
+
+    # --- measuring ------------------------------------------------------------------------------------------
+
+    def forget(self, now: float) -> None:
+        """Measuring begins now."""
+        for tally in (self.total, *self.classes.values(), *self.queries.values()):
+            tally.peak = tally.queued
+        for query in self.queries.values():
+            query.forget()
+        for node in self.nodes.values():
+            node.forget(now)
+
+    def settle(self, now: float) -> None:
+        """Bring all running sums up to ``now``."""
+        for node in self.nodes.values():
+            self._count_up(node, now)
+
+    def _count_up(self, node: Node, now: float) -> None:
+        node.area += node.length * (now - node.since)
+        node.since = now
+        node.outside_area += node.outside_length * (now - node.outside_since)
+        node.outside_since = now
+        if node.empty_since <= now:
+            node.empty_time += now - node.empty_since
+            node.empty_since = now
+
+    def validate(self) -> None:
+        """Check the invariants in the docstrings of the classes."""
+        nodes = self.nodes.values()
+        for node in nodes:
+            where = f"node {node.name}"
+            reserved = sum(upstream.produced - upstream.delivered for upstream in node.upstream)
+            if sum(count for count, _ in node.queue) != node.length:
+                raise InvariantError(f"inv1: {where} counts {node.length} tuples in its queue, has {list(node.queue)}")
+            if sum(count for count, _ in node.outside) != node.outside_length or (node.outside and node.room):
+                raise InvariantError(f"inv1: {where} has {node.outside_length} tuples outside, room for {node.room}")
+            if node.length + reserved + node.room != node.operator.capacity or node.room < 0:
+                raise InvariantError(f"inv2: {where}: {node.length} queued, {reserved} reserved, room for {node.room}")
+            if node.blocked != sum(reader.room < reader.need for reader in node.downstream):
+                raise InvariantError(f"inv3: {where} is blocked by {node.blocked}")
+            if node.produced != math.floor(node.consumed * node.selectivity + _ROUNDING):
+                raise InvariantError(f"inv4: {where} made {node.produced} of {node.consumed}")
+        if self.present < sum(n.length + n.outside_length + n.consumed - n.completed for n in nodes):
+            raise InvariantError(f"inv5: {self.present} tuples counted in the system")
+        if self.total.queued != sum(node.length for node in nodes):
+            raise InvariantError(f"inv6: {self.total.queued} tuples counted in queues")
+
+
+def _declare_flow(nodes: Iterable[Node]) -> None:
+    """Period and rate of all nodes of a query, from those of its sources (Golab et al., 2.4; EdgeWise, 5.1)."""
+    waiting = [node for node in nodes if node.upstream]
+    while waiting:
+        names = {node.name for node in waiting}
+        node = next(node for node in waiting if not any(u.name in names for u in node.upstream))
+        node.period = max(u.period for u in node.upstream)
+        node.declared_rate = sum(u.declared_rate * u.selectivity for u in node.upstream)
+        waiting.remove(node)

@@ -1,0 +1,77 @@
+"""What the simulator can tell a policy about an operator: one reading per feature.
+
+The features of the table grain have their meaning here too, so that policies of one grain run at the other:
+
+* ``freshness_delta``: the newest stimulus that waits minus the newest that was taken, which is by how much fresher the
+  operator would be if it took everything.
+* ``release_time``: since when what waits has been waiting, counted anew after each turn.
+* ``next_release``: of a source, one period after the last arrival.
+* ``time_per_unit``: seconds of work per second of data, from the cost and the declared rate of arrivals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from headgate.core.dispatch import LOOP_FEATURES
+from headgate.core.errors import MissingFeatureError
+from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
+from headgate.core.placement import Placement
+from headgate.core.placements import ByNode, LeastLoaded
+from headgate.core.policy import Policy
+from headgate.sim.operators.node import Node
+
+Reading = Callable[[Node], float]
+
+
+def _stated(own: float | None, of_query: float) -> float:
+    return of_query if own is None else own
+
+
+def _freshness_delta(node: Node) -> float:
+    return max(node.queue[-1][1] - node.newest_taken, 0.0) if node.length else 0.0
+
+
+READINGS: Mapping[str, Reading] = {
+    "priority": lambda node: _stated(node.operator.priority, node.tally.priority),
+    "class": lambda node: node.tally.importance_class,
+    "period": lambda node: node.period,
+    "patience": lambda node: _stated(node.operator.patience, node.tally.patience),
+    "max_workers": lambda node: node.max_workers,
+    "cost": lambda node: node.seen_cost,
+    "selectivity": lambda node: node.seen_selectivity,
+    "setup_time": lambda node: 0.0,
+    "time_per_unit": lambda node: node.seen_cost * node.declared_rate,
+    "pending": lambda node: node.length,
+    "head_time": lambda node: node.queue[0][1] if node.length else math.inf,
+    "output_pending": lambda node: sum(reader.length for reader in node.downstream),
+    "freshness_delta": _freshness_delta,
+    "execution_time": lambda node: node.length * node.seen_cost,
+    "release_time": lambda node: node.waiting_since,
+    "next_release": lambda node: math.inf if node.upstream else node.last_arrival + node.period,
+}
+
+#: every feature that a policy may ask for at the operator grain
+PROVIDED = frozenset(READINGS) | {name for name, f in FEATURES.items() if f.changed_by == ChangedBy.LOOP}
+
+
+def features_for(policies: Iterable[Policy], placements: Iterable[Placement]) -> tuple[Feature, ...]:
+    """The features that these policies and placements and the loops read, and no other: reading costs."""
+    wanted = list(LOOP_FEATURES)
+    for policy in policies:
+        wanted += _checked(policy.requires(), f"policy {policy.name!r}")
+    for placement in placements:
+        wanted += _checked(placement.needs, f"placement {placement.name!r}")
+        # these two weigh nodes by whatever features there are, and this is what they weigh operators by
+        if isinstance(placement, LeastLoaded | ByNode):
+            wanted += ["cost", "pending"]
+    return features_named(wanted)
+
+
+def _checked(names: Iterable[str], reader: str) -> list[str]:
+    wanted = list(names)
+    for name in wanted:
+        if name not in PROVIDED:
+            raise MissingFeatureError(reader, name, PROVIDED)
+    return wanted

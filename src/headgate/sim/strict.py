@@ -1,0 +1,102 @@
+"""Dataclasses from TOML tables, with every mistake named.
+
+The dataclass says what keys there are and of what type; this module refuses unknown keys, wrong types and missing
+values, always with the path of the offending key. It knows nothing of what the data means: ranges are checked by the
+dataclasses themselves.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from headgate.core.errors import ScenarioError
+
+T = TypeVar("T")
+
+
+def build(cls: type[T], data: Mapping[str, object], where: str, rename: Mapping[str, str] | None = None) -> T:
+    """An instance of the dataclass ``cls`` from ``data``; ``rename`` maps keys as written to field names."""
+    names = dict(rename or {})
+    accepted = {_key_of(field, names): field for field in fields(cls)}  # type: ignore[arg-type]
+    for key in data:
+        if key not in accepted:
+            raise ScenarioError(f"{where}: {unknown_key(key, accepted)}")
+    hints = get_type_hints(cls)
+    values = {}
+    for key, field in accepted.items():
+        if key in data:
+            values[field.name] = convert(data[key], hints[field.name], f"{where}.{key}", names)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise ScenarioError(f"{where}: the key {key!r} is missing; it takes {describe(hints[field.name])}")
+    try:
+        return cls(**values)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+
+
+def unknown_key(key: str, accepted: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(key, accepted, n=1)
+    meant = f"did you mean {close[0]!r}? " if close else ""
+    return f"there is no key {key!r} here; {meant}known keys: {', '.join(accepted)}"
+
+
+def _key_of(field: Field[Any], rename: Mapping[str, str]) -> str:
+    return next((key for key, name in rename.items() if name == field.name), field.name)
+
+
+def convert(value: object, kind: Any, where: str, rename: Mapping[str, str] | None = None) -> object:
+    """``value`` as ``kind``, or a ScenarioError that says what was expected at ``where``."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _first_that_fits(value, get_args(kind), where, rename)
+    if origin is Literal:
+        if value in get_args(kind):
+            return value
+        raise _refusal(value, kind, where)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise _refusal(value, kind, where)
+        return tuple(convert(item, get_args(kind)[0], f"{where}[{i}]", rename) for i, item in enumerate(value))
+    if is_dataclass(kind) and isinstance(kind, type):
+        if not isinstance(value, Mapping):
+            raise _refusal(value, kind, where)
+        return build(kind, value, where, rename)
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if kind in (int, str, bool) and type(value) is kind:
+        return value
+    raise _refusal(value, kind, where)
+
+
+def _first_that_fits(value: object, kinds: tuple[Any, ...], where: str, rename: Mapping[str, str] | None) -> object:
+    real = [kind for kind in kinds if kind is not type(None)]
+    if len(real) == 1:
+        return convert(value, real[0], where, rename)
+    for kind in real:
+        try:
+            return convert(value, kind, where, rename)
+        except ScenarioError:
+            continue
+    raise _refusal(value, Union[tuple(real)], where)
+
+
+def _refusal(value: object, kind: Any, where: str) -> ScenarioError:
+    return ScenarioError(f"{where} takes {describe(kind)}; got {value!r}")
+
+
+def describe(kind: Any) -> str:
+    """A type in words."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(k) for k in get_args(kind) if k is not type(None))
+    if origin is Literal:
+        return "one of " + ", ".join(repr(choice) for choice in get_args(kind))
+    if origin is tuple:
+        return f"a list, each {describe(get_args(kind)[0])}"
+    if is_dataclass(kind):
+        return "a table of keys"
+    return {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}.get(kind, str(kind))

@@ -1,0 +1,829 @@
+"""Many workers in virtual time: who is dealt what, what is read at a meeting, what may change, and that nobody starves.
+
+``Machine`` is a single-threaded reference of the runtime: workers run nodes of known run time over queues that are
+plain numbers, and each keeps to the protocol in the docstring of ``rounds``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from headgate.core.errors import GraphError, InvariantError, MissingFeatureError, UserCodeError
+from headgate.core.features import FEATURES, features_named
+from headgate.core.graph import Floats, Graph, Ints
+from headgate.core.matrix import FeatureMatrix, FeatureView
+from headgate.core.placement import Lane, Lanes, Placement, Workers
+from headgate.core.policy import Policy
+from headgate.core.rounds import Meet, Meeting, Rounds, RoundsConfig, Run, Wait
+
+PERIOD = 0.125
+QUICK = RoundsConfig(period=PERIOD, delay=math.inf)
+USED = ("priority", "patience", "cost", "pending", "output_pending", "last_turn", "window_time", "ready", "workers")
+
+
+# --- small policies and placements --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stated(Policy):
+    """The stated priority, shown own nodes only."""
+
+    name = "stated"
+    needs = ("priority",)
+    local = True
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return view["priority"]
+
+
+@dataclass(frozen=True)
+class Measuring(Policy):
+    """The stated priority, but also reads a feature that only running the node brings up to date."""
+
+    name = "measuring"
+    needs = ("priority", "cost")
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return view["priority"]
+
+
+@dataclass(frozen=True)
+class Prefers(Policy):
+    """One node before all others, always."""
+
+    favourite: str = "a"
+
+    name = "prefers"
+    starves = True
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return np.array([name == self.favourite for name in view.graph.names], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Chance(Policy):
+    """Another order in every round."""
+
+    name = "chance"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return np.array([random.Random(f"{view.seed} {view.turn} {name}").random() for name in view.graph.names])
+
+
+@dataclass(frozen=True)
+class Counting(Policy):
+    """Remembers how many nodes it was shown."""
+
+    name = "counting"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return np.full(len(view), float(view.memory or 0))  # type: ignore[arg-type]
+
+    def remember(self, view: FeatureView, node: int) -> object:
+        return (view.memory or 0) + 1  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Broken(Policy):
+    """Fails, or returns too little."""
+
+    fails: bool = True
+
+    name = "broken"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        if self.fails:
+            raise ZeroDivisionError("by nought")
+        return np.zeros(1)
+
+
+@dataclass(frozen=True)
+class Everywhere(Placement):
+    """Any worker will do."""
+
+    name = "everywhere"
+
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        return Lanes.single(len(view), Lane(tuple(range(len(workers)))))
+
+
+@dataclass(frozen=True)
+class OnWorker(Placement):
+    """All nodes on one worker."""
+
+    worker: int = 0
+
+    name = "on-worker"
+
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        return Lanes.single(len(view), Lane((self.worker,)))
+
+
+@dataclass(frozen=True)
+class Wandering(Placement):
+    """Every node on another worker in every round."""
+
+    name = "wandering"
+
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        return Lanes.of_workers((view.graph.tie + view.turn) % len(workers))
+
+
+@dataclass(frozen=True)
+class Lost(Placement):
+    """Fails."""
+
+    name = "lost"
+
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        raise KeyError("no map")
+
+
+# --- the machine --------------------------------------------------------------------------------------------
+
+
+class Machine:
+    """Queues, run times and workers in virtual time.
+
+    ``queues[name]`` is what waits for a node; infinity never runs dry. A run takes ``seconds(name)``, consumes up to
+    the batch and puts as much into the queue of each node downstream. A meeting takes ``meeting_time``.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        policy: Policy = Stated(),  # noqa: B008
+        placement: Placement = Everywhere(),  # noqa: B008
+        workers: int = 1,
+        config: RoundsConfig = QUICK,
+        queues: Mapping[str, float] | None = None,
+        stated: Mapping[tuple[str, str], float] | None = None,
+        seconds: Callable[[str], float] = lambda name: 0.01,
+        meeting_time: float = 0.0,
+    ) -> None:
+        self.rounds = Rounds(FeatureMatrix(graph, features_named(USED)), policy, placement, Workers.of(workers), config)
+        self.queues: dict[str, float] = {name: 0.0 for name in graph.names} | dict(queues or {})
+        self.stated = dict(stated or {})
+        self.seconds = seconds
+        self.meeting_time = meeting_time
+        self.now = 0.0
+        self.running: dict[int, str] = {}
+        self.trace: list[tuple[float, int, str, str]] = []
+        self.reads: list[tuple[str, str]] = []
+        self.meetings: list[Meeting] = []
+        self.runnable_since: dict[str, float] = {name: 0.0 for name, queued in self.queues.items() if queued}
+        self.longest_wait: dict[str, float] = {}
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+        for worker in range(workers):
+            self.at(0.0, lambda worker=worker: self._ask(worker))  # type: ignore[misc]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.rounds.graph.names
+
+    def at(self, when: float, act: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._events, (when, self._number, act))
+
+    def until(self, end: float) -> Machine:
+        while self._events and self._events[0][0] <= end:
+            self.now, _, act = heapq.heappop(self._events)
+            act()
+        for name, since in self.runnable_since.items():
+            self._waited(name, end - since)
+        return self
+
+    def ran(self) -> list[str]:
+        return [name for _, _, name, _ in self.trace]
+
+    # what the loop asks
+
+    def can_run(self, node: int) -> bool:
+        return self.queues[self.names[node]] > 0
+
+    def read(self, feature: str, rows: Ints) -> list[float]:
+        names = [self.names[i] for i in rows]
+        self.reads.extend((feature, name) for name in names)
+        return [self.value(feature, name) for name in names]
+
+    def value(self, feature: str, name: str) -> float:
+        if feature == "pending":
+            return self.queues.get(name, self.stated.get((feature, name), 0.0))
+        return self.stated.get((feature, name), FEATURES[feature].default)
+
+    # what workers do
+
+    def _ask(self, worker: int) -> None:
+        match self.rounds.next_step(worker, self.now, self.can_run):
+            case Run(node, batch, reason):
+                name = self.names[node]
+                assert name not in self.running.values(), f"{name} is run by two workers at once"
+                assert self.can_run(node), f"{name} was told to run without input"
+                self.running[worker] = name
+                self.trace.append((self.now, worker, name, reason))
+                self._waited(name, self.now - self.runnable_since.pop(name))
+                self.at(self.now + self.seconds(name), lambda: self._end(worker, node, batch))
+            case Wait(seconds):
+                assert seconds > 0, "a wait of no time would never end"
+                self.at(self.now + seconds, lambda: self._ask(worker))
+            case Meet():
+                self.rounds.refresh_own(worker, self.read)
+                if self.rounds.arrive(worker):
+                    self.at(self.now + self.meeting_time, self._meet)
+
+    def _end(self, worker: int, node: int, batch: int) -> None:
+        name = self.running.pop(worker)
+        assert self.names[node] == name, "the index of a node changed while it ran"
+        taken = min(self.queues[name], batch)
+        self._put(name, -taken)
+        for target in self.rounds.graph.downstream[node]:
+            self._put(self.names[target], taken)
+        self.rounds.ran(worker, node, self.now)
+        self._ask(worker)
+
+    def _put(self, name: str, tuples: float) -> None:
+        self.queues[name] += tuples
+        if self.queues[name] and name not in self.running.values():
+            self.runnable_since.setdefault(name, self.now)
+
+    def _meet(self) -> None:
+        assert not self.running, "nothing runs during a meeting"
+        meeting = self.rounds.coordinate(self.now, self.read)
+        for name in meeting.removed:
+            del self.queues[name]
+            self.runnable_since.pop(name, None)
+        for name in meeting.added:
+            self.queues[name] = self.stated.get(("pending", name), 0.0)
+            self._put(name, 0.0)
+        for worker in range(meeting.workers):
+            self.rounds.sort_own(worker)
+        self.rounds.validate()
+        self.meetings.append(meeting)
+        for worker in range(meeting.workers):
+            self.at(self.now, lambda worker=worker: self._ask(worker))  # type: ignore[misc]
+
+    def _waited(self, name: str, seconds: float) -> None:
+        self.longest_wait[name] = max(self.longest_wait.get(name, 0.0), seconds)
+
+
+def chain(names: str) -> Graph:
+    return Graph(names, pairwise(names))
+
+
+def endless(names: Iterable[str]) -> dict[str, float]:
+    return dict.fromkeys(names, math.inf)
+
+
+def patience(seconds: float, names: Iterable[str]) -> dict[tuple[str, str], float]:
+    return {("patience", name): seconds for name in names}
+
+
+def worker_of(rounds: Rounds) -> dict[str, int]:
+    return {name: rounds.explain(i, 0.0).worker for i, name in enumerate(rounds.graph.names)}
+
+
+# --- before the first meeting -------------------------------------------------------------------------------
+
+LETTERS = "abcdefghijklmnop"
+
+
+def fresh_rounds(names: Sequence[str], seed: int = 0) -> Rounds:
+    matrix = FeatureMatrix(Graph(names), features_named(USED))
+    return Rounds(matrix, Stated(), Everywhere(), Workers.of(3), RoundsConfig(seed=seed))
+
+
+def test_chance_deals_the_nodes_before_the_first_meeting_and_depends_on_seed_and_names_alone() -> None:
+    first = worker_of(fresh_rounds(LETTERS))
+    assert set(first.values()) == {0, 1, 2}
+    assert worker_of(fresh_rounds(LETTERS)) == first
+    assert worker_of(fresh_rounds(LETTERS[::-1])) == first
+    assert worker_of(fresh_rounds(LETTERS, seed=1)) != first
+
+
+def test_before_the_first_meeting_all_nodes_share() -> None:
+    machine = Machine(Graph("abc"), queues=endless("abc"), stated={("priority", "c"): 9.0}).until(0.06)
+    assert machine.ran() == ["a", "b", "c", "a", "b", "c", "a"]
+    assert machine.until(PERIOD + 0.05).ran()[-3:] == ["c", "c", "c"], "after it the policy decides"
+
+
+# --- what a meeting reads -----------------------------------------------------------------------------------
+
+
+def held_meeting(machine: Machine, ran: str, *, in_parallel: bool = True) -> set[tuple[str, str]]:
+    """Let exactly the nodes ``ran`` run in one round, and return what the meeting after it reads."""
+    rounds = machine.rounds
+    now = machine.now
+    while not isinstance(step := rounds.next_step(0, now, lambda i: machine.names[i] in ran), Meet):
+        if isinstance(step, Run):
+            now += PERIOD / (2 * len(ran))
+            rounds.ran(0, step.node, now)
+        else:
+            now += step.seconds
+    machine.reads.clear()
+    if in_parallel:
+        rounds.refresh_own(0, machine.read)
+    assert rounds.arrive(0)
+    rounds.coordinate(now, machine.read)
+    rounds.sort_own(0)
+    machine.now = now
+    assert len(set(machine.reads)) == len(machine.reads), "no value is read twice"
+    return set(machine.reads)
+
+
+def test_the_first_meeting_reads_everything_but_what_the_loop_keeps_itself() -> None:
+    read = held_meeting(Machine(chain("abcd")), "b")
+    asked = ("priority", "patience", "cost", "pending", "output_pending")
+    assert read == {(feature, name) for feature in asked for name in "abcd"}
+
+
+# Haren's code declares that output queues depend on downstream nodes only by way of their input; it misses that a
+# node that runs also empties the output queue of the node before it.
+@pytest.mark.parametrize(
+    ("ran", "expected"),
+    [
+        pytest.param("", set(), id="nobody ran: nothing"),
+        pytest.param(
+            "b",
+            {("cost", "b"), ("pending", "b"), ("pending", "c"), ("output_pending", "b"), ("output_pending", "a")},
+            id="one ran: itself, the input after it, the output before it",
+        ),
+        pytest.param(
+            "a",
+            {("cost", "a"), ("pending", "a"), ("pending", "b"), ("output_pending", "a")},
+            id="a source ran: nobody is before it",
+        ),
+        pytest.param(
+            "d",
+            {("cost", "d"), ("pending", "d"), ("output_pending", "d"), ("output_pending", "c")},
+            id="a sink ran: nobody is after it",
+        ),
+    ],
+)
+@pytest.mark.parametrize("in_parallel", [True, False], ids=["in parallel", "by the last worker"])
+def test_a_meeting_reads_what_can_have_changed(ran: str, expected: set[tuple[str, str]], in_parallel: bool) -> None:
+    machine = Machine(chain("abcd"))
+    held_meeting(machine, "")
+    before = machine.rounds.statistics()
+    assert held_meeting(machine, ran, in_parallel=in_parallel) == expected
+    after = machine.rounds.statistics()
+    assert after.values_read - before.values_read == len(expected)
+    assert after.values_full - before.values_full == len(USED) * 4
+
+
+def test_workers_read_the_independent_features_of_what_they_ran_and_the_last_one_reads_the_rest() -> None:
+    machine = Machine(chain("abcd"), stated={("cost", "b"): 7.0})
+    held_meeting(machine, "")
+    step = machine.rounds.next_step(0, 1.0, lambda i: i == 1)
+    assert isinstance(step, Run)
+    machine.rounds.ran(0, step.node, 2.0)
+    machine.reads.clear()
+    machine.rounds.refresh_own(0, machine.read)
+    assert machine.reads == [("cost", "b")]
+    assert machine.rounds.matrix.columns["cost"].tolist() == [0.0, 7.0, 0.0, 0.0]
+
+
+def test_data_from_outside_makes_the_nodes_it_came_to_be_read() -> None:
+    machine = Machine(chain("abc"))
+    held_meeting(machine, "")
+    machine.rounds.next_step(0, 1.0, machine.can_run)
+    machine.rounds.arrive(0)
+    machine.reads.clear()
+    machine.rounds.coordinate(2.0, machine.read, fed=[0])
+    assert machine.reads == [("pending", "a")]
+
+
+def test_a_node_that_gains_or_loses_a_neighbour_is_read_again() -> None:
+    machine = Machine(chain("abcd"))
+    held_meeting(machine, "")
+    machine.rounds.remove_nodes(["c"])
+    machine.queues["d"] = 5.0
+    read = held_meeting(machine, "c")
+    assert {("output_pending", "b"), ("pending", "d")} <= read
+    assert not {name for _, name in read} & {"a"} - {"a"}
+    assert machine.rounds.matrix.columns["pending"].tolist() == [0.0, 0.0, 5.0]
+
+
+def test_the_features_of_the_loop_are_kept() -> None:
+    machine = Machine(Graph("abc"), policy=Stated(), stated={("priority", "b"): 5.0})
+    held_meeting(machine, "ac")
+    columns = machine.rounds.matrix.columns
+    assert columns["last_turn"].tolist() == [0.0, -1.0, 0.0]
+    assert columns["window_time"][1] == 0.0
+    assert columns["window_time"][0] == columns["window_time"][2] == pytest.approx(PERIOD / 2, rel=0.5)
+    assert (columns["ready"].tolist(), columns["workers"].tolist()) == ([1.0] * 3, [0.0] * 3)
+    held_meeting(machine, "b")
+    assert columns["last_turn"].tolist() == [0.0, 1.0, 0.0]
+    assert columns["window_time"][0] == 0.0
+
+
+def test_a_policy_with_memory_is_shown_every_node_that_ran_once_a_round() -> None:
+    machine = Machine(Graph("abc"), policy=Counting())
+    held_meeting(machine, "ac")
+    held_meeting(machine, "abc")
+    assert machine.rounds.explain(0, 0.0).priority == (5.0,)
+
+
+# --- delayed nodes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "delay", "expected"),
+    [
+        pytest.param(Measuring(), 1.0, {"policy", "tie", "forced"}, id="a policy that reads what only runs measure"),
+        pytest.param(Stated(), 1.0, {"policy", "tie"}, id="a policy that reads nothing of the kind"),
+        pytest.param(Measuring(), math.inf, {"policy", "tie"}, id="no delay is too long"),
+    ],
+)
+def test_delayed_nodes_are_forced_for(policy: Policy, delay: float, expected: set[str]) -> None:
+    machine = Machine(
+        Graph("ab"),
+        policy=policy,
+        config=RoundsConfig(period=PERIOD, delay=delay),
+        queues=endless("ab"),
+        stated={("priority", "a"): 9.0},
+    ).until(5.0)
+    assert {reason for *_, reason in machine.trace} == expected
+    forced = [when for when, _, name, reason in machine.trace if reason == "forced"]
+    # after the first round b runs only when it is forced: at the first meeting later than the delay
+    gaps = np.diff(forced)
+    assert all(delay < gap <= delay + PERIOD + 0.03 for gap in gaps)
+
+
+# --- nobody waits for ever ----------------------------------------------------------------------------------
+
+
+def test_without_patience_a_policy_can_starve_a_node() -> None:
+    machine = Machine(Graph("ab"), policy=Prefers("a"), queues=endless("ab")).until(10.0)
+    assert "b" not in [name for when, _, name, _ in machine.trace if when > PERIOD + 0.01]
+
+
+def test_with_patience_the_same_node_runs_each_time_its_patience_is_over() -> None:
+    machine = Machine(Graph("ab"), policy=Prefers("a"), queues=endless("ab"), stated=patience(1.0, "b")).until(10.0)
+    guarded = [when for when, _, name, reason in machine.trace if (name, reason) == ("b", "guard")]
+    gaps = np.diff(guarded)
+    assert len(guarded) == 9
+    assert all(1.0 <= gap <= 1.0 + PERIOD + 0.03 for gap in gaps), "one round until it is seen again, two short runs"
+
+
+def longest_round(run: float, meeting_time: float) -> float:
+    return PERIOD + 2 * run + meeting_time
+
+
+@pytest.mark.parametrize("placement", [Everywhere(), Wandering()], ids=["settled", "wandering"])
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("run", [0.002, 0.05, 0.5], ids=["short runs", "long runs", "runs longer than the period"])
+@pytest.mark.parametrize("delay", [math.inf, 0.0], ids=["never forced", "forced all the time"])
+def test_no_node_waits_longer_than_the_bound(placement: Placement, workers: int, run: float, delay: float) -> None:
+    names = "abcdefg"
+    seconds = {name: run * (1.0 if name in "ac" else 0.3) for name in names}
+    machine = Machine(
+        Graph(names),
+        policy=Measuring(),
+        placement=placement,
+        workers=workers,
+        config=RoundsConfig(period=PERIOD, delay=delay),
+        queues=endless(names),
+        stated={("priority", "a"): 9.0, ("priority", "b"): 5.0} | patience(1.0, names[1:]),
+        seconds=seconds.__getitem__,
+        meeting_time=0.02,
+    ).until(40 * longest_round(run, 0.02))
+    # patience is read at the first meeting; until then all nodes share
+    others = len(names) - 2
+    bound = 1.0 + (others + 2) * longest_round(run, 0.02) + longest_round(run, 0.02)
+    assert max(machine.longest_wait[name] for name in names[1:]) <= bound
+    assert {"b", "g"} <= set(machine.ran()[-60:])
+
+
+@pytest.mark.parametrize("run", [0.01, 0.5], ids=["short runs", "runs longer than the period"])
+def test_the_policy_still_decides_half_of_the_runs_when_everybody_is_overdue(run: float) -> None:
+    machine = Machine(
+        Graph("abcd"),
+        policy=Prefers("a"),
+        queues=endless("abcd"),
+        stated=patience(0.0, "bcd"),
+        seconds=lambda name: run,
+    ).until(100 * run)
+    after = [reason for when, *_, reason in machine.trace if when > longest_round(run, 0.0)]
+    assert after.count("guard") > 5
+    assert after.count("guard") <= after.count("policy") + 1
+    assert all(pair != ("guard", "guard") for pair in pairwise(after))
+
+
+# --- change while running -----------------------------------------------------------------------------------
+
+
+def test_a_new_policy_takes_over_at_the_next_meeting() -> None:
+    machine = Machine(Graph("ab"), policy=Prefers("a"), queues=endless("ab")).until(0.2)
+    machine.rounds.replace_policy(Prefers("b"))
+    changed = len(machine.trace)
+    machine.until(0.25)
+    assert set(machine.ran()[changed:]) == {"a"}
+    done = len(machine.meetings)
+    machine.until(0.6)
+    assert len(machine.meetings) > done
+    assert machine.ran()[-5:] == ["b"] * 5
+
+
+def test_a_policy_or_placement_that_reads_what_nobody_provides_is_refused_at_once() -> None:
+    matrix = FeatureMatrix(Graph("ab"), features_named(["priority"]))
+    rounds = Rounds(matrix, Stated(), Everywhere(), Workers.of(1))
+    with pytest.raises(MissingFeatureError, match="policy 'measuring' needs the feature 'cost'"):
+        rounds.replace_policy(Measuring())
+
+    class Weighing(Everywhere):
+        name = "weighing"
+        needs = ("cost",)
+
+    with pytest.raises(MissingFeatureError, match="placement 'weighing' needs the feature 'cost'"):
+        rounds.replace_placement(Weighing())
+    with pytest.raises(MissingFeatureError):
+        Rounds(matrix, Measuring(), Everywhere(), Workers.of(1))
+
+
+def test_a_new_placement_and_a_new_configuration_take_over_at_the_next_meeting() -> None:
+    machine = Machine(Graph("abcd"), workers=2, queues=endless("abcd")).until(0.2)
+    machine.rounds.replace_placement(OnWorker(1))
+    machine.rounds.replace_config(RoundsConfig(period=0.5, batch=3))
+    machine.until(0.3)
+    assert set(worker_of(machine.rounds).values()) == {1}
+    assert machine.rounds.next_step is not None
+    started = machine.meetings[-1].round
+    machine.until(0.3 + 0.4)
+    assert machine.meetings[-1].round == started, "the longer period is in force"
+
+
+def test_nodes_come_and_go_at_meetings_and_a_removed_node_that_runs_finishes_first() -> None:
+    machine = Machine(
+        chain("abc"), workers=2, queues=endless("a"), seconds=lambda name: 1.0 if name == "a" else 0.01
+    ).until(0.5)
+    rounds = machine.rounds
+    assert "a" in machine.running.values()
+    rounds.remove_nodes(["a"])
+    rounds.add_nodes(["d", "e"], [("d", "e"), ("d", "c")])
+    machine.stated["pending", "d"] = math.inf
+    machine.until(0.9)
+    assert rounds.graph.names == ("a", "b", "c"), "nothing changes before the meeting"
+    machine.until(2.0)
+    change = next(meeting for meeting in machine.meetings if meeting.added)
+    assert (change.added, change.removed) == (("d", "e"), ("a",))
+    assert rounds.graph.names == ("b", "c", "d", "e")
+    after = {name for when, _, name, _ in machine.trace if when > 1.1}
+    assert after >= {"d", "e", "c"}
+    assert "a" not in after
+
+
+def test_a_name_removed_and_added_again_is_a_new_node() -> None:
+    machine = Machine(chain("ab"), stated={("cost", "b"): 3.0})
+    held_meeting(machine, "b")
+    machine.rounds.remove_nodes(["b"])
+    machine.rounds.add_nodes(["b"], [("a", "b")])
+    machine.stated["cost", "b"] = 4.0
+    assert {("cost", "b"), ("priority", "b")} <= held_meeting(machine, "")
+    assert machine.rounds.matrix.columns["cost"].tolist() == [0.0, 4.0]
+
+
+def test_a_name_removed_and_added_again_is_reported_as_both() -> None:
+    machine = Machine(Graph("ab"))
+    machine.rounds.remove_nodes(["b"])
+    machine.rounds.add_nodes(["b", "c"])
+    machine.rounds.remove_nodes(["c"])
+    machine.until(0.2)
+    assert (machine.meetings[0].added, machine.meetings[0].removed) == (("b",), ("b",))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(lambda rounds: rounds.add_nodes(["b"]), "two nodes are called 'b'", id="a name twice"),
+        pytest.param(lambda rounds: rounds.add_nodes([], [("c", "a")]), "cycle", id="a cycle"),
+        pytest.param(lambda rounds: rounds.remove_nodes(["x"]), "no node has that name", id="an unknown node"),
+    ],
+)
+def test_an_impossible_change_is_refused_at_once_and_leaves_no_trace(
+    change: Callable[[Rounds], None], said: str
+) -> None:
+    machine = Machine(chain("abc"))
+    with pytest.raises(GraphError, match=said):
+        change(machine.rounds)
+    machine.until(0.2)
+    assert machine.rounds.graph.names == ("a", "b", "c")
+
+
+def test_workers_come_and_go_at_meetings() -> None:
+    machine = Machine(Graph("abcdef"), workers=2, queues=endless("abcdef"), placement=Wandering()).until(0.2)
+    machine.rounds.set_workers(Workers.of(4))
+    machine.until(0.22)
+    assert machine.rounds.statistics().workers == 2
+    machine.until(1.0)
+    assert {worker for when, worker, *_ in machine.trace if when > 0.5} == {0, 1, 2, 3}
+    machine.rounds.set_workers(Workers.of(1))
+    machine.until(2.0)
+    assert {worker for when, worker, *_ in machine.trace if when > 1.5} == {0}
+    assert sum(machine.rounds.statistics().runs.values()) == len(machine.trace), "the runs of those who left count"
+    with pytest.raises(InvariantError, match="worker 3 has left: there are 1 now"):
+        machine.rounds.sort_own(3)
+
+
+def test_all_nodes_may_go_and_others_come() -> None:
+    machine = Machine(Graph("ab"), workers=2, queues=endless("ab")).until(0.2)
+    machine.rounds.remove_nodes("ab")
+    machine.until(0.6)
+    assert (machine.rounds.statistics().nodes, machine.running) == (0, {})
+    machine.rounds.add_nodes("xy")
+    machine.stated["pending", "y"] = math.inf
+    machine.until(1.2)
+    assert machine.ran()[-1] == "y"
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (Broken(), "policy 'broken' failed at the meeting after round 1: ZeroDivisionError: by nought; correct it"),
+        (Broken(fails=False), r"policy 'broken' must return one row of priorities for each of 3 nodes; .* \(1, 1\)"),
+        (Lost(), "placement 'lost' failed at the meeting after round 1: KeyError: 'no map'; correct it"),
+    ],
+    ids=["the policy raises", "the policy returns too little", "the placement raises"],
+)
+def test_a_meeting_that_user_code_made_fail_can_be_held_again(broken: Policy | Placement, said: str) -> None:
+    machine = Machine(Graph("ab"), queues=endless("ab"))
+    held_meeting(machine, "a")
+    rounds = machine.rounds
+    rounds.add_nodes("c")
+    if isinstance(broken, Policy):
+        rounds.replace_policy(broken)
+    else:
+        rounds.replace_placement(broken)
+    with pytest.raises(UserCodeError, match=said):
+        held_meeting(machine, "b")
+    rounds.replace_policy(Stated())
+    rounds.replace_placement(Everywhere())
+    meeting = rounds.coordinate(9.0, machine.read)
+    assert (meeting.round, meeting.added) == (2, ("c",))
+    rounds.sort_own(0)
+    rounds.validate()
+
+
+def test_a_meeting_before_everybody_has_come_is_refused() -> None:
+    machine = Machine(Graph("ab"), workers=2)
+    machine.rounds.next_step(0, 0.0, machine.can_run)
+    assert not machine.rounds.arrive(0)
+    with pytest.raises(InvariantError, match="only 1 of 2 workers have arrived"):
+        machine.rounds.coordinate(1.0, machine.read)
+    with pytest.raises(InvariantError, match="worker 0 cannot sort its nodes: it has arrived at the meeting"):
+        machine.rounds.sort_own(0)
+
+
+# --- reports ------------------------------------------------------------------------------------------------
+
+
+def test_explain_says_where_a_node_stands_and_what_could_bring_it_forward() -> None:
+    machine = Machine(
+        Graph("abcd"),
+        policy=Measuring(),
+        config=RoundsConfig(period=PERIOD, delay=2.0),
+        queues=endless("abcd"),
+        stated={("priority", "a"): 9.0, ("priority", "b"): 5.0, ("patience", "c"): 1.5},
+    ).until(1.0)
+    rounds = machine.rounds
+    standing = rounds.explain(2, machine.now)
+    assert (standing.worker, standing.place, standing.of, standing.priority) == (0, 3, 4, (1.0,))
+    assert (standing.ahead, standing.equal, standing.running) == (("a", "b"), ("d",), False)
+    assert (standing.overdue, standing.forced_next) == (False, False)
+    later = rounds.explain(2, machine.now + 5.0)
+    assert (later.overdue, later.forced_next) == (True, True)
+    assert standing.guard_deadline == standing.runnable_since + 1.5
+    assert str(later).splitlines()[:2] == [
+        "c: waiting on worker 0, place 3 of 4 by measuring, priority (1)",
+        "  ahead of it: a, b; equal to it: d",
+    ]
+    assert "it is forced after the next meeting" in str(later)
+    assert "the guard puts it in front" in str(later)
+    first = str(rounds.explain(0, machine.now))
+    assert first.startswith("a: running on worker 0, place 1 of 4")
+    assert "ahead of it: nobody; equal to it: nobody" in first
+
+
+@pytest.mark.parametrize(
+    ("policy", "stated", "said"),
+    [
+        pytest.param(Stated(), {}, "never forced", id="nothing to measure"),
+        pytest.param(Measuring(), {}, "forced after a meeting that comes more than", id="forced later"),
+        pytest.param(Stated(), {}, "the guard has not seen it waiting", id="not seen waiting"),
+        pytest.param(Stated(), patience(5.0, "b"), "the guard puts it in front in", id="guarded later"),
+    ],
+)
+def test_the_text_of_a_standing_says(policy: Policy, stated: dict[tuple[str, str], float], said: str) -> None:
+    machine = Machine(Graph("ab"), policy=policy, queues=endless("ab"), config=RoundsConfig(period=PERIOD))
+    machine.stated = {("priority", "a"): 9.0, **stated}
+    assert said in str(machine.until(0.2).rounds.explain(1, 0.2))
+
+
+def test_statistics_count_runs_by_reason_back_offs_and_values() -> None:
+    machine = Machine(
+        Graph("abc"),
+        policy=Measuring(),
+        config=RoundsConfig(period=PERIOD),
+        queues={"a": 200.0, "b": 200.0, "c": 400.0},
+        stated={("priority", "c"): 5.0} | patience(0.1, "a"),
+    ).until(3.0)
+    statistics = machine.rounds.statistics()
+    reasons = [reason for *_, reason in machine.trace]
+    assert statistics.runs == {reason: reasons.count(reason) for reason in ("policy", "tie", "forced", "guard")}
+    assert min(statistics.runs.values()) > 0
+    assert statistics.backoffs > 0
+    assert statistics.rounds == len(machine.meetings)
+    assert statistics.values_read == len(machine.reads) < statistics.values_full == len(USED) * 3 * statistics.rounds
+
+
+@pytest.mark.parametrize(
+    ("damage", "number"),
+    [
+        pytest.param(lambda rounds: rounds._lists[0].nodes.append(0), 1, id="a node in two lists"),
+        pytest.param(lambda rounds: setattr(rounds._lists[0], "running", 99), 2, id="a list in disorder"),
+        pytest.param(lambda rounds: rounds._records.last_run.pop(), 3, id="a node without a record"),
+        pytest.param(lambda rounds: setattr(rounds, "_arrived", 1), 4, id="a worker counted that has not arrived"),
+    ],
+)
+def test_validate_notices(damage: Callable[[Rounds], None], number: int) -> None:
+    rounds = fresh_rounds(LETTERS)
+    rounds.validate()
+    damage(rounds)
+    with pytest.raises(InvariantError, match=f"inv{number}:"):
+        rounds.validate()
+
+
+# --- random schedules ---------------------------------------------------------------------------------------
+
+
+def random_machine(seed: int) -> Machine:
+    """A random graph with random queues, run times, priorities, policy and placement; patience for everybody."""
+    chance = random.Random(seed)
+    names = [f"n{i}" for i in range(chance.randint(2, 9))]
+    edges = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if chance.random() < 0.3]
+    seconds = {name: chance.choice([0.003, 0.02, 0.2]) for name in names}
+    machine = Machine(
+        Graph(names, edges),
+        policy=chance.choice([Stated(), Measuring(), Prefers(names[0]), Chance()]),
+        placement=chance.choice([Everywhere(), Wandering(), OnWorker(0)]),
+        workers=chance.randint(1, 4),
+        config=RoundsConfig(period=PERIOD, delay=chance.choice([None, math.inf, 0.05]), seed=seed),
+        queues={name: chance.choice([0.0, 30.0, math.inf]) for name in names},
+        stated={("priority", name): float(chance.randint(1, 3)) for name in names} | patience(0.5, names),
+        seconds=lambda name: seconds.get(name, 0.01),
+        meeting_time=chance.choice([0.0, 0.01]),
+    )
+    return machine
+
+
+def shaken(machine: Machine, seed: int, end: float) -> Machine:
+    """Change something at random every so often while the machine runs."""
+    chance = random.Random(-seed)
+    while machine.now < end:
+        machine.until(machine.now + chance.uniform(0.05, 0.6))
+        rounds = machine.rounds
+        kind = chance.randrange(5)
+        if kind == 0:
+            name = f"m{machine.now}"
+            rounds.add_nodes([name], [(chance.choice(machine.names), name)] if not rounds._next_graphs else [])
+            machine.stated |= {("pending", name): chance.choice([0.0, 50.0])} | patience(0.5, [name])
+        elif kind == 1 and len(machine.names) > 2 and not rounds._next_graphs:
+            rounds.remove_nodes([chance.choice(machine.names)])
+        elif kind == 2:
+            rounds.set_workers(Workers.of(chance.randint(1, 4)))
+        elif kind == 3:
+            rounds.replace_policy(chance.choice([Stated(), Measuring(), Prefers(machine.names[0]), Chance()]))
+        else:
+            rounds.replace_placement(chance.choice([Everywhere(), Wandering()]))
+        rounds.validate()
+    return machine
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_under_random_loads_every_runnable_node_runs_within_the_bound(seed: int) -> None:
+    machine = random_machine(seed).until(6.0)
+    length = longest_round(0.2, machine.meeting_time)
+    others = len(machine.names) - 1
+    assert machine.trace or not any(machine.queues.values())
+    assert max(machine.longest_wait.values(), default=0.0) <= 0.5 + (others + 2) * length + length
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_under_random_changes_each_node_stays_with_one_worker_and_nothing_runs_twice_at_once(seed: int) -> None:
+    machine = shaken(random_machine(seed), seed, 4.0)  # the machine itself asserts it at every step
+    assert len(machine.meetings) > 5
+    assert machine.rounds.statistics().values_read == len(machine.reads)
+
+
+def test_the_same_seed_gives_the_same_trace_and_another_one_another() -> None:
+    assert shaken(random_machine(3), 3, 3.0).trace == shaken(random_machine(3), 3, 3.0).trace
+    assert random_machine(3).until(3.0).trace != random_machine(4).until(3.0).trace
