@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from headgate.core.dispatch import LOOP_FEATURES, Dispatch
@@ -26,6 +27,9 @@ from headgate.core.policy import Policy
 
 #: what the matrices of these tests hold
 TEST_FEATURES = (*LOOP_FEATURES, "pending", "priority", "head_time")
+
+#: a share of the examples of the profile, for properties that take long to check once
+few_examples = settings(max_examples=max(1, settings().max_examples // 5))
 
 # --- graphs -------------------------------------------------------------------------------------------------
 
@@ -482,6 +486,10 @@ class SideBySide:
         statistics = self.loop.statistics()
         assert statistics.free_workers == len(self.oracle.free), self.told()
         assert statistics.runnable == len(self.oracle.released()), self.told()
+
+    def runs(self, name: str) -> int:
+        """How many workers run a node of that name, be it in the graph or not."""
+        return sum(running == name for running, _ in self.oracle.running.values())
 
     def told(self) -> str:
         return "\n".join(self.story)

@@ -253,12 +253,20 @@ def test_a_fully_loaded_node_needs_no_semaphore_operation() -> None:
     assert scheduler.semaphore_operations == before
 
 
-def test_a_thread_that_asks_without_having_been_woken_is_served() -> None:
-    scheduler = LocalityScheduler([2])
+@pytest.mark.parametrize(
+    "make", [lambda: LocalityScheduler([3]), lambda: FifoStealScheduler(3)], ids=["locality", "fifo"]
+)
+def test_a_thread_that_asks_without_having_been_woken_is_served_and_counts_as_awake(
+    make: Callable[[], Scheduler],
+) -> None:
+    scheduler = make()
     scheduler.submit_request("query", ["scan"])
     scheduler.schedule_self("scan")
-    assert chosen(scheduler.next_task(0)) == ("OLDEST_REQUEST", "scan")
-    assert scheduler.next_task(1) is None
+    asleep = scheduler.statistics().sleeping_threads
+    choice = scheduler.next_task(1)
+    assert choice is not None
+    assert choice.operator == "scan"
+    assert scheduler.statistics().sleeping_threads == asleep - 1
     scheduler.validate()
 
 
@@ -410,6 +418,25 @@ def test_a_request_can_be_shared_by_more_than_two_nodes() -> None:
         scheduler.schedule_self(f"s{number}")
     assert [node.waiting - old for node, old in zip(scheduler.node_loads(), before, strict=True)] == [1, 1, 1]
     assert (scheduler.statistics().shares, scheduler.statistics().moves) == (2, 0)
+
+
+def test_a_node_that_moves_its_part_of_a_shared_request_hands_over_only_its_own_duties() -> None:
+    scheduler = LocalityScheduler([1, 1, 1])
+    scheduler.submit_request("older", ["o1", "o2"])
+    scheduler.submit_request("query", [f"s{number}" for number in range(5)])
+    assert scheduler.next_task(0) is None
+    for operator in ("s0", "s1", "s2"):
+        scheduler.schedule_self(operator)
+    scheduler.next_task(1)
+    assert scheduler.balance() == (Share("query", source=1, target=0), Wake(0))
+    scheduler.next_task(0)
+    for operator in ("s3", "s4", "o1", "o2"):
+        scheduler.schedule_self(operator)
+    assert [node.waiting for node in scheduler.node_loads()] == [3, 2, 0]
+    assert scheduler.balance() == (Move("query", source=0, target=2), Wake(2))
+    assert scheduler.nodes_of("query") == (1, 2)
+    assert [node.waiting for node in scheduler.node_loads()] == [2, 2, 1]
+    scheduler.validate()
 
 
 # --- requests and operators come and go -------------------------------------------------------------------------------
@@ -698,7 +725,17 @@ def test_fifo_changes_the_semaphore_for_every_task_created_and_every_task_sought
         scheduler.packet_received("filter", by_thread=0)
         scheduler.finished(0)
         scheduler.next_task(0)
-    assert scheduler.semaphore_operations - before == 19  # the tenth packet comes while "filter" itself runs
+    assert scheduler.semaphore_operations - before == 20
+
+
+def test_fifo_takes_a_removed_operators_task_off_the_semaphore() -> None:
+    scheduler = fifo_running("scan", "removed", threads=1)
+    scheduler.packet_received("removed", by_thread=0)
+    before = scheduler.semaphore_operations
+    scheduler.remove_operator("removed")
+    assert scheduler.semaphore_operations == before + 1
+    scheduler.finished(0)
+    assert scheduler.next_task(0) is None
 
 
 def test_fifo_sleeps_when_the_semaphore_is_zero() -> None:
@@ -815,7 +852,8 @@ class World:
             self.leaving.add(operator)
 
     def remove_operator(self) -> None:
-        if (operator := self.pick(self.states)) is not None:
+        operator = self.pick(self.states)
+        if operator is not None and len(self.states) > 4:
             self.forget(operator)
             for operators in self.requests.values():
                 if operator in operators:
@@ -823,7 +861,8 @@ class World:
             self.scheduler.remove_operator(operator)
 
     def remove_request(self) -> None:
-        if (request := self.pick(self.requests)) is not None:
+        request = self.pick(self.requests)
+        if request is not None and len(self.requests) > 2:
             for operator in self.requests.pop(request):
                 self.forget(operator)
             self.scheduler.remove_request(request)
@@ -836,8 +875,9 @@ class World:
             self.scheduler.add_operator(operator, request)
 
     def act(self) -> None:
-        frequent = [self.schedule, self.send, self.send, self.step_a_thread, self.step_a_thread, self.step_a_thread]
-        rare = [self.submit, self.balance, self.balance, self.remove_operator, self.remove_request, self.add_operator]
+        frequent = [self.schedule, self.schedule, self.send, self.send, self.step_a_thread, self.step_a_thread]
+        arrive_and_balance = [self.submit, self.submit, self.balance, self.balance]
+        rare = [*arrive_and_balance, self.add_operator, self.remove_operator, self.remove_request]
         actions = rare if self.draw(6) == 0 else frequent
         actions[self.draw(len(actions))]()
         self.scheduler.validate()
@@ -868,7 +908,8 @@ WORLDS: dict[str, tuple[Callable[[], Scheduler], int]] = {
 def live(kind: str, draw: Callable[[int], int], actions: int) -> World:
     make, threads = WORLDS[kind]
     world = World(make(), threads, draw)
-    world.submit()
+    for _ in range(3):
+        world.submit()
     for _ in range(actions):
         world.act()
     world.drain()

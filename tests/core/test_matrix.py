@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.errors import DeclarationError, MissingFeatureError, UnknownNameError
+from headgate.core.errors import DeclarationError, HeadgateError, MissingFeatureError, UnknownNameError
 from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
 from headgate.core.graph import Graph, Ints
 from headgate.core.matrix import FeatureMatrix, RefreshCount
-from tests.core.oracles import dags
+from tests.core.oracles import dags, few_examples
 
 STATIC = Feature("static", "never changes")
 INDEPENDENT = Feature("independent", "by its own runs", ChangedBy.ITSELF)
@@ -80,6 +80,7 @@ def some_nodes(graph: Graph) -> st.SearchStrategy[set[int]]:
 # --- selective refresh --------------------------------------------------------------------------------------
 
 
+@few_examples
 @given(dags(), st.data())
 def test_a_refresh_reads_exactly_the_pairs_that_can_have_changed(graph: Graph, data: st.DataObject) -> None:
     matrix = FeatureMatrix(graph, KINDS)
@@ -95,6 +96,7 @@ def test_a_refresh_reads_exactly_the_pairs_that_can_have_changed(graph: Graph, d
     )
 
 
+@few_examples
 @given(dags(), st.data())
 def test_what_happened_between_two_refreshes_adds_up_and_is_then_forgotten(graph: Graph, data: st.DataObject) -> None:
     matrix, at_once = FeatureMatrix(graph, KINDS), FeatureMatrix(graph, KINDS)
@@ -114,6 +116,7 @@ def test_the_first_refresh_reads_everything_but_what_the_loop_keeps() -> None:
     assert pairs_read(matrix) == sorted(expected)
 
 
+@few_examples
 @given(dags(), st.data())
 def test_a_static_feature_is_read_once(graph: Graph, data: st.DataObject) -> None:
     matrix = FeatureMatrix(graph, [STATIC])
@@ -178,6 +181,7 @@ def relatives(graph: Graph, data: st.DataObject) -> Graph:
     return Graph(names, data.draw(st.lists(st.sampled_from(pairs), unique=True)))
 
 
+@few_examples
 @given(dags(), st.data())
 def test_a_new_graph_keeps_the_rows_of_nodes_known_by_name(graph: Graph, data: st.DataObject) -> None:
     matrix = FeatureMatrix(graph, KINDS)
@@ -191,6 +195,7 @@ def test_a_new_graph_keeps_the_rows_of_nodes_known_by_name(graph: Graph, data: s
             assert matrix.columns[feature.name][i] == before.get((name, feature.name), feature.default)
 
 
+@few_examples
 @given(dags(), st.data())
 def test_after_a_new_graph_new_nodes_are_read_fully_and_known_ones_only_if_changed(
     graph: Graph, data: st.DataObject
@@ -261,7 +266,7 @@ def test_filling_a_column_keeps_the_array_that_others_hold() -> None:
 )
 def test_a_column_of_the_wrong_length_is_refused(values: list[float]) -> None:
     matrix = FeatureMatrix(Graph("ab"), [STATIC])
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises((ValueError, HeadgateError)):
         matrix.fill("static", values)
 
 
@@ -275,7 +280,7 @@ def test_a_column_of_the_wrong_length_is_refused(values: list[float]) -> None:
 def test_a_reader_that_answers_for_the_wrong_number_of_nodes_is_refused(
     wrong: Callable[[str, Ints], list[float]],
 ) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises((ValueError, HeadgateError)):
         FeatureMatrix(Graph("ab"), [STATIC]).refresh(wrong)
 
 

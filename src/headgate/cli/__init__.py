@@ -1,7 +1,7 @@
 """The command line: parse, call the library once, print, exit.
 
-Exit status: 0 done, 1 failed, 2 asked for something that cannot be done as written. Data goes to standard output, progress
-and errors to standard error.
+Exit status: 0 done, 1 failed, 2 asked for something that cannot be done as written. Data goes to standard output,
+progress and errors to standard error.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
@@ -22,22 +21,21 @@ def policies(
     if as_json:
         print(json.dumps({"policies": _entries(POLICIES), "placements": _entries(PLACEMENTS)}, indent=2))
         return
-    console = Console()
-    console.print(_listing("Policies: who runs first", POLICIES, "who runs first"))
-    console.print(_listing("Placements: on which workers", PLACEMENTS, "where"))
+    console = Console(highlight=False, soft_wrap=True)
+    _print_listing(console, "Policies: who runs first", POLICIES)
+    _print_listing(console, "\nPlacements: on which workers a node may run", PLACEMENTS)
     console.print(
-        "Choose one with its parameters, for example  --policy max-benefit  --placement proportional:k=2,aggressive=false",
-        highlight=False,
+        "\nChoose with parameters, for example: --policy qst:capacity=500 --placement proportional:k=2,aggressive=false"
     )
 
 
-def _listing(title: str, known: dict[str, type[Policy]] | dict[str, type[Placement]], what: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for heading in ("name", what, "parameters", "from"):
-        table.add_column(heading, overflow="fold")
+def _print_listing(console: Console, title: str, known: dict[str, type[Policy]] | dict[str, type[Placement]]) -> None:
+    """One line each, which a table could not promise on a narrow terminal."""
+    console.print(f"[bold]{title}[/bold]")
     for name, kind in known.items():
-        table.add_row(name, kind.summary, _parameters(kind), kind.paper)
-    return table
+        parameters = _parameters(kind)
+        taking = f" [dim]({parameters})[/dim]" if parameters else ""
+        console.print(f"  [bold]{name:<21}[/bold] {kind.summary}{taking} [dim]| {kind.paper}[/dim]")
 
 
 def _parameters(kind: type[Policy] | type[Placement]) -> str:

@@ -189,7 +189,7 @@ class Dispatch:
 
     def _open_lanes(self, spare: bool) -> Iterator[int]:
         """Lanes that a free worker may serve: as a home (or aggressively), or with ``spare`` in any way."""
-        if len(self._lanes) == 1:
+        if self._one_lane_for_all:
             yield 0
             return
         table = self._any_lanes_of if spare else self._first_lanes_of
@@ -321,6 +321,7 @@ class Dispatch:
             [k for k in lanes if w in homes[k] or self._lanes[k].aggressive]
             for w, lanes in enumerate(self._any_lanes_of)
         ]
+        self._one_lane_for_all = count == 1 and homes[0] == set(workers)
         #: preference[lane] = {worker: rank}, home before spare
         self._preference = [
             {w: rank for rank, w in enumerate(dict.fromkeys((*lane.home, *lane.spare)))} for lane in self._lanes

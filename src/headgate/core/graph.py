@@ -134,7 +134,7 @@ class Graph:
     def fingerprint(self) -> NDArray[np.uint64]:
         """A 64-bit hash of each name, so that chance can depend on the name and not on the index."""
         digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in self.names)
-        return np.frombuffer(b"".join(digests), dtype=np.uint64)
+        return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
     @cached_property
     def paths(self) -> tuple[tuple[int, ...], ...]:

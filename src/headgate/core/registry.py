@@ -53,7 +53,7 @@ class _Kind(Generic[_Made]):
     base: type[_Made]
 
     def read(self, text: str) -> _Made:
-        name, _, parameters = text.strip().partition(":")
+        name, _, parameters = (part.strip() for part in text.partition(":"))
         chosen = self._class_called(name)
         values = _values(chosen, parameters, f"{self.noun} {name!r}")
         try:

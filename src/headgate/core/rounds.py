@@ -264,7 +264,7 @@ class Rounds:
         edges: Iterable[tuple[str, str]] = (),
         queries: Mapping[str, str] | None = None,
     ) -> None:
-        """More nodes and edges from the next meeting on."""
+        """More nodes and edges from the next meeting on, which already reads the features of the new nodes."""
         self._next_graphs.append(self._coming_graph().adding(names, edges, queries))
 
     def remove_nodes(self, names: Iterable[str]) -> None:
@@ -381,10 +381,9 @@ class Rounds:
         self._records.follow(old, now)
         self._fresh = _following(old, self._fresh, False)
         self._dealt_index = _following(old, self._dealt_index, -1)
-        # Whoever gains or loses a neighbour gains or loses a queue: all about it is read again, as if it had run.
+        # Whoever gains or loses a neighbour gains or loses a queue: it is read again, as if it had run.
         touched = [graph.index[name] for edge in changed_edges for name in edge if name in graph.index]
         self.matrix.note_ran(touched)
-        self._fresh[touched] = False
 
     def _came_and_went(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if self.graph is self._dealt_graph:

@@ -6,9 +6,9 @@ clock: ``now`` is passed in.
 
 Where it goes beyond the algorithm as printed:
 
-* Forced runs stop at the end of the period (the longest neglected node goes first, so nobody is passed over twice), and
-  a round does not end before the policy's order was looked at once. As printed, delayed nodes that fill the
-  period keep the other workers waiting at the meeting and leave the policy nothing at all.
+* Forced runs stop at the end of the period (the longest neglected node goes first, so the rest lead in the rounds
+  after), and a round does not end before the policy's order was looked at once. As printed, delayed nodes that fill
+  the period keep the other workers waiting at the meeting and leave the policy nothing at all.
 * A delayed node that cannot run is left alone: without input it would measure nothing, without room for its output it
   would block the worker.
 * The guard against starvation, described at ``Worklist``.
@@ -197,7 +197,9 @@ class Worklist:
         self._at = 0
         self._group = _FROM_TOP
         self._pause = 0.0
+        #: the policy's order was looked at since the round began and since the last guard run; a round ends only then
         self._looked = True
+        #: the policy's order was looked at since the last guard run; so always true when a round begins
         self._guard_may_strike = True
         self._neglected_before = -math.inf
         #: nodes that had not run for longer than the delay when the round began, the longest neglected first
@@ -285,7 +287,7 @@ class Worklist:
         self._ends = now + self.config.period
         self._at, self._group = 0, _FROM_TOP
         self._pause = self.config.backoff_min
-        self._looked, self._guard_may_strike = False, True
+        self._looked = False
         self._neglected_before = now - self.config.longest_delay
         self._delayed = self._not_run_lately() if self._forces else deque()
         self._due = self._falling_due(now, can_run)

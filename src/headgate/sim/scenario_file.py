@@ -8,7 +8,7 @@ same names. ``[[table]]`` and ``[[query]]`` entries may carry ``count``, which s
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from headgate.core.errors import DeclarationError, ScenarioError
 from headgate.sim.operators.scenario_file import operator_scenario
 from headgate.sim.operators.spec import OperatorScenario
-from headgate.sim.strict import build, convert, unknown_key
+from headgate.sim.strict import build, convert, counted
 from headgate.sim.tables.scenario import Table, TableScenario
 
 #: keys as written in a file, where the dataclass field cannot have that name
@@ -51,7 +51,8 @@ def parse_scenario(text: str, where: str = "scenario") -> ScenarioFile:
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError(f"{where} is not valid TOML: {error}") from None
     grain = data.get("grain")
-    readers = {"tables": _table_scenario, "operators": _operator_scenario}
+    readers: dict[object, Callable[[dict[str, Any], str], TableScenario | OperatorScenario]]
+    readers = {"tables": _table_scenario, "operators": operator_scenario}
     if grain not in readers:
         raise ScenarioError(f"{where}: grain takes one of 'tables', 'operators'; got {grain!r}")
     rest = {key: value for key, value in data.items() if key not in _ABOUT}
@@ -79,34 +80,19 @@ def _table_scenario(data: dict[str, Any], where: str) -> TableScenario:
     entries = data.pop("table", [])
     if not isinstance(entries, list) or not entries:
         raise ScenarioError(f"{where}: a scenario of tables needs at least one [[table]]")
-    tables = [table for number, entry in enumerate(entries, 1) for table in _tables(entry, entries, f"{where}: table {number}")]
-    if "tables" in data:
-        raise ScenarioError(f"{where}: write each table as [[table]], not under 'tables'")
-    return build(TableScenario, {**data, "tables": tables}, where, {})
+    tables = tuple(
+        table
+        for number, entry in enumerate(entries, 1)
+        for table in _tables(entry, entries, f"{where}: table {number}")
+    )
+    return build(TableScenario, data, where, given={"tables": tables})
 
 
 def _tables(entry: dict[str, Any], entries: list[dict[str, Any]], where: str) -> Iterator[Table]:
-    counts = {other.get("name"): other.get("count", 1) for other in entries}
+    counts = {other.get("name"): other.get("count", 1) for other in entries if isinstance(other, dict)}
     for suffix, values in counted(entry, where):
         sources = values.get("sources", [])
         if suffix and isinstance(sources, list):
             # a counted table is built on its own copy of a source that is counted alike, else on the one there is
             values["sources"] = [f"{s}{suffix}" if counts.get(s, 1) == entry["count"] else s for s in sources]
-        yield build(Table, values, f"{where} ({values.get('name', 'without a name')})", RENAMED)
-
-
-def counted(entry: dict[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """An entry as often as its ``count`` says, each copy with its name's suffix."""
-    values = dict(entry)
-    count = values.pop("count", 1)
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise ScenarioError(f"{where}: count takes a whole number of at least 1; got {count!r}")
-    if "name" not in values:
-        raise ScenarioError(f"{where}: {unknown_key('name', values).split(';')[0].replace('there is no key', 'it lacks the key')}")
-    for copy in range(1, count + 1):
-        suffix = f"-{copy}" if count > 1 else ""
-        yield suffix, {**values, "name": f"{values['name']}{suffix}"}
-
-
-def _operator_scenario(data: dict[str, Any], where: str) -> OperatorScenario:
-    return operator_scenario(data, where)
+        yield build(Table, values, f"{where} ({values['name']})", RENAMED)

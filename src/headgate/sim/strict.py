@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -18,15 +18,25 @@ from headgate.core.errors import ScenarioError
 T = TypeVar("T")
 
 
-def build(cls: type[T], data: Mapping[str, object], where: str, rename: Mapping[str, str] | None = None) -> T:
-    """An instance of the dataclass ``cls`` from ``data``; ``rename`` maps keys as written to field names."""
+def build(
+    cls: type[T],
+    data: Mapping[str, object],
+    where: str,
+    rename: Mapping[str, str] | None = None,
+    given: Mapping[str, object] | None = None,
+) -> T:
+    """An instance of the dataclass ``cls`` from ``data``.
+
+    ``rename`` maps keys as written to field names. ``given`` are fields that are made already; they are no keys.
+    """
     names = dict(rename or {})
-    accepted = {_key_of(field, names): field for field in fields(cls)}  # type: ignore[arg-type]
+    made = dict(given or {})
+    accepted = {_key_of(field, names): field for field in fields(cls) if field.name not in made}  # type: ignore[arg-type]
     for key in data:
         if key not in accepted:
             raise ScenarioError(f"{where}: {unknown_key(key, accepted)}")
     hints = get_type_hints(cls)
-    values = {}
+    values = made
     for key, field in accepted.items():
         if key in data:
             values[field.name] = convert(data[key], hints[field.name], f"{where}.{key}", names)
@@ -36,6 +46,21 @@ def build(cls: type[T], data: Mapping[str, object], where: str, rename: Mapping[
         return cls(**values)
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
+
+
+def counted(entry: object, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """An entry as often as its ``count`` says: the suffix of each copy's name, and the copy."""
+    if not isinstance(entry, dict):
+        raise ScenarioError(f"{where} takes a table of keys; got {entry!r}")
+    values = dict(entry)
+    count = values.pop("count", 1)
+    if type(count) is not int or count < 1:
+        raise ScenarioError(f"{where}: count takes a whole number of at least 1; got {count!r}")
+    if not isinstance(values.get("name"), str):
+        raise ScenarioError(f"{where}: the key 'name' is missing; it takes a text")
+    for copy in range(1, count + 1):
+        suffix = f"-{copy}" if count > 1 else ""
+        yield suffix, {**values, "name": f"{values['name']}{suffix}"}
 
 
 def unknown_key(key: str, accepted: Mapping[str, object]) -> str:
@@ -61,6 +86,10 @@ def convert(value: object, kind: Any, where: str, rename: Mapping[str, str] | No
         if not isinstance(value, list | tuple):
             raise _refusal(value, kind, where)
         return tuple(convert(item, get_args(kind)[0], f"{where}[{i}]", rename) for i, item in enumerate(value))
+    if origin is list:
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise _refusal(value, kind, where)
+        return value
     if is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, Mapping):
             raise _refusal(value, kind, where)
@@ -97,6 +126,8 @@ def describe(kind: Any) -> str:
         return "one of " + ", ".join(repr(choice) for choice in get_args(kind))
     if origin is tuple:
         return f"a list, each {describe(get_args(kind)[0])}"
+    if origin is list:
+        return "a list of tables of keys"
     if is_dataclass(kind):
         return "a table of keys"
     return {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}.get(kind, str(kind))

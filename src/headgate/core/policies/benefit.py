@@ -51,8 +51,8 @@ class MaxBenefitLookahead(Policy):
 
     Rule: ``(1 if looking ahead chose the node else 0, p dF / E)``; see ``look_ahead``.
     Features: those of max-benefit, and for the jobs to come: ready, period, next_release, setup_time, time_per_unit.
-    Fails: like Max Benefit; trusts the expected release times, so where these are unreliable it prefers short jobs in
-    vain. In the paper's experiments it almost always chose the same job as Max Benefit.
+    Fails: like Max Benefit, also in that a job can wait for ever; and where the expected release times are unreliable
+    it prefers short jobs in vain. In the paper's experiments it almost always chose what Max Benefit chose.
     Paper: Golab et al., section 3.1.
     """
 

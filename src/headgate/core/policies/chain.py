@@ -68,19 +68,15 @@ def _envelopes(time: Floats, left: Floats, last: NDArray[np.int_]) -> Floats:
     begins = np.zeros(slopes.shape, dtype=bool)
     chart: Ints = np.arange(len(time))
     start = np.zeros(len(time), dtype=np.intp)
-    # Slopes never rise along an envelope; the limit holds where rounding has put two points in one place.
-    limit = np.full(len(time), np.inf)
     while len(chart):
         rows = np.arange(len(chart))
         span = np.maximum(time - time[rows, start, np.newaxis], _NO_TIME)
         down = np.where(points > start[:, np.newaxis], (left[rows, start, np.newaxis] - left) / span, -np.inf)
         steepest = down.max(axis=1, keepdims=True)
         end = points[-1] - (down >= steepest - _SAME_SLOPE * np.abs(steepest))[:, ::-1].argmax(axis=1)
-        limit = np.minimum(limit, down[rows, end])
-        slopes[chart, start] = limit
+        slopes[chart, start] = down[rows, end]
         begins[chart, start] = True
         going_on = end < last[chart]
-        chart, start, limit = chart[going_on], end[going_on], limit[going_on]
-        time, left = time[going_on], left[going_on]
+        chart, start, time, left = chart[going_on], end[going_on], time[going_on], left[going_on]
     segment = np.maximum.accumulate(np.where(begins, points[:-1], 0), axis=1)
     return np.take_along_axis(slopes, segment, axis=1)

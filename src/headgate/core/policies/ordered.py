@@ -106,8 +106,8 @@ class LowestThroughput(Policy):
     """The operator that has processed least in the current window, counted in tuples at the ingress: the bottleneck.
     All operators advance together, and tuples flow continuously; the best throughput of the four.
 
-    Rule: ``-(T + w s) / (c cs)``; T worker seconds spent in the window, w workers now, s the length of a
-    worker's time slice, c cost, cs cumulative selectivity since ingress, flows added where streams meet.
+    Rule: ``-(T + w s) / (c cs)``; T worker seconds spent in the window, w workers now, s a worker's time slice
+    (``slice_seconds``), c cost, cs cumulative selectivity since ingress, flows added where streams meet.
     Features: window_time, workers, cost, selectivity.
     Fails: every window starts from nothing, so if it is too short to give each node a slice, the same nodes can be
     left out each time, for ever.

@@ -3,6 +3,7 @@
     config    the machine, the queries, which scheduler
     plan      random execution plans
     cache     packets in a cache, least recently used first
+    memory    how long packets take to read and write, by where they are
     engine    simulate(), packet_size_sweep()
     result    what was measured
 
@@ -21,6 +22,7 @@ from headgate.sim.locality.config import (
     QueryLoad,
 )
 from headgate.sim.locality.engine import packet_size_sweep, simulate
+from headgate.sim.locality.memory import Memory
 from headgate.sim.locality.plan import Plan, random_plan
 from headgate.sim.locality.result import LocalityResult, PacketReads, TimeSpent
 
@@ -31,6 +33,7 @@ __all__ = [
     "LocalityResult",
     "LruCache",
     "Machine",
+    "Memory",
     "PacketReads",
     "Plan",
     "QueryLoad",

@@ -8,14 +8,15 @@ the same moment happen in the order in which they were planned, so a run depends
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from heapq import heappop, heappush
 
 from headgate.core.errors import InvariantError
 from headgate.core.locality import Choice, Instruction, StepLabel, Wake
-from headgate.sim.locality.cache import LruCache
-from headgate.sim.locality.config import SCHEDULERS, LocalityConfig, Machine
+from headgate.sim.locality.config import SCHEDULERS, LocalityConfig
+from headgate.sim.locality.memory import Memory
 from headgate.sim.locality.plan import random_plan
 from headgate.sim.locality.result import LocalityResult, PacketReads, TimeSpent
 
@@ -33,66 +34,6 @@ def packet_size_sweep(config: LocalityConfig, packet_kibs: Iterable[int]) -> tup
     return tuple(simulate(replace(config, load=replace(config.load, packet_kib=kib))) for kib in packet_kibs)
 
 
-class _Memory:
-    """The caches and memories, and what was read from where."""
-
-    def __init__(self, machine: Machine, packet_kib: int) -> None:
-        self._kib = packet_kib
-        self._l2_ns = machine.l2_ns_per_kib
-        self._l3_ns = machine.l3_ns_per_kib
-        self._memory_ns = tuple(
-            tuple(round(machine.memory_ns_per_kib * factor) for factor in row) for row in machine.numa_factors
-        )
-        l2_for_packets = machine.l2_kib - machine.structures_kib
-        self._l2 = [LruCache(l2_for_packets, packet_kib) for _ in range(machine.threads)]
-        self._l3 = [LruCache(machine.l3_kib, packet_kib) for _ in range(machine.nodes)]
-        #: indexed by packet: the node whose memory holds it
-        self._home = bytearray()
-        self.from_l2 = self.from_l3 = self.from_local = self.from_remote = 0
-
-    def add_packets(self, count: int) -> None:
-        """Room for packets not made yet."""
-        self._home.extend(bytes(count))
-
-    def run_time(self, thread: int, node: int, output: int, inputs: Iterable[int]) -> int:
-        """Time to read the inputs, each part from the nearest place, and to write the output through the cache."""
-        kib = self._kib
-        l2 = self._l2[thread]
-        # Inputs are read while the output is written, so its lines push out lines that are still to be read: an input
-        # profits from the L2 only as far as it fits in beside the output.
-        room = l2.capacity - l2.size
-        time = kib * self._l2_ns
-        for packet in inputs:
-            near = l2.touch(packet)
-            if near > room:
-                near = room
-            room -= near
-            time += near * self._l2_ns
-            self.from_l2 += near
-            if near < kib:
-                time += self._fetch(node, packet, kib - near)
-        l2.touch(output)
-        self._l3[node].touch(output)
-        self._home[output] = node
-        return time
-
-    def _fetch(self, node: int, packet: int, missing: int) -> int:
-        """Time to get what the L2 lacks of a packet. The L3 does not see what the L2 answers: it is touched only now."""
-        middle = min(self._l3[node].touch(packet), missing)
-        far = missing - middle
-        home = self._home[packet]
-        self.from_l3 += middle
-        if home == node:
-            self.from_local += far
-        else:
-            self.from_remote += far
-        return middle * self._l3_ns + far * self._memory_ns[node][home]
-
-    def input_time(self, node: int) -> int:
-        """Time to read a packet's worth of the query's input, which lies in the node's own memory."""
-        return self._kib * self._memory_ns[node][node]
-
-
 class _Simulation:
     """State of one run. Operator i of request r has number r * n + i, n being the operators of the plan; its k-th
     packet has number (r * n + i) * packets + k.
@@ -108,9 +49,10 @@ class _Simulation:
         self._operators = load.operators
         self._packets = load.packets
         self._capacity = load.buffer_packets
+        self._dispatch_ns = machine.dispatch_ns
         self._compute_ns = tuple(ns * load.packet_kib for ns in self._plan.compute_ns_per_kib)
         self._scheduler = SCHEDULERS[config.scheduler](machine)
-        self._memory = _Memory(machine, load.packet_kib)
+        self._memory = Memory(machine, load.packet_kib)
         self._node_of = tuple(thread // machine.threads_per_node for thread in range(machine.threads))
 
         #: indexed by operator number: packets made, packets taken from each input, waiting for room in a buffer
@@ -131,11 +73,13 @@ class _Simulation:
         self._running = [_IDLE] * machine.threads
         self._makes_packet = [False] * machine.threads
         self._semaphore_free_at = 0
+        #: semaphore operations accounted for; what exceeds it is paid by the thread at work
+        self._operations = 0
 
         self._runs = self._empty_runs = 0
         self._time_compute = self._time_memory = self._time_dispatch = self._time_semaphore = 0
         self._busy = [0] * machine.threads
-        self._time_by_step: dict[StepLabel, int] = {}
+        self._time_by_step: defaultdict[StepLabel, int] = defaultdict(int)
 
     def run(self) -> LocalityResult:
         self._start_round()
@@ -165,27 +109,29 @@ class _Simulation:
     def _balance(self) -> None:
         if not self._events:
             return
+        before = self._scheduler.semaphore_operations
         self._obey(self._scheduler.balance())
+        self._operations += self._scheduler.semaphore_operations - before
         self._plan_event(self._config.machine.balance_ns, _BALANCE)
 
     def _seek(self, thread: int) -> None:
         """The thread is free, at the end of a run or just woken: end the run, ask for a task, start it."""
-        scheduler = self._scheduler
-        operations = scheduler.semaphore_operations
         if self._running[thread] != _IDLE:
             self._end_run(thread)
-        choice = scheduler.next_task(thread)
+        choice = self._scheduler.next_task(thread)
         if choice is None:
+            # It sleeps anyway: what its semaphore operations cost delays nobody.
+            self._operations = self._scheduler.semaphore_operations
             return
         if choice.wakes:
             self._obey(choice.wakes)
         duration = self._begin_run(thread, choice)
-        operations = scheduler.semaphore_operations - operations
-        if operations:
-            duration += self._semaphore_time(operations)
+        operations = self._scheduler.semaphore_operations
+        if operations != self._operations:
+            duration += self._semaphore_time(operations - self._operations)
+            self._operations = operations
         self._busy[thread] += duration
-        by_step = self._time_by_step
-        by_step[choice.step] = by_step.get(choice.step, 0) + duration
+        self._time_by_step[choice.step] += duration
         self._plan_event(duration, thread)
 
     def _semaphore_time(self, operations: int) -> int:
@@ -205,7 +151,7 @@ class _Simulation:
         operator = choice.operator
         assert isinstance(operator, int)
         self._running[thread] = operator
-        dispatch = self._config.machine.dispatch_ns
+        dispatch = self._dispatch_ns
         self._time_dispatch += dispatch
         place = operator % self._operators
         base = operator - place
@@ -222,9 +168,10 @@ class _Simulation:
         self._time_memory += memory
         self._time_compute += compute
         self._taken[operator] += 1
+        blocked = self._blocked
         for producer in self._plan.inputs[place]:
-            if self._blocked[base + producer] and self._has_room(base + producer, producer, base):
-                self._blocked[base + producer] = False
+            if blocked[base + producer] and self._has_room(base + producer, producer, base):
+                blocked[base + producer] = False
                 self._obey(self._scheduler.schedule_self(base + producer, thread))
         return dispatch + compute + memory
 
@@ -279,8 +226,11 @@ class _Simulation:
 
     def _start_round(self) -> None:
         self._rounds_left -= 1
+        before = self._scheduler.semaphore_operations
         for _ in range(self._config.load.concurrent):
             self._submit(len(self._runs_left))
+        # The client wakes the threads here, so no worker pays for it.
+        self._operations += self._scheduler.semaphore_operations - before
 
     def _submit(self, request: int) -> None:
         count = self._operators

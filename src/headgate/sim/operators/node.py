@@ -35,10 +35,14 @@ class QueryTally(Tally):
     def __init__(self, query: Query) -> None:
         super().__init__()
         self.name = query.name
+        self.describe(query)
+        self.forget()
+
+    def describe(self, query: Query) -> None:
+        """Take over what is stated about the query; one that went may come back with other statements."""
         self.importance_class = query.importance_class
         self.priority = query.priority
         self.patience = query.patience
-        self.forget()
 
     def forget(self) -> None:
         """Measuring begins now."""
@@ -65,7 +69,6 @@ class Node:
         "_chance",
         "area",
         "blocked",
-        "class_tally",
         "completed",
         "compute_time",
         "consumed",
@@ -102,17 +105,21 @@ class Node:
         "selectivity",
         "since",
         "spread",
+        "tallies",
         "tally",
         "tight",
         "upstream",
         "waiting_since",
     )
 
-    def __init__(self, operator: Operator, name: str, tally: QueryTally, class_tally: Tally, chance: Random) -> None:
+    def __init__(
+        self, operator: Operator, name: str, tally: QueryTally, tallies: tuple[Tally, ...], chance: Random
+    ) -> None:
         self.operator = operator
         self.name = name
         self.tally = tally
-        self.class_tally = class_tally
+        #: all that the queue counts in: those of the query, of its class, and of everything
+        self.tallies = tallies
         self._chance = chance
         #: the node's number in the graph of the moment; -1 while it is not in the graph
         self.index = -1
@@ -140,6 +147,7 @@ class Node:
         self.produced = 0
         self.completed = 0
         self.delivered = 0
+        self.runs = 0
         self.running = 0
         self.newest_taken = 0.0
         self.waiting_since = math.inf
@@ -179,7 +187,6 @@ class Node:
         self.empty_time = 0.0
         self.empty_since = math.inf if self.length or self.running else now
         self.compute_time = 0.0
-        self.runs = 0
         self.peak = self.length
 
     def work(self, tuples: int) -> float:

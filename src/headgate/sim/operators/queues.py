@@ -14,7 +14,7 @@ Nothing here decides who runs, and nothing knows workers: executors ``take`` and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from headgate.core.errors import InvariantError
@@ -56,18 +56,21 @@ class Network:
         self.present = 0
         self.arrived = 0
         self.discarded = 0
+        #: finished runs of nodes, from the very beginning, also of queries that have gone
+        self.runs = 0
 
     # --- queries come and go --------------------------------------------------------------------------------
 
     def add(self, query: Query, seed: int, now: float) -> list[Node]:
         """The new nodes of a query, joined to each other."""
         tally = self.queries.setdefault(query.name, QueryTally(query))
-        class_tally = self.classes.setdefault(query.importance_class, Tally())
+        tally.describe(query)
+        tallies = (tally, self.classes.setdefault(query.importance_class, Tally()), self.total)
         nodes: dict[str, Node] = {}
         for operator in query.operators:
             name = query.node_name(operator.name)
             # seeded by name, so that a query draws the same numbers whichever other queries there are
-            nodes[operator.name] = Node(operator, name, tally, class_tally, Random(f"{seed} work {name}"))
+            nodes[operator.name] = Node(operator, name, tally, tallies, Random(f"{seed} work {name}"))
             nodes[operator.name].forget(now)
         for operator in query.operators:
             reader = nodes[operator.name]
@@ -82,15 +85,18 @@ class Network:
     def remove(self, nodes: Iterable[Node], now: float) -> None:
         """Take nodes out; what waits in their queues, or is being processed, is discarded."""
         for node in nodes:
-            self._count(node, now, -node.length)
             lost = node.length + node.outside_length
             self.discarded += lost
             self.present -= lost
+            self._shrink(node, node.length, now)
             node.queue.clear()
             node.outside.clear()
-            node.length = node.outside_length = 0
+            node.outside_length = 0
             node.removed = True
-            del self.nodes[node.name]
+            node.index = -1
+            # another query of that name may have come already
+            if self.nodes[node.name] is node:
+                del self.nodes[node.name]
 
     # --- tuples move ----------------------------------------------------------------------------------------
 
@@ -118,7 +124,7 @@ class Network:
         The node must have input and must not be blocked.
         """
         taken, made = self._fitting(node, min(wanted, node.length))
-        self._count(node, now, -taken)
+        self._shrink(node, taken, now)
         outputs = self._consume(node, taken)
         node.running += 1
         node.room += taken
@@ -141,6 +147,7 @@ class Network:
         made = batch.made
         node.running -= 1
         node.runs += 1
+        self.runs += 1
         node.completed += batch.taken
         node.delivered += made
         self.present -= batch.taken
@@ -198,10 +205,10 @@ class Network:
             length, stimulus = queue[0]
             if length <= count:
                 queue.popleft()
-                count -= length
             else:
                 queue[0] = (length - count, stimulus)
-                length, count = count, 0
+                length = count
+            count -= length
             consumed += length
             made = math.floor(consumed * selectivity + _ROUNDING) - produced
             if made:
@@ -211,16 +218,14 @@ class Network:
         node.newest_taken = max(node.newest_taken, stimulus)
         return outputs
 
-    def _enqueue(self, node: Node, runs: Iterable[Run], count: int, now: float) -> None:
-        if not node.length:
-            node.waiting_since = now
-        self._count(node, now, count)
+    def _enqueue(self, node: Node, runs: Sequence[Run], count: int, now: float) -> None:
+        self._grow(node, count, now)
         queue = node.queue
-        for run in runs:
-            if queue and queue[-1][1] == run[1]:
-                queue[-1] = (queue[-1][0] + run[0], run[1])
-            else:
-                queue.append(run)
+        if queue and queue[-1][1] == runs[0][1]:
+            queue[-1] = (queue[-1][0] + runs[0][0], runs[0][1])
+            queue.extend(runs[1:])
+        else:
+            queue.extend(runs)
 
     def _let_in(self, node: Node, now: float) -> None:
         """Fill a source's queue from outside, as far as there is room."""
@@ -242,20 +247,30 @@ class Network:
             runs.append((count, stimulus))
         self._enqueue(node, runs, let_in, now)
 
-    def _count(self, node: Node, now: float, change: int) -> None:
-        """The queue of a node grows or shrinks now."""
-        node.area += node.length * (now - node.since)
-        node.since = now
-        node.length += change
-        for tally in (node.tally, node.class_tally, self.total):
-            tally.queued += change
-        if change > 0:
+    def _grow(self, node: Node, count: int, now: float) -> None:
+        """Count tuples into a queue."""
+        length = node.length
+        if length:
+            node.area += length * (now - node.since)
+        else:
+            node.waiting_since = now
             if node.empty_since <= now:
                 node.empty_time += now - node.empty_since
                 node.empty_since = math.inf
-            node.peak = max(node.peak, node.length)
-            for tally in (node.tally, node.class_tally, self.total):
-                tally.peak = max(tally.peak, tally.queued)
+        node.since = now
+        node.length = length = length + count
+        node.peak = max(node.peak, length)
+        for tally in node.tallies:
+            tally.queued = queued = tally.queued + count
+            tally.peak = max(tally.peak, queued)
+
+    def _shrink(self, node: Node, count: int, now: float) -> None:
+        """Count tuples out of a queue."""
+        node.area += node.length * (now - node.since)
+        node.since = now
+        node.length -= count
+        for tally in node.tallies:
+            tally.queued -= count
 
     def _tighten(self, reader: Node) -> None:
         reader.tight = True

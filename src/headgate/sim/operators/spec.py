@@ -51,10 +51,6 @@ class Operator:
         _demand(self.max_workers >= 1, where, "max_workers of at least 1", self.max_workers)
         _demand(len(set(self.inputs)) == len(self.inputs), where, "each input once", self.inputs)
         _demand(self.patience is None or self.patience > 0, where, "a patience of more than 0 seconds", self.patience)
-        if self.inputs and self.arrivals is not None:
-            raise ScenarioError(f"{where} has inputs and arrivals; only a source has arrivals: remove one of the two")
-        if not self.inputs and self.arrivals is None:
-            raise ScenarioError(f"{where} has no inputs, so it is a source and needs arrivals: say when tuples come")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +74,7 @@ class Query:
         except GraphError as error:
             raise ScenarioError(f"{where}: {error}") from None
         for operator, downstream in zip(self.operators, graph.downstream, strict=True):
+            self._check_source(operator)
             for reader in (self.operators[i] for i in downstream):
                 most = math.ceil(operator.selectivity)
                 if most > reader.capacity:
@@ -85,6 +82,13 @@ class Query:
                         f"{where}: one tuple of operator {operator.name!r} can become {most}, but the queue of "
                         f"operator {reader.name!r} holds {reader.capacity}: raise its capacity, or nothing ever fits"
                     )
+
+    def _check_source(self, operator: Operator) -> None:
+        where = f"query {self.name!r}: operator {operator.name!r}"
+        if operator.inputs and operator.arrivals is not None:
+            raise ScenarioError(f"{where} has inputs and arrivals; only a source has arrivals: remove one of the two")
+        if not operator.inputs and operator.arrivals is None:
+            raise ScenarioError(f"{where} has no inputs, so it is a source and needs arrivals: say when tuples come")
 
     def _edges(self) -> Iterator[tuple[str, str]]:
         return ((source, operator.name) for operator in self.operators for source in operator.inputs)

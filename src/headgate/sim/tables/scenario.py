@@ -55,7 +55,9 @@ class Table:
             if self.period or self.arrivals:
                 raise ScenarioError(f"{where} has sources, so it gets its period from them: remove period and arrivals")
         elif not self.arrivals and not self.period > 0:
-            raise ScenarioError(f"{where} has no sources, so it needs a period of more than 0 seconds; got {self.period}")
+            raise ScenarioError(
+                f"{where} has no sources, so it needs a period of more than 0 seconds; got {self.period}"
+            )
         if any(later <= earlier for earlier, later in pairwise(self.arrivals)):
             raise ScenarioError(f"{where}: arrivals must be increasing times")
 

@@ -168,7 +168,7 @@ class TableSimulation:
         if more <= 0:
             return
         self._available[table] = edge
-        self._note_waiting(more, now)
+        self._note_waiting(table, more, now)
         if self._released[table] == math.inf:
             self._released[table] = now
             self._column_release[table] = now
@@ -181,10 +181,6 @@ class TableSimulation:
         """Write what the policies read about a table after its data or its target moved."""
         pending = self._available[table] - self._target[table]
         self._column_pending[table] = pending
-        for source in self._upstream[table]:
-            self._column_output[source] = sum(
-                self._available[d] - self._target[d] for d in self._downstream[source]
-            )
         if pending > 0:
             amount = min(pending, self._most[table])
             self._column_delta[table] = amount
@@ -208,8 +204,10 @@ class TableSimulation:
         if self.scenario.slowdown is not None:
             duration *= self.scenario.slowdown.at(now)
         self._running[track] = (table, self._released[table], now, duration)
-        self._target[table] += amount
-        self._note_waiting(-amount, now)
+        # Set, not added up: a rounding error left over would look like data that waits.
+        whole = amount < self._most[table]
+        self._target[table] = self._available[table] if whole else self._target[table] + amount
+        self._note_waiting(table, -amount, now)
         self._number += 1
         heapq.heappush(self._heap, (now + duration, 0, self._number, track))
         self._refresh(table, now)
@@ -236,7 +234,10 @@ class TableSimulation:
         self._max_staleness[table] = max(self._max_staleness[table], now - fresh)
         self._since[table] = now
 
-    def _note_waiting(self, more: float, now: float) -> None:
+    def _note_waiting(self, table: int, more: float, now: float) -> None:
+        """Data came to wait for ``table``, or with a negative number left the queue."""
+        for source in self._upstream[table]:
+            self._column_output[source] += more
         self._waiting_area += self._waiting * (now - self._waiting_since)
         self._waiting_since = now
         self._waiting += more
@@ -250,7 +251,7 @@ class TableSimulation:
             self._busy_table[table] += end - started
         for table in range(len(self.scenario.tables)):
             self._integrate(table, end)
-        self._note_waiting(0.0, end)
+        self._waiting_area += self._waiting * (end - self._waiting_since)
         length = max(end, 1e-12)
         outcomes = tuple(
             TableOutcome(

@@ -1,0 +1,155 @@
+"""How a comparison looks on a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from headgate.sim.compare import Compared
+
+_BAR = 28
+_SIDE_BY_SIDE = 5
+
+
+def print_comparison(console: Console, title: str, rows: Sequence[Compared]) -> None:
+    """A column per variant, a line per measure; columns that do not fit side by side follow below."""
+    for first in range(0, len(rows), _SIDE_BY_SIDE):
+        console.print(_comparison(title, rows[first : first + _SIDE_BY_SIDE], rows))
+    unit = "seconds of data" if rows[0].grain == "tables" else "tuples"
+    console.print(
+        f"[dim]Queue: {unit} waiting. Guard strikes: how often somebody who had waited too long was put in front."
+        " Events/s: of the simulation, by the wall clock.[/dim]",
+        highlight=False,
+    )
+
+
+def _comparison(title: str, shown: Sequence[Compared], rows: Sequence[Compared]) -> Table:
+    table = Table(title=f"\n{title}", title_justify="left", box=None, header_style="bold", pad_edge=False)
+    table.add_column("")
+    for row in shown:
+        table.add_column(_label(row, rows), justify="right", overflow="fold")
+    for name, value in _MEASURES.items():
+        cells = [value(row) for row in shown]
+        if any(cell != "-" for cell in cells):
+            table.add_row(name, *cells)
+    return table
+
+
+def print_nodes(console: Console, rows: Sequence[Compared], most: int) -> None:
+    """One line per table or operator, a column per variant: utilisation, and staleness of tables."""
+    if not most:
+        return
+    tables = rows[0].grain == "tables"
+    what = "mean staleness / utilisation" if tables else "utilisation"
+    table = Table(
+        title=f"\nPer {'table' if tables else 'operator'}: {what}", title_justify="left", box=None, pad_edge=False
+    )
+    table.add_column("name")
+    table.add_column("priority", justify="right")
+    for row in rows:
+        table.add_column(_label(row, rows), justify="right")
+    # Nodes may come and go with live changes; the first variant's are those listed.
+    nodes = sorted(rows[0].nodes, key=lambda node: (-(node.priority or 0.0), node.name))
+    for node in nodes[:most]:
+        cells = [node.name, _number(node.priority)]
+        for row in rows:
+            mine = next((other for other in row.nodes if other.name == node.name), None)
+            cells.append("-" if mine is None else _cell(mine.staleness, mine.utilisation))
+        table.add_row(*cells)
+    console.print(table)
+    if len(nodes) > most:
+        console.print(f"[dim]and {len(nodes) - most} more: --nodes {len(nodes)} lists them all[/dim]", highlight=False)
+
+
+def print_story(console: Console, rows: Sequence[Compared]) -> None:
+    """What a comparison of tables says to somebody who sees it for the first time, with a picture."""
+    best = min(rows, key=lambda row: row.weighted_staleness or math.inf)
+    worst = max(rows, key=lambda row: row.weighted_staleness or 0.0)
+    classes = sorted({node.priority for node in best.nodes if node.priority is not None}, reverse=True)
+    console.print("\n[bold]How stale the tables were, by priority[/bold] (mean, in seconds)")
+    for priority in classes:
+        console.print(f"  priority {priority:g}", highlight=False)
+        longest = max(_staleness_of(row, priority) for row in rows)
+        for row in rows:
+            stale = _staleness_of(row, priority)
+            bar = "█" * max(1, round(_BAR * stale / longest))
+            console.print(f"    {_label(row, rows):<{_width(rows)}} {bar} {stale:.1f}", highlight=False)
+    top = classes[0]
+    times = (worst.weighted_staleness or 0.0) / (best.weighted_staleness or 1.0)
+    console.print(
+        f"\nSame data, same machine: under [bold]{best.policy}[/bold] the tables of priority {top:g} were"
+        f" {_staleness_of(best, top):.1f} s behind, under {worst.policy} {_staleness_of(worst, top):.1f} s;"
+        f" priority-weighted staleness was {times:.1f} times lower."
+        f"\nNobody starved: the guard struck {best.guard_strikes} times for tables that had waited too long.",
+        highlight=False,
+    )
+    console.print(
+        "\nNext: [bold]headgate policies[/bold] lists what there is to choose from;"
+        " [bold]headgate simulate examples/scenarios/city.toml --policy edf-p --workers 3[/bold] tries a what-if.",
+        highlight=False,
+    )
+
+
+def _staleness_of(row: Compared, priority: float) -> float:
+    mine = [node.staleness or 0.0 for node in row.nodes if node.priority == priority]
+    return sum(mine) / len(mine)
+
+
+def _width(rows: Sequence[Compared]) -> int:
+    return max(len(_label(row, rows)) for row in rows)
+
+
+def _label(row: Compared, rows: Sequence[Compared]) -> str:
+    """The shortest name that tells the variants apart."""
+    parts = [row.policy] if row.policy != "-" else []
+    if len({other.placement for other in rows}) > 1 and row.placement != "-":
+        parts.append(row.placement)
+    if len({other.loop for other in rows}) > 1:
+        parts.append(row.loop)
+    return " ".join(parts) or row.loop
+
+
+def _cell(staleness: float | None, utilisation: float) -> str:
+    return f"{utilisation:.0%}" if staleness is None else f"{_seconds(staleness)} / {utilisation:.0%}"
+
+
+def _number(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _seconds(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    if value >= 1:
+        return f"{value:.3g} s" if value < 1000 else f"{value:,.0f} s"
+    return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} µs"
+
+
+def _workers(utilisation: Sequence[float]) -> str:
+    low, high = min(utilisation), max(utilisation)
+    return f"{low:.0%}" if len(utilisation) == 1 or high - low < 0.005 else f"{low:.0%}-{high:.0%}"
+
+
+#: every measure of a comparison, in the order printed; "-" where a grain does not have it
+_MEASURES: dict[str, Callable[[Compared], str]] = {
+    "relative lateness": lambda row: _number(row.relative_lateness),
+    "weighted staleness": lambda row: _number(row.weighted_staleness),
+    "throughput per second": lambda row: _number(row.throughput),
+    "latency mean": lambda row: _seconds(row.latency.mean),
+    "latency p50": lambda row: _seconds(row.latency.p50),
+    "latency p95": lambda row: _seconds(row.latency.p95),
+    "latency p99": lambda row: _seconds(row.latency.p99),
+    "latency max": lambda row: _seconds(row.latency.max),
+    "queue mean": lambda row: _number(row.queue_mean),
+    "queue max": lambda row: _number(row.queue_max),
+    "utilisation per worker": lambda row: _workers(row.worker_utilisation),
+    "time spent scheduling": lambda row: "-" if row.scheduling_share is None else f"{row.scheduling_share:.2%}",
+    "guard strikes": lambda row: str(row.guard_strikes),
+    "events": lambda row: f"{row.events:,}",
+    "events/s": lambda row: f"{row.events_per_second:,.0f}",
+}

@@ -1,0 +1,165 @@
+"""``headgate simulate`` and ``headgate demo``: what would happen under which policy."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from headgate.cli.comparison import print_comparison, print_nodes, print_story
+from headgate.core.errors import ScenarioError
+from headgate.core.registry import placement_from, policy_from
+from headgate.sim.compare import Compared, Variant, compare, variants
+from headgate.sim.operators.loops import Loop
+from headgate.sim.operators.scenario_file import loop_from
+from headgate.sim.operators.spec import OperatorScenario
+from headgate.sim.scenario_file import ScenarioFile, parse_scenario, read_scenario
+from headgate.sim.tables.scenario import TableScenario
+
+#: compared if neither the command line nor the scenario says otherwise
+_DEFAULT_POLICIES = {"tables": ("max-benefit", "edf-p", "fifo"), "operators": ("longest-queue", "fcfs", "hr")}
+
+
+def simulate(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml", help="What to simulate.")],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[:k=v,..]", help="A policy to compare; give it several times for several."),
+    ] = None,
+    placement: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[:k=v,..]", help="A placement to compare; give it several times for several."),
+    ] = None,
+    loop: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND[:k=v,..]",
+            help="A loop to compare (operators only): dispatch, rounds or threads; give it several times for several.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Run on this many workers instead of the scenario's.")
+    ] = None,
+    events: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this many events instead of the scenario's.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Where chance starts; the same seed gives the same run.")] = 0,
+    nodes: Annotated[int, typer.Option(min=0, help="How many tables or operators to list one by one.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+) -> None:
+    """Compare policies and placements on a scenario, in virtual time."""
+    file = read_scenario(scenario)
+    chosen = _sized(file.scenario, workers, events)
+    rows = _run(chosen, _variants(file, chosen, policy, placement, loop), seed)
+    if as_json:
+        _print_json(chosen, rows, seed)
+        return
+    console = Console()
+    if file.about:
+        console.print(file.about.strip(), highlight=False)
+    print_comparison(console, chosen.name, rows)
+    print_nodes(console, rows, nodes)
+
+
+def demo(
+    seed: Annotated[int, typer.Option(help="Where chance starts; the same seed gives the same run.")] = 0,
+) -> None:
+    """Show what Headgate is for: a city's tables on too small a machine, under four ways to choose what runs next."""
+    text = resources.files("headgate.cli").joinpath("city.toml").read_text(encoding="utf-8")
+    file = parse_scenario(text, "the city scenario")
+    rows = _run(file.scenario, _variants(file, file.scenario, None, None, None), seed)
+    console = Console()
+    console.print(file.about.strip(), highlight=False)
+    print_comparison(console, file.scenario.name, rows)
+    print_story(console, rows)
+
+
+def _sized(
+    scenario: TableScenario | OperatorScenario, workers: int | None, events: int | None
+) -> TableScenario | OperatorScenario:
+    if isinstance(scenario, TableScenario):
+        return replace(
+            scenario,
+            tracks=scenario.tracks if workers is None else workers,
+            events=scenario.events if events is None else events,
+        )
+    return replace(
+        scenario,
+        workers=scenario.workers if workers is None else workers,
+        events=scenario.events if events is None else events,
+    )
+
+
+def _variants(
+    file: ScenarioFile,
+    scenario: TableScenario | OperatorScenario,
+    policy: Sequence[str] | None,
+    placement: Sequence[str] | None,
+    loop: Sequence[str] | None,
+) -> list[Variant]:
+    grain = "tables" if isinstance(scenario, TableScenario) else "operators"
+    if loop and grain == "tables":
+        raise ScenarioError("tables are scheduled by the dispatch loop alone; --loop is for scenarios of operators")
+    policies = [policy_from(text) for text in policy or file.policies or _DEFAULT_POLICIES[grain]]
+    placements = [placement_from(text) for text in placement or file.placements or ("anywhere",)]
+    return list(variants(scenario, policies, placements, [_loop(text) for text in loop or ()]))
+
+
+def _loop(text: str) -> Loop:
+    kind, _, parameters = text.partition(":")
+    values: dict[str, object] = {"kind": kind}
+    for part in parameters.split(",") if parameters else ():
+        key, _, value = part.partition("=")
+        values[key] = _number(value)
+    return loop_from(values, f"--loop {text}")
+
+
+def _number(text: str) -> object:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _run(scenario: TableScenario | OperatorScenario, chosen: Sequence[Variant], seed: int) -> list[Compared]:
+    total = scenario.events or 0
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as bar:
+        by_events = isinstance(scenario, TableScenario)
+        task = bar.add_task("simulating", total=max(1, total * len(chosen) if by_events else len(chosen)))
+
+        def progress(done: int, events: int) -> None:
+            bar.update(task, completed=done * total + events if by_events else done)
+
+        return list(compare(scenario, chosen, seed, progress))
+
+
+def _print_json(scenario: TableScenario | OperatorScenario, rows: Sequence[Compared], seed: int) -> None:
+    whole = {"scenario": scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
+    # NaN is not JSON: a latency that nobody measured is null.
+    print(json.dumps(_without_nan(whole), indent=2, allow_nan=False))
+
+
+def _without_nan(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value

@@ -1,0 +1,196 @@
+"""Queries of operators in virtual time.
+
+The clock and the workers are made up; policies, placements, the guard and the decisions of the dispatch and rounds
+loops are those of the core. Everything that happens at one moment happens before anybody decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from random import Random
+
+from headgate.core.errors import ScenarioError
+from headgate.core.placement import Placement
+from headgate.core.policy import Policy
+from headgate.sim.operators.agenda import Agenda, Rank
+from headgate.sim.operators.arrivals import Moment
+from headgate.sim.operators.dispatch_run import DispatchRun
+from headgate.sim.operators.executor import Executor
+from headgate.sim.operators.loops import DispatchLoop, RoundsLoop, ThreadsLoop
+from headgate.sim.operators.measures import Sampler, flow_results, node_result, scheduling_result, variation
+from headgate.sim.operators.node import Node
+from headgate.sim.operators.results import OperatorResult
+from headgate.sim.operators.rounds_run import RoundsRun
+from headgate.sim.operators.spec import (
+    AddQuery,
+    Change,
+    OperatorScenario,
+    RemoveQuery,
+    ReplacePlacement,
+    ReplacePolicy,
+)
+from headgate.sim.operators.threads_run import ThreadsRun
+
+
+def simulate_operators(
+    scenario: OperatorScenario, policy: Policy | None = None, placement: Placement | None = None, seed: int = 0
+) -> OperatorResult:
+    """Run a scenario. The *threads* loop takes neither policy nor placement; the others need both."""
+    return OperatorSimulation(scenario, policy, placement, seed).run()
+
+
+class _Feed:
+    """The tuples still to come to one source."""
+
+    __slots__ = ("count", "moments", "node", "start")
+
+    def __init__(self, node: Node, moments: Iterator[Moment], start: float) -> None:
+        self.node = node
+        self.moments = moments
+        self.start = start
+        self.count = 0
+
+
+class OperatorSimulation:
+    """One run. Make it, ``run`` it once."""
+
+    def __init__(
+        self, scenario: OperatorScenario, policy: Policy | None, placement: Placement | None, seed: int = 0
+    ) -> None:
+        self.scenario = scenario
+        self.policy = policy
+        self.placement = placement
+        self.seed = seed
+        self.agenda = Agenda()
+        self.executor = _executor(scenario, policy, placement, self.agenda, seed)
+        self.network = self.executor.network
+        self.sampler = Sampler(self.network)
+        self._still_to_come = math.inf if scenario.events is None else scenario.events
+        #: sources that tuples still come to
+        self._feeds = 0
+        self._completed_before: dict[str, int] = {}
+        self._feed(list(self.network.nodes.values()))
+        for change in scenario.changes:
+            self.agenda.at(change.at, Rank.CHANGE, self._change, change)
+        if scenario.measure_from > 0:
+            self.agenda.at(scenario.measure_from, Rank.CHANGE, self._begin_measuring)
+        if scenario.sample_every is not None:
+            self.agenda.at(scenario.sample_every, Rank.SAMPLE, self._sample, 1)
+
+    def run(self) -> OperatorResult:
+        agenda, executor, network, horizon = self.agenda, self.executor, self.network, self.scenario.horizon
+        stops_when_empty = self.scenario.events is not None or horizon == math.inf
+        while agenda.next_time() <= horizon:
+            agenda.step()
+            executor.settle(agenda.now)
+            if stops_when_empty and not network.present and self._nothing_will_come():
+                break
+        else:
+            agenda.now = horizon
+        executor.close(agenda.now)
+        network.settle(agenda.now)
+        return self._result(agenda.now)
+
+    # --- what happens ---------------------------------------------------------------------------------------
+
+    def _feed(self, nodes: list[Node]) -> None:
+        """Let tuples come to the sources among ``nodes`` from now on."""
+        for node in nodes:
+            if node.operator.arrivals is not None:
+                moments = node.operator.arrivals.moments(Random(f"{self.seed} arrivals {node.name}"))
+                self._feeds += 1
+                self._await(_Feed(node, moments, self.agenda.now))
+
+    def _await(self, feed: _Feed) -> None:
+        moment = next(feed.moments, None)
+        if moment is None or feed.node.removed or not self._still_to_come:
+            self._feeds -= 1
+            return
+        feed.count = moment[1]
+        self.agenda.at(feed.start + moment[0], Rank.ARRIVAL, self._arrive, feed)
+
+    def _arrive(self, feed: _Feed) -> None:
+        if not feed.node.removed:
+            count = int(min(feed.count, self._still_to_come))
+            self._still_to_come -= count
+            if count:
+                self.network.arrive(feed.node, count, self.agenda.now)
+                self.executor.arrived(feed.node)
+        self._await(feed)
+
+    def _nothing_will_come(self) -> bool:
+        later = any(isinstance(change, AddQuery) and change.at > self.agenda.now for change in self.scenario.changes)
+        return not self._still_to_come or not (self._feeds or later)
+
+    def _change(self, change: Change) -> None:
+        match change:
+            case ReplacePolicy():
+                self.executor.replace_policy(change.policy)
+            case ReplacePlacement():
+                self.executor.replace_placement(change.placement)
+            case AddQuery():
+                self._feed(self.executor.add_query(change.query))
+            case RemoveQuery():
+                tally = self.network.queries[change.name]
+                self.executor.remove_query([node for node in self.network.nodes.values() if node.tally is tally])
+
+    def _begin_measuring(self, _: None) -> None:
+        now = self.agenda.now
+        self.executor.forget(now)
+        self.sampler.forget(now)
+        self._completed_before = {name: node.completed for name, node in self.network.nodes.items()}
+
+    def _sample(self, number: int) -> None:
+        self.sampler.take(self.agenda.now)
+        every = self.scenario.sample_every
+        assert every is not None
+        self.agenda.at((number + 1) * every, Rank.SAMPLE, self._sample, number + 1)
+
+    # --- the result -----------------------------------------------------------------------------------------
+
+    def _result(self, now: float) -> OperatorResult:
+        window = max(0.0, now - self.scenario.measure_from)
+        overall, queries, classes = flow_results(self.network, window)
+        nodes = tuple(
+            node_result(node, window, node.completed - self._completed_before.get(node.name, 0))
+            for node in self.network.nodes.values()
+        )
+        has_policy = not isinstance(self.scenario.loop, ThreadsLoop)
+        return OperatorResult(
+            scenario=self.scenario.name,
+            loop=type(self.scenario.loop).__name__.removesuffix("Loop").lower(),
+            policy=str(self.policy) if has_policy else "operating-system",
+            placement=str(self.placement) if has_policy else "operating-system",
+            seed=self.seed,
+            seconds=now,
+            window=window,
+            arrived=self.network.arrived,
+            discarded=self.network.discarded,
+            runs=self.network.runs,
+            overall=overall,
+            queries=queries,
+            classes=classes,
+            nodes=nodes,
+            rho_variation=variation([node.rho for node in nodes]),
+            worker_utilisation=tuple(seconds / window if window else 0.0 for seconds in self.executor.computed),
+            scheduling=scheduling_result(self.executor, window),
+            samples=tuple(self.sampler.samples),
+        )
+
+
+def _executor(
+    scenario: OperatorScenario, policy: Policy | None, placement: Placement | None, agenda: Agenda, seed: int
+) -> Executor:
+    loop = scenario.loop
+    if isinstance(loop, ThreadsLoop):
+        return ThreadsRun(scenario, loop, agenda, seed)
+    if policy is None or placement is None:
+        raise ScenarioError(
+            f"scenario {scenario.name!r} runs the {type(loop).__name__.removesuffix('Loop').lower()} loop, which needs "
+            f"a policy and a placement; got policy={policy}, placement={placement}: name both, or run the threads loop"
+        )
+    if isinstance(loop, DispatchLoop):
+        return DispatchRun(scenario, loop, policy, placement, agenda, seed)
+    assert isinstance(loop, RoundsLoop)
+    return RoundsRun(scenario, loop, policy, placement, agenda, seed)

@@ -1,0 +1,220 @@
+"""The *rounds* loop in virtual time: ``headgate.core.rounds`` says what each worker does, modelled workers do it.
+
+The scheduling task T_S of Haren takes worker time: reading features, placing, ranking, and waiting for each other at
+the meeting, which is booked part by part as in Haren's figures 5 and 6. Ranking and sorting takes every worker its
+even share of the nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headgate.core.graph import Ints
+from headgate.core.matrix import FeatureMatrix
+from headgate.core.placement import Placement
+from headgate.core.policy import Policy
+from headgate.core.rounds import Rounds, Run, Wait
+from headgate.sim.operators.agenda import Agenda, Rank
+from headgate.sim.operators.executor import Executor
+from headgate.sim.operators.loops import RoundsLoop
+from headgate.sim.operators.node import Node
+from headgate.sim.operators.queues import Batch
+from headgate.sim.operators.readings import READINGS, features_for
+from headgate.sim.operators.spec import OperatorScenario, Query, ReplacePlacement, ReplacePolicy
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A worker with a batch: it switches to the node from ``begin`` on and computes from ``work`` to ``end``."""
+
+    worker: int
+    batch: Batch
+    begin: float
+    work: float
+    end: float
+
+
+class RoundsRun(Executor):
+    """Workers that follow one ``Rounds``."""
+
+    def __init__(
+        self,
+        scenario: OperatorScenario,
+        loop: RoundsLoop,
+        policy: Policy,
+        placement: Placement,
+        agenda: Agenda,
+        seed: int,
+    ) -> None:
+        super().__init__(scenario, agenda, seed)
+        self.loop = loop
+        policies = [policy, *(change.policy for change in scenario.changes if isinstance(change, ReplacePolicy))]
+        placements = [placement, *(c.placement for c in scenario.changes if isinstance(c, ReplacePlacement))]
+        matrix = FeatureMatrix(scenario.graph(), features_for(policies, placements))
+        self.rounds = Rounds(matrix, policy, placement, scenario.machine(), loop.config(seed))
+        self._learning = 0.0 if scenario.known else scenario.learning
+        self._turns: dict[int, _Turn] = {}
+        self._last: list[Node | None] = [None] * scenario.workers
+        #: {worker: (part of scheduling, since when)}; all and only the workers that are at a meeting
+        self._meeting: dict[int, tuple[str, float]] = {}
+        self._fed: set[Node] = set()
+        self._leaving: list[Node] = []
+        self._values_read = 0
+        self._adopt_graph()
+        for worker in range(scenario.workers):
+            agenda.at(0.0, Rank.SAMPLE, self._step, worker)
+
+    def _adopt_graph(self) -> None:
+        """Number the nodes as the graph does now."""
+        self._graph = self.rounds.graph
+        self._nodes = [self.network.nodes[name] for name in self._graph.names]
+        for index, node in enumerate(self._nodes):
+            node.index = index
+        #: can_run of all nodes, by index
+        self._runnable = [node.can_run for node in self._nodes]
+        self._can_run = self._runnable.__getitem__
+
+    def changed(self, node: Node) -> None:
+        if node.index >= 0:
+            self._runnable[node.index] = node.length > 0 and not node.blocked
+
+    def arrived(self, node: Node) -> None:
+        self._fed.add(node)
+
+    def settle(self, now: float) -> None:
+        """Nothing to do: workers of this loop look for work by themselves."""
+
+    # --- between meetings -----------------------------------------------------------------------------------
+
+    def _step(self, worker: int) -> None:
+        now = self.agenda.now
+        if worker in self._meeting:
+            self._leave(worker, now)
+        step = self.rounds.next_step(worker, now, self._can_run)
+        if isinstance(step, Run):
+            self._begin(worker, self._nodes[step.node], step.batch, now)
+        elif isinstance(step, Wait):
+            # a pause that is too short for the clock to move would be asked for over and over again
+            self.agenda.at(max(now + step.seconds, math.nextafter(now, math.inf)), Rank.WORK, self._step, worker)
+        else:
+            self._meet(worker, now)
+
+    def _begin(self, worker: int, node: Node, most: int, now: float) -> None:
+        batch = self.network.take(node, most, now)
+        work = now if self._last[worker] is node else now + self.loop.switch_cost
+        end = work + node.work(batch.taken)
+        self._last[worker] = node
+        self._turns[worker] = turn = _Turn(worker, batch, now, work, end)
+        self.agenda.at(end, Rank.WORK, self._end, turn)
+
+    def _end(self, turn: _Turn) -> None:
+        now = self.agenda.now
+        node, batch = turn.batch.node, turn.batch
+        del self._turns[turn.worker]
+        self._book(turn, now)
+        self.network.deliver(batch, now)
+        if self._learning:
+            node.learn(turn.end - turn.work, batch.taken, batch.made, self._learning)
+        self.rounds.ran(turn.worker, node.index, now)
+        self._step(turn.worker)
+
+    def _book(self, turn: _Turn, now: float) -> None:
+        work = min(turn.work, now)
+        self._book_compute(turn.worker, turn.batch.node, work, now)
+        if work > turn.begin:
+            self._book_overhead("switch", turn.begin, work)
+
+    # --- the meeting ----------------------------------------------------------------------------------------
+
+    def _meet(self, worker: int, now: float) -> None:
+        self._meeting[worker] = ("update", now)
+        self.rounds.refresh_own(worker, self._read)
+        self.agenda.at(now + self._reading_time(), Rank.WORK, self._arrive, worker)
+
+    def _arrive(self, worker: int) -> None:
+        now = self.agenda.now
+        self._turn_to(worker, "wait", now)
+        if not self.rounds.arrive(worker):
+            return
+        self._turn_to(worker, "read", now)
+        self.rounds.coordinate(now, self._read, [node.index for node in self._fed if node.index >= 0])
+        self._fed.clear()
+        self._let_go(now)
+        self.agenda.at(now + self._reading_time(), Rank.WORK, self._place, worker)
+
+    def _place(self, worker: int) -> None:
+        now = self.agenda.now
+        self._turn_to(worker, "place", now)
+        self.agenda.at(now + self.loop.place_cost * len(self._graph), Rank.WORK, self._open_round)
+
+    def _open_round(self, _: None) -> None:
+        now = self.agenda.now
+        ranked = now + self.loop.rank_cost * len(self._graph) / self.scenario.workers
+        for worker in range(self.scenario.workers):
+            self._turn_to(worker, "rank", now)
+            self.rounds.sort_own(worker)
+            self.agenda.at(ranked, Rank.WORK, self._step, worker)
+
+    def _read(self, name: str, rows: Ints) -> list[float]:
+        if self.rounds.graph is not self._graph:
+            self._adopt_graph()
+        self._values_read += len(rows)
+        read, nodes = READINGS[name], self._nodes
+        return [read(nodes[row]) for row in rows.tolist()]
+
+    def _reading_time(self) -> float:
+        """What reading has cost since this was last asked."""
+        seconds = self._values_read * self.loop.feature_cost
+        self._values_read = 0
+        return seconds
+
+    def _turn_to(self, worker: int, part: str, now: float) -> None:
+        self._leave(worker, now)
+        self._meeting[worker] = (part, now)
+
+    def _leave(self, worker: int, now: float) -> None:
+        part, since = self._meeting.pop(worker)
+        self._book_overhead(part, since, now)
+
+    # --- change while running -------------------------------------------------------------------------------
+
+    def replace_policy(self, policy: Policy) -> None:
+        self.rounds.replace_policy(policy)
+
+    def replace_placement(self, placement: Placement) -> None:
+        self.rounds.replace_placement(placement)
+
+    def add_query(self, query: Query) -> list[Node]:
+        names = query.node_names()
+        self.rounds.add_nodes(names, query.node_edges(), dict.fromkeys(names, query.name))
+        return self._join(query)
+
+    def remove_query(self, nodes: Sequence[Node]) -> None:
+        """They go at the next meeting, and run until then."""
+        self.rounds.remove_nodes(node.name for node in nodes)
+        self._leaving.extend(nodes)
+
+    def _let_go(self, now: float) -> None:
+        """After a meeting: nodes that were to go have gone from the graph."""
+        self.network.remove(self._leaving, now)
+        self._leaving.clear()
+        if self.rounds.graph is not self._graph:
+            self._adopt_graph()
+
+    # --- the books ------------------------------------------------------------------------------------------
+
+    def close(self, now: float) -> None:
+        for turn in self._turns.values():
+            self._book(turn, now)
+        for worker in list(self._meeting):
+            self._leave(worker, now)
+
+    @property
+    def decisions(self) -> int:
+        return self.rounds.round
+
+    @property
+    def guard_strikes(self) -> int:
+        return self.rounds.statistics().runs["guard"]

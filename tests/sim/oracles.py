@@ -1,0 +1,310 @@
+"""What the tests of the simulator share: policies that take notes, and the table model once more, from first principles.
+
+``naive_tables`` is the oracle for the table simulation. It follows Golab et al., sections 2 and 4.1, in the plainest way: at
+each event it looks through all tables, and staleness is integrated at the end from the list of what each table
+reflected when. It shares no code with the simulator but the scenario that it reads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headgate.core.graph import Floats
+from headgate.core.matrix import FeatureView
+from headgate.core.policy import Policy
+from headgate.sim.tables.scenario import Table, TableScenario
+
+# --- policies that take notes -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Started:
+    """One update that was started: when, of which table, and how many seconds of data it brings."""
+
+    now: float
+    table: str
+    amount: float
+
+
+@dataclass(frozen=True)
+class Noting(Policy):
+    """Base of the policies below: writes down every start."""
+
+    starts: list[Started] = field(default_factory=list, compare=False, repr=False)
+
+    summary = "takes notes"
+    paper = "tests"
+    needs = ("freshness_delta",)
+
+    def remember(self, view: FeatureView, node: int) -> object:
+        self.starts.append(Started(view.now, view.graph.names[node], float(view["freshness_delta"][node])))
+        return None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Benefit(Noting):
+    """Golab's Max Benefit: p dF / E(dF)."""
+
+    name = "benefit"
+    needs = ("priority", "freshness_delta", "execution_time")
+    local = True
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return view["priority"] * view["freshness_delta"] / np.maximum(view["execution_time"], 1e-12)
+
+
+@dataclass(frozen=True)
+class BenefitOfAll(Benefit):
+    """The same, ranked anew at every decision."""
+
+    name = "benefit-of-all"
+    local = False
+
+
+@dataclass(frozen=True)
+class Oldest(Noting):
+    """The update that was released first."""
+
+    name = "oldest"
+    needs = ("release_time",)
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return -view["release_time"]
+
+
+@dataclass(frozen=True)
+class InOrder(Noting):
+    """Tables in the order of the letters given, whatever waits."""
+
+    order: str = ""
+
+    name = "in-order"
+    local = True
+
+    def priorities(self, view: FeatureView) -> Floats:
+        rows = range(len(view.graph)) if view.rows is None else view.rows
+        return np.array([-self.order.find(view.graph.names[i]) for i in rows], dtype=np.float64)
+
+
+# --- the model from first principles ------------------------------------------------------------------------
+
+
+@dataclass
+class NaiveTable:
+    """A table as the paper describes it."""
+
+    spec: Table
+    #: (when, up to which event time it reflected its sources from then on)
+    reflected: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.0)])
+    #: event time up to which data is there to be loaded, and up to which it is loaded or being loaded
+    arrived: float = 0.0
+    taken: float = 0.0
+    #: when the freshness delta last went from zero to more
+    released: float = math.inf
+    runnable_since: float | None = None
+    updates: int = 0
+    busy: float = 0.0
+
+    @property
+    def fresh(self) -> float:
+        return self.reflected[-1][1]
+
+    def staleness_area(self, end: float) -> float:
+        """The integral of t - F(t) from 0 to ``end``."""
+        ends = [when for when, _ in self.reflected[1:]] + [end]
+        return end * end / 2 - sum(
+            fresh * (until - when) for (when, fresh), until in zip(self.reflected, ends, strict=True)
+        )
+
+    def max_staleness(self, end: float) -> float:
+        ends = [when for when, _ in self.reflected[1:]] + [end]
+        return max(until - fresh for (_, fresh), until in zip(self.reflected, ends, strict=True))
+
+
+@dataclass(frozen=True)
+class NaiveRun:
+    """What came of it."""
+
+    end: float
+    tables: dict[str, NaiveTable]
+    starts: list[Started]
+    events: int
+
+    @property
+    def weighted_staleness(self) -> float:
+        areas = (table.spec.priority * table.staleness_area(self.end) for table in self.tables.values())
+        return math.fsum(areas) / self.end
+
+
+@dataclass
+class _Job:
+    number: int
+    ends: float
+    table: str
+    upto: float
+
+
+class NaiveTables:
+    """Tables on tracks, all alike; ``rule`` is how the released updates are ordered: "benefit", "oldest" or letters."""
+
+    def __init__(self, scenario: TableScenario, rule: str) -> None:
+        assert scenario.spread is None, "chance is not modelled here"
+        self.scenario = scenario
+        self.rule = rule
+        self.tables = {table.name: NaiveTable(table) for table in scenario.tables}
+        self.coming: dict[str, tuple[float, int]] = {}
+        self.seen = dict.fromkeys(self.tables, 0)
+        self.running: dict[int, _Job] = {}
+        self.starts: list[Started] = []
+        self.counter = 0
+
+    def run(self) -> NaiveRun:
+        for name in self.tables:
+            self._announce(name)
+        now, events = 0.0, 0
+        while events < self.scenario.events and (moment := self._next_event()) is not None:
+            if moment > self.scenario.horizon:
+                break
+            now, events = moment, events + 1
+            self._happen(now)
+            self._schedule(now)
+        nothing_left = self._next_event() is None
+        if events < self.scenario.events and not (nothing_left and self.scenario.horizon == math.inf):
+            now = self.scenario.horizon
+        return NaiveRun(now, self.tables, self.starts, events)
+
+    # what the tables are
+
+    def derived_from(self, name: str) -> list[str]:
+        """The tables that name it as a source."""
+        return [other for other, table in self.tables.items() if name in table.spec.sources]
+
+    def priority(self, name: str) -> float:
+        """Inherited: the largest among the table and all built on it."""
+        return max([self.tables[name].spec.priority, *(self.priority(d) for d in self.derived_from(name))])
+
+    def period(self, name: str) -> float:
+        """Of a derived table, the largest among those it is built from."""
+        spec = self.tables[name].spec
+        if spec.sources:
+            return max(self.period(source) for source in spec.sources)
+        if len(spec.arrivals) > 1:
+            return (spec.arrivals[-1] - spec.arrivals[0]) / (len(spec.arrivals) - 1)
+        return spec.period or 1.0
+
+    # events
+
+    def _announce(self, name: str) -> None:
+        """When data next comes to a base table; events of one moment come in the order announced."""
+        spec, index = self.tables[name].spec, self.seen[name]
+        self.coming.pop(name, None)
+        if spec.sources or (spec.arrivals and index >= len(spec.arrivals)):
+            return
+        when = spec.arrivals[index] if spec.arrivals else spec.offset + index * spec.period
+        self.counter += 1
+        self.coming[name] = (when, self.counter)
+        self.seen[name] += 1
+
+    def _next_event(self) -> float | None:
+        moments = [when for when, _ in self.coming.values()] + [job.ends for job in self.running.values()]
+        return min(moments, default=None)
+
+    def _happen(self, now: float) -> None:
+        """One event: completions of a moment before its arrivals."""
+        done = [(job.number, track) for track, job in self.running.items() if job.ends == now]
+        if done:
+            self._complete(min(done)[1], now)
+            return
+        _, name = min((number, name) for name, (when, number) in self.coming.items() if when == now)
+        self._bring(name, now - self.tables[name].spec.delay, now)
+        self._announce(name)
+
+    def _bring(self, name: str, edge: float, now: float) -> None:
+        table = self.tables[name]
+        if edge <= table.arrived:
+            return
+        if table.arrived == table.taken:
+            table.released = now
+        table.arrived = edge
+        self._note_runnable(name, now)
+
+    def _complete(self, track: int, now: float) -> None:
+        job = self.running.pop(track)
+        table = self.tables[job.table]
+        table.reflected.append((now, job.upto))
+        table.updates += 1
+        self._note_runnable(job.table, now)
+        for name in self.derived_from(job.table):
+            trailing_edge = min(self.tables[source].fresh for source in self.tables[name].spec.sources)
+            self._bring(name, trailing_edge, now)
+
+    # choices
+
+    def _note_runnable(self, name: str, now: float) -> None:
+        table = self.tables[name]
+        busy = any(job.table == name for job in self.running.values())
+        if table.arrived > table.taken and not busy:
+            table.runnable_since = now if table.runnable_since is None else table.runnable_since
+        else:
+            table.runnable_since = None
+
+    def _amount(self, name: str) -> float:
+        table = self.tables[name]
+        waiting = table.arrived - table.taken
+        return min(waiting, self.scenario.chop * self.period(name))
+
+    def _time(self, name: str) -> float:
+        spec = self.tables[name].spec
+        return spec.setup_time + spec.time_per_unit * self._amount(name)
+
+    def _urgency(self, name: str) -> float:
+        if self.rule == "benefit":
+            return self.priority(name) * self._amount(name) / self._time(name)
+        if self.rule == "oldest":
+            return -self.tables[name].released
+        return -float(self.rule.index(name))
+
+    def _overdue(self, name: str, now: float) -> float | None:
+        """The moment at which the guard was to strike for a table, if it has passed."""
+        table = self.tables[name]
+        patience = 20 * self.period(name) if table.spec.patience is None else table.spec.patience
+        if not self.scenario.guard or table.runnable_since is None or table.runnable_since + patience > now:
+            return None
+        return table.runnable_since + patience
+
+    def _schedule(self, now: float) -> None:
+        guard_may_strike = True
+        while True:
+            free = [track for track in range(self.scenario.tracks) if track not in self.running]
+            waiting = [name for name, table in self.tables.items() if table.runnable_since is not None]
+            if not free or not waiting:
+                return
+            overdue = [(when, name) for name in waiting if (when := self._overdue(name, now)) is not None]
+            if overdue and guard_may_strike:
+                guard_may_strike = False
+                chosen = min(overdue)[1]
+            else:
+                chosen = min(waiting, key=lambda name: (-self._urgency(name), name))
+            self._start(chosen, free[0], now)
+
+    def _start(self, name: str, track: int, now: float) -> None:
+        table, amount = self.tables[name], self._amount(name)
+        slower = self.scenario.slowdown
+        slow = slower is not None and now % (slower.normal + slower.slow) >= slower.normal
+        duration = self._time(name) * (slower.factor if slow and slower else 1.0)
+        self.starts.append(Started(now, name, amount))
+        table.taken += amount
+        table.busy += duration
+        self.counter += 1
+        self.running[track] = _Job(self.counter, now + duration, name, table.taken)
+        self._note_runnable(name, now)
+
+
+def naive_tables(scenario: TableScenario, rule: str) -> NaiveRun:
+    return NaiveTables(scenario, rule).run()
