@@ -27,9 +27,10 @@ def point(label: str, jobs: int, tracks: int, events: int, seed: int) -> Row:
     tables = tuple(job(f"t{i}", priority=10 if i % 2 else 1) for i in range(jobs))
     scenario = scaled(TableScenario(tables, tracks=tracks, events=events), LOAD)
     simulation = TableSimulation(scenario, policy_from("max-benefit"), placement_from("proportional"), seed)
-    start = time.perf_counter()
+    # Processor time, not wall-clock time: neighbours on the machine must not decide.
+    start = time.process_time()
     result = simulation.run()
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     return {
         "what": label,
         "events": result.events,
@@ -66,7 +67,7 @@ def run(context: Context) -> Results:
         rows,
         [
             Claim(
-                claim="30 jobs on 4 tracks, Max Benefit with Proportional: at least 50,000 events per second on one core",
+                claim="30 jobs, 4 tracks, Max Benefit with Proportional: at least 50,000 events per second of one core",
                 paper="a target of this project; aim for 100,000",
                 measured=f"{small:,.0f} events per second",
                 holds=small >= 50_000 if checked else None,

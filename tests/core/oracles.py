@@ -1,8 +1,7 @@
 """What the tests of the core share: small policies and placements, and a dispatch loop by the letter of the papers.
 
-``NaiveDispatch`` is the oracle for ``Dispatch``. It knows nodes by name only, keeps no order, no heap and no deadline, and
-works out every choice from the full list of released jobs. ``SideBySide`` tells the same facts to both and
-compares what they do.
+``NaiveDispatch`` is the oracle for ``Dispatch``. It knows nodes by name only, keeps no order and no heap, and works out
+every choice from the full list of released jobs. ``SideBySide`` tells the same facts to both and compares what they do.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from headgate.core.dispatch import LOOP_FEATURES, Dispatch
+from headgate.core.dispatch import Dispatch
 from headgate.core.errors import InvariantError
 from headgate.core.features import FEATURES, features_named
 from headgate.core.graph import Floats, Graph
@@ -26,7 +25,7 @@ from headgate.core.placement import Lane, Lanes, Placement, Workers
 from headgate.core.policy import Policy
 
 #: what the matrices of these tests hold
-TEST_FEATURES = (*LOOP_FEATURES, "pending", "priority", "head_time")
+TEST_FEATURES = tuple(FEATURES)
 
 #: a share of the examples of the profile, for properties that take long to check once
 few_examples = settings(max_examples=max(1, settings().max_examples // 5))
@@ -193,7 +192,7 @@ class Stated(Placement):
 
 @dataclass(frozen=True)
 class Scattered(Placement):
-    """Lanes drawn by chance: some homes, some spare workers, aggressive or not; the nodes dealt over ``lanes_drawn``."""
+    """Lanes drawn by chance, each with some homes and some spare workers; nodes are dealt over ``lanes_drawn``."""
 
     seed: int = 0
     lanes_drawn: int = 3
@@ -461,8 +460,10 @@ class SideBySide:
         self.oracle.set_workers(workers)
 
     def regraph(self, names: Iterable[str]) -> None:
-        graph = Graph(names)
-        self._tell(f"nodes {''.join(graph.names)}")
+        """Other nodes; edges among those that stay, stay."""
+        kept = set(names := list(names))
+        graph = Graph(names, [(a, b) for a, b in self.oracle.graph.edges if a in kept and b in kept])
+        self._tell(f"nodes {''.join(names)}")
         self.loop.regraph(graph)
         self.oracle.regraph(graph)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -253,7 +254,7 @@ def test_a_placement_that_makes_no_sense_is_refused(lanes: Lanes) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("local", "full"), LOCAL_AND_FULL, ids=lambda policy: str(policy))
+@pytest.mark.parametrize(("local", "full"), LOCAL_AND_FULL, ids=str)
 def test_ranking_what_changed_and_ranking_everything_choose_the_same(local: Policy, full: Policy, seed: int) -> None:
     """With many more nodes than change at once, so that the local ranking looks at some rows only."""
     chance = random.Random(seed)
@@ -598,10 +599,8 @@ def test_a_worker_is_not_taken_by_a_decision_that_failed_half_way(policy: Policy
     loop.refresh_patience()
     ready(loop, "abc")
     told: list[int] = []
-    try:
+    with suppress(ZeroDivisionError, HeadgateError):
         told = [start.worker for start in loop.decide(0.0)]
-    except (ZeroDivisionError, HeadgateError):
-        pass
     assert loop.statistics().free_workers == 2 - len(told)
 
 

@@ -105,8 +105,7 @@ def test_a_choice_of_the_guard_says_so_and_where_the_policy_had_it() -> None:
     (decision,) = loop.history
     assert (decision.node, decision.reason, decision.place) == ("c", "guard", 3)
     assert str(decision) == (
-        "turn 0 at 16 s: c on worker 0: it had waited longer than its patience "
-        "(favourites:order=abc put it at place 3)"
+        "turn 0 at 16 s: c on worker 0: it had waited longer than its patience (favourites:order=abc put it at place 3)"
     )
 
 
@@ -127,7 +126,11 @@ def test_every_recorded_ranking_is_the_order_of_the_policy(policy: Largest | Two
     oracle = NaiveDispatch(loop.matrix.graph, policy, Scattered(3), 2)
     checked = 0
     for now in range(40):
-        name, feature, value = chance.choice("abcd"), chance.choice(["pending", "priority"]), float(chance.randint(0, 3))
+        name, feature, value = (
+            chance.choice("abcd"),
+            chance.choice(["pending", "priority"]),
+            float(chance.randint(0, 3)),
+        )
         node = loop.matrix.graph.index[name]
         loop.matrix.columns[feature][node] = oracle.nodes[name].features[feature] = value
         loop.note_change(node)
@@ -221,7 +224,9 @@ def test_more_nodes_ahead_than_are_shown_are_counted_here_too() -> None:
             id="spare",
         ),
         pytest.param(
-            Lane((0,), spare=(1,), aggressive=True), "at home on workers 0 (a); may borrow 1 at any time", id="aggressive"
+            Lane((0,), spare=(1,), aggressive=True),
+            "at home on workers 0 (a); may borrow 1 at any time",
+            id="aggressive",
         ),
     ],
 )

@@ -57,7 +57,9 @@ def pairs_read(matrix: FeatureMatrix) -> list[tuple[int, str]]:
     return sorted(reader.asked)
 
 
-def can_have_changed(feature: Feature, node: str, edges: set[tuple[str, str]], ran: set[str], arrived: set[str]) -> bool:
+def can_have_changed(
+    feature: Feature, node: str, edges: set[tuple[str, str]], ran: set[str], arrived: set[str]
+) -> bool:
     """By definitions 3.1-3.4: the feature of ``node`` changes upon execution of the nodes it depends on."""
     depends_on: set[str] = set()
     if ChangedBy.ITSELF in feature.changed_by:

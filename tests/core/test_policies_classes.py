@@ -24,7 +24,7 @@ from headgate.core.policy import Policy, rank
 HIGH, LOW = 3.0, 1.0
 #: two unconnected operators of class HIGH and two of class LOW
 FOUR = Graph(["high1", "high2", "low1", "low2"])
-FEATURES = {
+FEATURES: dict[str, Sequence[float]] = {
     "class": [HIGH, HIGH, LOW, LOW],
     "cost": [1, 2, 4, 3],  # rates: 1, 1/2, 1/4, 1/3
     "selectivity": [1, 1, 1, 1],
@@ -124,7 +124,7 @@ def test_classes_take_turns_by_weight(policy: WeightedClasses, turns: str) -> No
 
 
 def test_between_classes_that_are_level_the_higher_goes_first() -> None:
-    cheap_low = {**FEATURES, "cost": [1, 2, 0.1, 0.2]}
+    cheap_low: dict[str, Sequence[float]] = {**FEATURES, "cost": [1, 2, 0.1, 0.2]}
     assert ranked(WeightedClasses(), view_of(FOUR, cheap_low)) == ["high1", "high2", "low1", "low2"]
 
 

@@ -69,8 +69,8 @@ TWO_QUERIES = Graph(["p1", "p2", "q1", "q2"], [("p1", "p2"), ("q1", "q2")])
 )
 def test_rate_based_lets_queries_take_turns(last_turn: list[float], order: list[str]) -> None:
     # rates: p2 1/2, p1 1/4; q2 1, q1 1/3
-    features = {"cost": [2, 2, 2, 1], "selectivity": [1, 1, 1, 1]}
-    assert ranked(RateBased(), view_of(TWO_QUERIES, last_turn=last_turn, **features)) == order
+    view = view_of(TWO_QUERIES, last_turn=last_turn, cost=[2, 2, 2, 1], selectivity=[1, 1, 1, 1])
+    assert ranked(RateBased(), view) == order
 
 
 def test_rate_based_takes_queries_as_they_are_declared() -> None:

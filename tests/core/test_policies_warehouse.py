@@ -98,7 +98,9 @@ def test_lookahead_runs_j2_in_the_papers_example() -> None:
     """J3 comes in 1 s and is worth 500 / 3. J2 takes 2 s, which is neither below 1 nor above the 3 s of J1, and
     B[{J2}] = (5 + 500) / (2 + 3) = 101 is above the 10 / 3 of J1."""
     view = jobs_view(WITH_J3)
-    assert look_ahead(view) == Lookahead(instead_of=0, future=2, jobs=(1,), benefit=pytest.approx(101.0))
+    ahead = look_ahead(view)
+    assert ahead == Lookahead(instead_of=0, future=2, jobs=(1,), benefit=101.0)
+    assert ahead.chosen == 1
     assert ranked(MaxBenefitLookahead(), view)[:2] == ["J2", "J1"]
 
 
@@ -151,9 +153,9 @@ def test_lookahead_accepts_a_set_that_ends_just_when_the_future_job_comes() -> N
 def test_a_job_that_is_released_is_not_waited_for() -> None:
     """J3 is released already, with little data, and so worth less than J1; that more comes soon does not count."""
     view = jobs_view({**PAPER, "J3": Job(gain=1, time=3, priority=9)})
-    soon = {"next_release": [np.inf, np.inf, NOW + 1], "period": [10, 5, 500], "time_per_unit": [0, 0, 0]}
-    columns = {name: soon.get(name, view[name]) for name in MaxBenefitLookahead().requires()}
-    assert look_ahead(view_of(view.graph, **columns)) is None
+    columns = {name: view[name] for name in MaxBenefitLookahead().requires()}
+    columns["next_release"][2], columns["period"][2], columns["time_per_unit"][2] = NOW + 1, 500, 0
+    assert look_ahead(FeatureView(columns, view.graph, NOW)) is None
 
 
 def by_trying_all(jobs: Mapping[str, Job]) -> tuple[float, str] | None:

@@ -1,7 +1,7 @@
-"""What the tests of the simulator share: policies that take notes, and the table model once more, from first principles.
+"""What the tests of the simulator share: policies that take notes, and the table model from first principles.
 
-``naive_tables`` is the oracle for the table simulation. It follows Golab et al., sections 2 and 4.1, in the plainest way: at
-each event it looks through all tables, and staleness is integrated at the end from the list of what each table
+``naive_tables`` is the oracle for the table simulation. It follows Golab et al., sections 2 and 4.1, in the plainest
+way: at each event it looks through all tables, and staleness is integrated at the end from the list of what each table
 reflected when. It shares no code with the simulator but the scenario that it reads.
 """
 
@@ -92,6 +92,41 @@ class InOrder(Noting):
         return np.array([-self.order.find(view.graph.names[i]) for i in rows], dtype=np.float64)
 
 
+@dataclass(frozen=True)
+class Turns(Noting):
+    """Whoever has not had a turn for longest."""
+
+    name = "turns"
+    needs = ("last_turn", "freshness_delta")
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return -view["last_turn"]
+
+
+@dataclass(frozen=True)
+class LeastOf(Noting):
+    """The smallest value of one feature, ranking only what changed."""
+
+    feature: str = "pending"
+
+    name = "least-of"
+    local = True
+
+    def requires(self) -> tuple[str, ...]:
+        return ("freshness_delta", self.feature)
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return -view[self.feature]
+
+
+@dataclass(frozen=True)
+class LeastOfAll(LeastOf):
+    """The same, ranked anew at every decision."""
+
+    name = "least-of-all"
+    local = False
+
+
 # --- the model from first principles ------------------------------------------------------------------------
 
 
@@ -108,8 +143,10 @@ class NaiveTable:
     #: when the freshness delta last went from zero to more
     released: float = math.inf
     runnable_since: float | None = None
-    updates: int = 0
-    busy: float = 0.0
+    #: (when, event time) of everything that came, and for every update (when started, when done)
+    came: list[tuple[float, float]] = field(default_factory=list)
+    runs: list[tuple[float, float]] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
 
     @property
     def fresh(self) -> float:
@@ -121,6 +158,14 @@ class NaiveTable:
         return end * end / 2 - sum(
             fresh * (until - when) for (when, fresh), until in zip(self.reflected, ends, strict=True)
         )
+
+    def utilisation(self, end: float) -> float:
+        """The share of the time in which it was being updated."""
+        return sum(min(done, end) - started for started, done in self.runs) / end
+
+    def oldest_data_beyond(self, event_time: float) -> float:
+        """When the first data came that tells of what was after ``event_time``."""
+        return next(when for when, edge in self.came if edge > event_time)
 
     def max_staleness(self, end: float) -> float:
         ends = [when for when, _ in self.reflected[1:]] + [end]
@@ -135,6 +180,12 @@ class NaiveRun:
     tables: dict[str, NaiveTable]
     starts: list[Started]
     events: int
+    #: the integral of the data waiting, in seconds of data times seconds
+    waiting_area: float
+
+    @property
+    def latencies(self) -> list[float]:
+        return [latency for table in self.tables.values() for latency in table.latencies]
 
     @property
     def weighted_staleness(self) -> float:
@@ -148,6 +199,7 @@ class _Job:
     ends: float
     table: str
     upto: float
+    data_since: float
 
 
 class NaiveTables:
@@ -167,17 +219,17 @@ class NaiveTables:
     def run(self) -> NaiveRun:
         for name in self.tables:
             self._announce(name)
-        now, events = 0.0, 0
+        now, events, waiting_area = 0.0, 0, 0.0
         while events < self.scenario.events and (moment := self._next_event()) is not None:
             if moment > self.scenario.horizon:
                 break
+            waiting_area += self._waiting() * (moment - now)
             now, events = moment, events + 1
             self._happen(now)
             self._schedule(now)
-        nothing_left = self._next_event() is None
-        if events < self.scenario.events and not (nothing_left and self.scenario.horizon == math.inf):
-            now = self.scenario.horizon
-        return NaiveRun(now, self.tables, self.starts, events)
+        end = self.scenario.horizon if events < self.scenario.events and self.scenario.horizon < math.inf else now
+        waiting_area += self._waiting() * (end - now)
+        return NaiveRun(end, self.tables, self.starts, events, waiting_area)
 
     # what the tables are
 
@@ -232,13 +284,14 @@ class NaiveTables:
         if table.arrived == table.taken:
             table.released = now
         table.arrived = edge
+        table.came.append((now, edge))
         self._note_runnable(name, now)
 
     def _complete(self, track: int, now: float) -> None:
         job = self.running.pop(track)
         table = self.tables[job.table]
         table.reflected.append((now, job.upto))
-        table.updates += 1
+        table.latencies.append(now - job.data_since)
         self._note_runnable(job.table, now)
         for name in self.derived_from(job.table):
             trailing_edge = min(self.tables[source].fresh for source in self.tables[name].spec.sources)
@@ -253,6 +306,9 @@ class NaiveTables:
             table.runnable_since = now if table.runnable_since is None else table.runnable_since
         else:
             table.runnable_since = None
+
+    def _waiting(self) -> float:
+        return sum(table.arrived - table.taken for table in self.tables.values())
 
     def _amount(self, name: str) -> float:
         table = self.tables[name]
@@ -299,10 +355,11 @@ class NaiveTables:
         slow = slower is not None and now % (slower.normal + slower.slow) >= slower.normal
         duration = self._time(name) * (slower.factor if slow and slower else 1.0)
         self.starts.append(Started(now, name, amount))
+        table.runs.append((now, now + duration))
+        data_since = table.oldest_data_beyond(table.taken)
         table.taken += amount
-        table.busy += duration
         self.counter += 1
-        self.running[track] = _Job(self.counter, now + duration, name, table.taken)
+        self.running[track] = _Job(self.counter, now + duration, name, table.taken, data_since)
         self._note_runnable(name, now)
 
 

@@ -1,4 +1,4 @@
-"""Why a thread would choose what it would choose: the five steps, one line each. Reads, never changes."""
+"""Why a thread would choose what it would choose: the five steps, one line each. Reads; changes no decision."""
 
 from __future__ import annotations
 

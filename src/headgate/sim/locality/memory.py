@@ -54,7 +54,7 @@ class Memory:
         return time
 
     def _fetch(self, node: int, packet: int, missing: int) -> int:
-        """Time to get what the L2 lacks of a packet. The L3 does not see what the L2 answers, so only this touches it."""
+        """Time to get what the L2 lacks of a packet. Reads that the L2 answers in full never reach the L3."""
         middle = min(self._l3[node].touch(packet), missing)
         far = missing - middle
         home = self._home[packet]

@@ -1,15 +1,13 @@
 """The *dispatch* loop in virtual time: ``headgate.core.dispatch`` decides, modelled workers carry it out.
 
-Outputs of a batch are handed on together when it ends. A decision holds the one lock of the scheduler for
-``decision_cost``, so with many workers and small batches they queue for it; ``Dispatch`` hands out work to all free
-workers in one go, and they get the lock one after another.
+A decision holds the one lock of the scheduler for ``decision_cost``, so with many workers and short turns they queue
+for it. ``Dispatch`` hands out work to all free workers in one go; they get the lock one after another.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from headgate.core.dispatch import Dispatch
 from headgate.core.features import ChangedBy
@@ -18,29 +16,16 @@ from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.sim.operators.agenda import Agenda, Rank
-from headgate.sim.operators.executor import Executor
 from headgate.sim.operators.loops import DispatchLoop
 from headgate.sim.operators.node import Node
-from headgate.sim.operators.queues import Batch
 from headgate.sim.operators.readings import READINGS, Reading, features_for
 from headgate.sim.operators.spec import OperatorScenario, Query, ReplacePlacement, ReplacePolicy
+from headgate.sim.operators.turns import Turn, TurnExecutor
 
 _QUEUE = ChangedBy.UPSTREAM | ChangedBy.ARRIVAL
 
 
-@dataclass(slots=True)
-class _Turn:
-    """A worker with a batch: it ``asked`` for work, got the lock at ``locked``, computes from ``work`` to ``end``."""
-
-    worker: int
-    batch: Batch
-    asked: float
-    locked: float
-    work: float
-    end: float
-
-
-class DispatchRun(Executor):
+class DispatchRun(TurnExecutor):
     """Workers that ask one ``Dispatch`` for their next node."""
 
     def __init__(
@@ -57,16 +42,13 @@ class DispatchRun(Executor):
         policies = [policy, *(change.policy for change in scenario.changes if isinstance(change, ReplacePolicy))]
         placements = [placement, *(c.placement for c in scenario.changes if isinstance(c, ReplacePlacement))]
         self.matrix = FeatureMatrix(scenario.graph(), features_for(policies, placements))
-        self._turns: dict[int, _Turn] = {}
-        #: the node each worker ran last
-        self._last: list[Node | None] = [None] * scenario.workers
         #: when each worker last ended a turn
         self._freed = [0.0] * scenario.workers
+        self._deciding_costs = loop.decision_cost > 0 or loop.switch_cost > 0
         self._lock_free = 0.0
         #: since when a decision has been due that waits for the lock; infinity if none does
         self._due_since = math.inf
         self._consumption = loop.consumption
-        self._learning = 0.0 if scenario.known else scenario.learning
         self._adopt_graph()
         self._read_all()
         self.dispatch = Dispatch(self.matrix, policy, placement, scenario.machine(), seed=seed, window=loop.window)
@@ -139,42 +121,30 @@ class DispatchRun(Executor):
     def _begin(self, node: Node, worker: int, now: float) -> bool:
         if node.blocked or not node.length:
             return False
-        loop = self.loop
-        batch = self.network.take(node, self._consumption.take(node.length, node.seen_cost), now)
-        locked = max(self._lock_free, now)
-        self._lock_free = decided = locked + loop.decision_cost
-        work = decided if self._last[worker] is node else decided + loop.switch_cost
-        end = work + node.work(batch.taken)
-        self._last[worker] = node
-        asked = now if self._due_since == math.inf else max(self._due_since, self._freed[worker])
-        self._turns[worker] = turn = _Turn(worker, batch, asked, locked, work, end)
-        self.agenda.at(end, Rank.WORK, self._end, turn)
+        begin = now
+        if self._deciding_costs:
+            begin = self._decided(node, worker, now)
+        self._begin_turn(worker, node, self._consumption.take(node.length, node.seen_cost), now, begin)
         return True
 
-    def _end(self, turn: _Turn) -> None:
-        now = self.agenda.now
-        node, batch = turn.batch.node, turn.batch
-        del self._turns[turn.worker]
+    def _decided(self, node: Node, worker: int, now: float) -> float:
+        """When the worker has had its decision and has switched to the node."""
+        asked = now if self._due_since == math.inf else max(self._due_since, self._freed[worker])
+        locked = max(self._lock_free, now)
+        self._lock_free = decided = locked + self.loop.decision_cost
+        begin = decided if self._last[worker] is node else decided + self.loop.switch_cost
+        self._book_overhead("lock", asked, locked)
+        self._book_overhead("decide", locked, decided)
+        self._book_overhead("switch", decided, begin)
+        return begin
+
+    def _turn_over(self, turn: Turn, now: float) -> None:
+        node = turn.node
         self._freed[turn.worker] = now
-        self._book(turn, now)
-        self.network.deliver(batch, now)
-        if not node.removed and self._learning:
-            node.learn(turn.end - turn.work, batch.taken, batch.made, self._learning)
+        if self._learning and not node.removed:
             for column, read in self._own_columns:
                 column[node.index] = read(node)
         self.dispatch.finished(turn.worker, now)
-
-    def _book(self, turn: _Turn, now: float) -> None:
-        self._book_compute(turn.worker, turn.batch.node, min(turn.work, now), now)
-        if turn.work > turn.asked:
-            decided = min(turn.locked + self.loop.decision_cost, now)
-            self._book_overhead("lock", turn.asked, min(turn.locked, now))
-            self._book_overhead("decide", min(turn.locked, now), decided)
-            self._book_overhead("switch", decided, min(turn.work, now))
-
-    def close(self, now: float) -> None:
-        for turn in self._turns.values():
-            self._book(turn, now)
 
     # --- change while running -------------------------------------------------------------------------------
 

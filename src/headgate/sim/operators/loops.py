@@ -74,14 +74,13 @@ class ThreadsLoop:
     The thread that has had least processor time goes next, for at most ``quantum`` seconds, as under Linux's CFS. One
     that has slept is credited with at most ``sleeper_credit`` seconds, and takes the processor from a thread that is
     more than ``wakeup_granularity`` ahead of it; both defaults are CFS's for four processors. A change of threads costs
-    ``switch_cost``. Outputs are handed on every ``batch`` tuples.
+    ``switch_cost``.
     """
 
     quantum: float = 0.004
     sleeper_credit: float = 0.018
     wakeup_granularity: float = 0.003
     switch_cost: float = 5e-6
-    batch: int = 10
 
     def __post_init__(self) -> None:
         _costs(
@@ -90,7 +89,7 @@ class ThreadsLoop:
             wakeup_granularity=self.wakeup_granularity,
             switch_cost=self.switch_cost,
         )
-        _positive("threads", quantum=self.quantum, batch=self.batch)
+        _positive("threads", quantum=self.quantum)
 
 
 Loop = DispatchLoop | RoundsLoop | ThreadsLoop

@@ -129,8 +129,8 @@ class Node:
         self.selectivity = operator.selectivity
         self.max_workers = operator.max_workers
         #: seconds between arrivals, and tuples per second, as the arrival patterns of the node's sources declare them
-        self.period = operator.arrivals.period if operator.arrivals else 0.0
-        self.declared_rate = operator.arrivals.mean_rate if operator.arrivals else 0.0
+        self.period = 0.0
+        self.declared_rate = 0.0
         self.upstream: tuple[Node, ...] = ()
         self.downstream: tuple[Node, ...] = ()
         # queues

@@ -67,18 +67,19 @@ class Network:
         tally.describe(query)
         tallies = (tally, self.classes.setdefault(query.importance_class, Tally()), self.total)
         nodes: dict[str, Node] = {}
-        for operator in query.operators:
+        for operator, rate, period in zip(query.operators, query.rates(), query.periods(), strict=True):
             name = query.node_name(operator.name)
             # seeded by name, so that a query draws the same numbers whichever other queries there are
-            nodes[operator.name] = Node(operator, name, tally, tallies, Random(f"{seed} work {name}"))
-            nodes[operator.name].forget(now)
+            node = Node(operator, name, tally, tallies, Random(f"{seed} work {name}"))
+            node.declared_rate, node.period = rate, period
+            node.forget(now)
+            nodes[operator.name] = node
         for operator in query.operators:
             reader = nodes[operator.name]
             reader.upstream = tuple(nodes[name] for name in operator.inputs)
             reader.need = max((math.ceil(node.selectivity) for node in reader.upstream), default=1) or 1
             for node in reader.upstream:
                 node.downstream = (*node.downstream, reader)
-        _declare_flow(nodes.values())
         self.nodes.update((node.name, node) for node in nodes.values())
         return list(nodes.values())
 
@@ -146,8 +147,6 @@ class Network:
         node = batch.node
         made = batch.made
         node.running -= 1
-        node.runs += 1
-        self.runs += 1
         node.completed += batch.taken
         node.delivered += made
         self.present -= batch.taken
@@ -167,6 +166,11 @@ class Network:
             self._enqueue(reader, batch.outputs, made, now)
             self.present += made
             self._changed(reader)
+
+    def count_run(self, node: Node) -> None:
+        """A worker is done with a node for this time."""
+        node.runs += 1
+        self.runs += 1
 
     def _record(self, tally: QueryTally, batch: Batch, now: float) -> None:
         tally.results += batch.made
@@ -331,14 +335,3 @@ class Network:
             raise InvariantError(f"inv5: {self.present} tuples counted in the system")
         if self.total.queued != sum(node.length for node in nodes):
             raise InvariantError(f"inv6: {self.total.queued} tuples counted in queues")
-
-
-def _declare_flow(nodes: Iterable[Node]) -> None:
-    """Period and rate of all nodes of a query, from those of its sources (Golab et al., 2.4; EdgeWise, 5.1)."""
-    waiting = [node for node in nodes if node.upstream]
-    while waiting:
-        names = {node.name for node in waiting}
-        node = next(node for node in waiting if not any(u.name in names for u in node.upstream))
-        node.period = max(u.period for u in node.upstream)
-        node.declared_rate = sum(u.declared_rate * u.selectivity for u in node.upstream)
-        waiting.remove(node)

@@ -37,7 +37,8 @@ class NodeResult:
     ``rho`` is EdgeWise's utilisation, 1 - T_emptyQ / T_window (equation 11): the share of time in which there was input
     or somebody ran. The latency of a tuple at this node is ``queue_time + schedule_time + compute_time`` in the mean
     (section 5.2): behind others in the queue, waiting for a turn, being processed. ``consumed``, ``produced`` and
-    ``runs`` count finished runs from the very beginning; so does ``in_progress`` what is being processed at the end.
+    ``runs`` (turns of a worker; of a thread, hand-overs) count from the very beginning; ``in_progress`` is being processed
+    at the end.
     """
 
     name: str

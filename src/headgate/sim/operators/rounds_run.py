@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from headgate.core.graph import Ints
 from headgate.core.matrix import FeatureMatrix
@@ -17,26 +16,14 @@ from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.rounds import Rounds, Run, Wait
 from headgate.sim.operators.agenda import Agenda, Rank
-from headgate.sim.operators.executor import Executor
 from headgate.sim.operators.loops import RoundsLoop
 from headgate.sim.operators.node import Node
-from headgate.sim.operators.queues import Batch
 from headgate.sim.operators.readings import READINGS, features_for
 from headgate.sim.operators.spec import OperatorScenario, Query, ReplacePlacement, ReplacePolicy
+from headgate.sim.operators.turns import Turn, TurnExecutor
 
 
-@dataclass(slots=True)
-class _Turn:
-    """A worker with a batch: it switches to the node from ``begin`` on and computes from ``work`` to ``end``."""
-
-    worker: int
-    batch: Batch
-    begin: float
-    work: float
-    end: float
-
-
-class RoundsRun(Executor):
+class RoundsRun(TurnExecutor):
     """Workers that follow one ``Rounds``."""
 
     def __init__(
@@ -54,9 +41,6 @@ class RoundsRun(Executor):
         placements = [placement, *(c.placement for c in scenario.changes if isinstance(c, ReplacePlacement))]
         matrix = FeatureMatrix(scenario.graph(), features_for(policies, placements))
         self.rounds = Rounds(matrix, policy, placement, scenario.machine(), loop.config(seed))
-        self._learning = 0.0 if scenario.known else scenario.learning
-        self._turns: dict[int, _Turn] = {}
-        self._last: list[Node | None] = [None] * scenario.workers
         #: {worker: (part of scheduling, since when)}; all and only the workers that are at a meeting
         self._meeting: dict[int, tuple[str, float]] = {}
         self._fed: set[Node] = set()
@@ -102,29 +86,14 @@ class RoundsRun(Executor):
             self._meet(worker, now)
 
     def _begin(self, worker: int, node: Node, most: int, now: float) -> None:
-        batch = self.network.take(node, most, now)
-        work = now if self._last[worker] is node else now + self.loop.switch_cost
-        end = work + node.work(batch.taken)
-        self._last[worker] = node
-        self._turns[worker] = turn = _Turn(worker, batch, now, work, end)
-        self.agenda.at(end, Rank.WORK, self._end, turn)
+        begin = now if self._last[worker] is node else now + self.loop.switch_cost
+        if begin > now:
+            self._book_overhead("switch", now, begin)
+        self._begin_turn(worker, node, most, now, begin)
 
-    def _end(self, turn: _Turn) -> None:
-        now = self.agenda.now
-        node, batch = turn.batch.node, turn.batch
-        del self._turns[turn.worker]
-        self._book(turn, now)
-        self.network.deliver(batch, now)
-        if self._learning:
-            node.learn(turn.end - turn.work, batch.taken, batch.made, self._learning)
-        self.rounds.ran(turn.worker, node.index, now)
+    def _turn_over(self, turn: Turn, now: float) -> None:
+        self.rounds.ran(turn.worker, turn.node.index, now)
         self._step(turn.worker)
-
-    def _book(self, turn: _Turn, now: float) -> None:
-        work = min(turn.work, now)
-        self._book_compute(turn.worker, turn.batch.node, work, now)
-        if work > turn.begin:
-            self._book_overhead("switch", turn.begin, work)
 
     # --- the meeting ----------------------------------------------------------------------------------------
 
@@ -206,8 +175,7 @@ class RoundsRun(Executor):
     # --- the books ------------------------------------------------------------------------------------------
 
     def close(self, now: float) -> None:
-        for turn in self._turns.values():
-            self._book(turn, now)
+        super().close(now)
         for worker in list(self._meeting):
             self._leave(worker, now)
 

@@ -11,8 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from headgate.core.errors import GraphError, ScenarioError
 from headgate.core.graph import Graph
+from headgate.core.inheritance import derive_periods
 from headgate.core.placement import Placement, Workers
 from headgate.core.policy import Policy
 from headgate.sim.operators.arrivals import Arrivals
@@ -70,7 +73,7 @@ class Query:
         _demand(bool(self.operators), where, "at least one operator", self.operators)
         _demand(self.patience > 0, where, "a patience of more than 0 seconds", self.patience)
         try:
-            graph = Graph((operator.name for operator in self.operators), self._edges())
+            graph = self._graph()
         except GraphError as error:
             raise ScenarioError(f"{where}: {error}") from None
         for operator, downstream in zip(self.operators, graph.downstream, strict=True):
@@ -90,6 +93,9 @@ class Query:
         if not operator.inputs and operator.arrivals is None:
             raise ScenarioError(f"{where} has no inputs, so it is a source and needs arrivals: say when tuples come")
 
+    def _graph(self) -> Graph:
+        return Graph((operator.name for operator in self.operators), self._edges())
+
     def _edges(self) -> Iterator[tuple[str, str]]:
         return ((source, operator.name) for operator in self.operators for source in operator.inputs)
 
@@ -102,6 +108,23 @@ class Query:
 
     def node_edges(self) -> tuple[tuple[str, str], ...]:
         return tuple((self.node_name(a), self.node_name(b)) for a, b in self._edges())
+
+    def rates(self) -> tuple[float, ...]:
+        """Tuples per second that reach each operator if all keep up, from what the arrival patterns declare."""
+        graph = self._graph()
+        rates = [operator.arrivals.mean_rate if operator.arrivals else 0.0 for operator in self.operators]
+        for i in graph.order:
+            rates[i] += sum(rates[u] * self.operators[u].selectivity for u in graph.upstream[i])
+        return tuple(rates)
+
+    def periods(self) -> tuple[float, ...]:
+        """Seconds between arrivals; of an operator that is no source, the longest among its sources."""
+        stated = np.array([operator.arrivals.period if operator.arrivals else 0.0 for operator in self.operators])
+        return tuple(derive_periods(self._graph(), stated).tolist())
+
+    def load(self) -> float:
+        """The offered load: seconds of work per second, that is, workers kept busy."""
+        return sum(rate * operator.cost for rate, operator in zip(self.rates(), self.operators, strict=True))
 
 
 def chain(
@@ -163,7 +186,8 @@ class OperatorScenario:
     """Queries on a machine of ``workers`` workers, in ``groups`` NUMA nodes of equal size.
 
     The run ends at ``horizon`` seconds or, if ``events`` is stated, when so many tuples have come in from outside and
-    have been worked off. Statistics count from ``measure_from`` seconds on. If costs and selectivities are not
+    have been worked off. Statistics count from ``measure_from`` seconds on. A worker hands on its outputs every
+    ``hand_over`` input tuples: the less, the finer the picture and the longer the run takes. If costs and selectivities are not
     ``known``, policies go by what was measured: an exponential mean in which the newest run has the weight
     ``learning``. ``sample_every`` seconds a ``Sample`` is taken, if stated.
     """
@@ -176,6 +200,7 @@ class OperatorScenario:
     events: int | None = None
     measure_from: float = 0.0
     groups: int = 1
+    hand_over: int = 10
     known: bool = False
     learning: float = 0.3
     sample_every: float | None = None
@@ -189,6 +214,7 @@ class OperatorScenario:
         _demand(self.horizon > 0, where, "a horizon of more than 0 seconds", self.horizon)
         _demand(self.events is None or self.events >= 1, where, "at least 1 event", self.events)
         _demand(0 <= self.measure_from < self.horizon, where, "measure_from before the horizon", self.measure_from)
+        _demand(self.hand_over >= 1, where, "hand_over of at least 1 tuple", self.hand_over)
         _demand(0 < self.learning <= 1, where, "a learning weight above 0, at most 1", self.learning)
         _demand(
             self.sample_every is None or 0 < self.sample_every < math.inf,
@@ -240,6 +266,10 @@ class OperatorScenario:
             (edge for query in self.queries for edge in query.node_edges()),
             {name: query.name for query in self.queries for name in query.node_names()},
         )
+
+    def utilisation(self) -> float:
+        """The offered load as a share of all workers; above 1 the machine cannot keep up."""
+        return sum(query.load() for query in self.queries) / self.workers
 
     def machine(self) -> Workers:
         """The workers, numbered group by group."""

@@ -3,8 +3,7 @@
 The scheduler modelled is Linux's CFS in its main lines: the runnable thread with the least *virtual runtime*, that is
 processor time received, goes next. Threads sleep while their node has no input or no room for its output, and wake up
 with at most ``sleeper_credit`` seconds of credit. Simpler than the real one: all processors share one queue, which
-makes it fairer than any real system, all threads have the same weight, and a thread hands on its output every few
-tuples.
+makes it fairer than any real system, and all threads have the same weight.
 
 It does not use the core: there is no policy here, only the operating system.
 """
@@ -164,7 +163,7 @@ class ThreadsRun(Executor):
                 core.thread = thread.core = None
                 thread.asleep = True
                 return False
-            thread.batch = self.network.take(node, self.loop.batch, now)
+            thread.batch = self.network.take(node, self.scenario.hand_over, now)
             thread.work = thread.left = node.work(thread.batch.taken)
         core.begin = now
         if core.last is not thread:
@@ -189,6 +188,7 @@ class ThreadsRun(Executor):
             batch, thread.batch = thread.batch, None
             assert batch is not None
             self.network.deliver(batch, now)
+            self.network.count_run(thread.node)
         if core.quantum <= _NO_TIME:
             core.quantum = self.loop.quantum
             if self._queue and self._queue[0][0] < thread.runtime:

@@ -1,0 +1,454 @@
+"""The documents keep their word: every example runs, every name in them exists, and nothing is left undocumented.
+
+The conventions, for whoever writes documents:
+
+    <!-- file: shop.toml -->     the next block is a file of that name, in the folder that the examples run in
+    ```toml                      always a file
+    ```python                    runs, all blocks of a document in order and in one namespace
+    <!-- output -->              the next block is what the python block before printed
+    ```console                   `$ headgate ...` runs in the same folder and exits with 0; the lines after it are what
+                                 it prints on a terminal of 80 columns
+    <!-- keys: Table -->         the next table has one row per key that a scenario file may state there
+    <!-- fields: Compared -->    the next table has one row per field of the JSON output
+    <!-- options: simulate -->   the next table has one row per option of the command
+    <!-- features -->            the next table has one row per feature
+
+In what is printed, `...` stands for anything.
+"""
+
+from __future__ import annotations
+
+import doctest
+import io
+import math
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from headgate.cli import app
+from headgate.core.features import FEATURES
+from headgate.core.placement import Placement
+from headgate.core.policy import Policy
+from headgate.core.registry import PLACEMENTS, POLICIES
+from headgate.sim.compare import Compared, NodeRow
+from headgate.sim.latency import LatencySummary
+from headgate.sim.operators.scenario_file import LOOPS, PATTERNS
+from headgate.sim.operators.spec import Operator, OperatorScenario, Query
+from headgate.sim.strict import describe
+from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+DOCUMENTS = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+SCENARIOS = sorted((ROOT / "examples").rglob("*.toml"))
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def invoke(*arguments: str) -> str:
+    """What `headgate` prints for these arguments on a terminal of 80 columns; it must succeed."""
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
+    assert result.exit_code == 0, f"headgate {shlex.join(arguments)}: {result.exception!r}\n{result.output}"
+    return result.stdout
+
+
+# --- examples run -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block with what the comment above it says."""
+
+    line: int
+    language: str
+    text: str
+    file: str | None
+    is_output: bool
+
+
+BLOCK = re.compile(
+    r"^(?:<!-- (?:file: (?P<file>\S+)|(?P<output>output)) -->\n+)?```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def blocks(markdown: str) -> list[Block]:
+    return [
+        Block(markdown.count("\n", 0, m.start()) + 1, m["language"], m["text"], m["file"], m["output"] is not None)
+        for m in BLOCK.finditer(markdown)
+    ]
+
+
+def commands(console: str) -> list[tuple[str, str]]:
+    """The commands of a console block, each with what the block says that it prints."""
+    parts = re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]
+    return [(command, printed) for command, _, printed in (part.partition("\n") for part in parts)]
+
+
+def assert_printed(want: str, got: str, where: str) -> None:
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    # A line of dots that begins the expectation would be taken for a continuation prompt, were it not for the space.
+    if want.strip() and not doctest.OutputChecker().check_output(want.strip() + "\n", got.strip() + "\n", flags):
+        pytest.fail(f"{where} says that this is printed:\n{want}\nbut it is:\n{got}")
+
+
+class Example:
+    """The folder and the namespace that the blocks of one document share."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.monkeypatch = monkeypatch
+        self.namespace: dict[str, Any] = {"__name__": "example"}
+        self.printed = ""
+
+    def run(self, block: Block, where: str) -> None:
+        if block.file is not None:
+            (self.folder / block.file).write_text(block.text, encoding="utf-8")
+        if block.is_output:
+            assert_printed(block.text, self.printed, where)
+        elif block.language == "python":
+            self.printed = self._execute(block.text, where)
+        elif block.language == "console":
+            for command, printed in commands(block.text):
+                self._command(command, printed, where)
+
+    def _execute(self, text: str, where: str) -> str:
+        with self._importable(), redirect_stdout(io.StringIO()) as out:
+            exec(compile(text, where, "exec"), self.namespace)
+        return out.getvalue()
+
+    def _command(self, command: str, printed: str, where: str) -> None:
+        words = shlex.split(command)
+        own_modules = words[0] == "PYTHONPATH=."
+        if own_modules:
+            del words[0]
+        if words[0] != "headgate":
+            return
+        with self._importable() if own_modules else _nothing():
+            assert_printed(printed, invoke(*words[1:]), f"{where}, $ {command}")
+
+    @contextmanager
+    def _importable(self) -> Iterator[None]:
+        """The folder's own modules can be imported, and are forgotten afterwards."""
+        known = set(sys.modules)
+        with self.monkeypatch.context() as patch:
+            patch.syspath_prepend(self.folder)
+            yield
+        for name in set(sys.modules) - known:
+            if (self.folder / f"{name}.py").exists():
+                del sys.modules[name]
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_every_example_runs_and_prints_what_the_document_says(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = Example(tmp_path, monkeypatch)
+    for block in blocks(document.read_text("utf-8")):
+        example.run(block, f"{named(document)} line {block.line}")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_every_toml_block_is_a_named_file(document: Path) -> None:
+    assert [block.line for block in blocks(document.read_text("utf-8")) if block.language == "toml" and not block.file] == []
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "fails"),
+    [
+        pytest.param("a  b\n", "a b\n", False, id="spacing does not matter"),
+        pytest.param("a ... d\n", "a b\nc d\n", False, id="dots stand for anything"),
+        pytest.param("", "whatever\n", False, id="nothing said, nothing checked"),
+        pytest.param("10.3 s\n", "10.4 s\n", True, id="another number"),
+    ],
+)
+def test_what_is_printed_is_compared(want: str, got: str, fails: bool) -> None:
+    if fails:
+        with pytest.raises(pytest.fail.Exception):
+            assert_printed(want, got, "here")
+    else:
+        assert_printed(want, got, "here")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=named)
+def test_every_example_scenario_runs(scenario: Path) -> None:
+    assert scenario.stem in invoke("simulate", str(scenario), "--events", "200", "--nodes", "0")
+
+
+def test_the_packaged_demonstration_is_the_example_scenario() -> None:
+    packaged = ROOT / "src" / "headgate" / "cli" / "city.toml"
+    assert packaged.read_bytes() == (ROOT / "examples" / "scenarios" / "city.toml").read_bytes()
+
+
+def test_the_picture_shows_every_measure_that_the_command_prints() -> None:
+    city = str(ROOT / "examples" / "scenarios" / "city.toml")
+    printed = invoke("simulate", city, "--events", "50", "--nodes", "0", "--policy", "fifo")
+    _, _, table = printed.partition("\ncity")
+    measures = [line.split("  ")[0] for line in table.splitlines()[2:] if "  " in line]
+    picture = (DOCS / "pictures" / "demo.svg").read_text("utf-8").replace("&#160;", " ")
+    assert measures[0] == "relative lateness"
+    assert [measure for measure in measures if measure not in picture] == []
+
+
+# --- names exist ------------------------------------------------------------------------------------------------
+
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+
+
+def options_of(command: Any) -> set[str]:
+    return {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+
+
+def all_options() -> set[str]:
+    group: Any = typer.main.get_command(app)
+    return {"--help"} | options_of(group).union(*(options_of(command) for command in group.commands.values()))
+
+
+def benchmark_options(capsys: pytest.CaptureFixture[str]) -> set[str]:
+    from benchmarks.harness.command import main
+
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    return set(OPTION.findall(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_every_option_named_exists(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = all_options(), benchmark_options(capsys)
+    about_benchmarks = document.name == "benchmarks.md"
+    unknown = [
+        f"line {number}: {option}"
+        for number, line in enumerate(document.read_text("utf-8").splitlines(), 1)
+        for option in OPTION.findall(re.sub(r"<!--.*?-->|\|[-:| ]+\|", "", line))
+        if option not in (theirs if about_benchmarks or "python -m benchmarks" in line else ours)
+    ]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_every_make_target_named_exists(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    wanted = re.findall(r"(?:`|^\$ )make ([a-z-]+)", document.read_text("utf-8"), re.MULTILINE)
+    assert [target for target in wanted if target not in targets] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_every_module_named_exists(document: Path) -> None:
+    """Paths such as `headgate.core.dispatch` or `headgate.core.policy.Policy`."""
+    paths = set(re.findall(r"\bheadgate(?:\.\w+)+", document.read_text("utf-8")))
+    assert sorted(path for path in paths if not _resolves(path)) == []
+
+
+def _resolves(path: str) -> bool:
+    import pkgutil
+
+    try:
+        pkgutil.resolve_name(path)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("document", DOCUMENTS[1:], ids=named)
+def test_the_readme_links_every_document(document: Path) -> None:
+    assert f"]({named(document)})" in (ROOT / "README.md").read_text("utf-8")
+
+
+# --- policies and placements ------------------------------------------------------------------------------------
+
+
+def sections(document: str) -> dict[str, str]:
+    """The sections of a document whose heading is a name in backticks, by that name."""
+    parts = re.split(r"^#{2,3} (.+)\n", (DOCS / document).read_text("utf-8"), flags=re.MULTILINE)[1:]
+    found = {}
+    for heading, text in zip(parts[::2], parts[1::2], strict=True):
+        if name := re.fullmatch(r"`([^`]+)`.*", heading):
+            found[name[1]] = text
+    return found
+
+
+POLICY_SECTIONS = sections("policies.md")
+PLACEMENT_SECTIONS = sections("placements.md")
+
+
+def test_every_policy_has_a_section_and_every_section_a_policy() -> None:
+    assert list(POLICY_SECTIONS) == list(POLICIES)
+
+
+def test_every_placement_has_a_section_and_every_section_a_placement() -> None:
+    assert list(PLACEMENT_SECTIONS) == list(PLACEMENTS)
+
+
+def point(section: str, name: str) -> str:
+    """The text of the list item `- **name.** ...` of a section, up to the next item."""
+    found = re.search(rf"^- \*\*{name}\.\*\* (.*?)(?=^- \*\*|\n\n|\Z)", section, re.MULTILINE | re.DOTALL)
+    assert found, f"no point '{name}' in:\n{section}"
+    return " ".join(found[1].split())
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_section_has_all_its_points(name: str) -> None:
+    for wanted in ("Idea", "Rule", "Features", "Good for", "Fails", "From"):
+        assert point(POLICY_SECTIONS[name], wanted)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_section_names_the_features_that_the_policy_reads(name: str) -> None:
+    named_there = re.findall(r"`(\w+)`", point(POLICY_SECTIONS[name], "Features"))
+    assert named_there == list(POLICIES[name].needs)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_section_warns_if_and_only_if_the_policy_can_starve_a_node(name: str) -> None:
+    assert ("for ever" in point(POLICY_SECTIONS[name], "Fails")) == POLICIES[name].starves
+
+
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_a_placement_section_has_all_its_points(name: str) -> None:
+    for wanted in ("Idea", "Rule", "Features", "Good for", "Fails", "From"):
+        assert point(PLACEMENT_SECTIONS[name], wanted)
+
+
+@pytest.mark.parametrize(
+    ("section", "kind"),
+    [
+        *(pytest.param(POLICY_SECTIONS.get(name, ""), kind, id=f"policy {name}") for name, kind in POLICIES.items()),
+        *(
+            pytest.param(PLACEMENT_SECTIONS.get(name, ""), kind, id=f"placement {name}")
+            for name, kind in PLACEMENTS.items()
+        ),
+    ],
+)
+def test_a_section_names_the_class_and_every_parameter(section: str, kind: type[Policy] | type[Placement]) -> None:
+    wanted = [kind.__name__, *(field.name for field in fields(kind))]  # type: ignore[arg-type]
+    assert [word for word in wanted if f"`{word}`" not in section] == []
+
+
+# --- reference tables -------------------------------------------------------------------------------------------
+
+
+def rows(document: str, comment: str) -> dict[str, list[str]]:
+    """The rows of the table after `<!-- comment -->`: {word in backticks in the first cell: the other cells}."""
+    _, found, after = (DOCS / document).read_text("utf-8").partition(f"<!-- {comment} -->\n")
+    assert found, f"docs/{document} has no <!-- {comment} -->"
+    lines = re.match(r"\n*((?:\|.*\n)+)", after)
+    assert lines, f"no table after <!-- {comment} -->"
+    table = {}
+    for line in lines[1].splitlines()[2:]:
+        first, *others = (cell.strip() for cell in line.strip("|").split(" | "))
+        table[first.strip("` ")] = others
+    return table
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a table of keys must hold: the fields of a dataclass, some under other names, and keys read beside them."""
+
+    owner: type[Any]
+    beside: tuple[str, ...] = ()
+    unwritten: tuple[str, ...] = ()
+
+
+#: keys that the file's readers take for themselves stand ``beside``; fields that no file can state are ``unwritten``
+REFERENCES = {
+    "TableScenario": Reference(TableScenario, ("table",), ("tables",)),
+    "Table": Reference(Table, ("count",)),
+    "Slowdown": Reference(Slowdown),
+    "OperatorScenario": Reference(OperatorScenario, ("query", "loop"), ("queries", "loop", "changes")),
+    "Query": Reference(Query, ("count", "operator", "arrivals"), ("operators",)),
+    "Operator": Reference(Operator, ("arrivals",), ("arrivals",)),
+    **{kind.__name__: Reference(kind, ("pattern",)) for kind in PATTERNS.values()},
+    **{kind.__name__: Reference(kind, ("kind",)) for kind in LOOPS.values()},
+}
+
+
+def written_name(field_name: str) -> str:
+    return "class" if field_name == "importance_class" else field_name
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_the_reference_has_a_row_for_every_key_and_no_other(name: str) -> None:
+    reference = REFERENCES[name]
+    stated = {written_name(field.name) for field in fields(reference.owner) if field.name not in reference.unwritten}
+    assert set(rows("simulator.md", f"keys: {name}")) == stated | set(reference.beside)
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_the_reference_gives_the_type_and_the_default_of_every_key(name: str) -> None:
+    reference = REFERENCES[name]
+    table = rows("simulator.md", f"keys: {name}")
+    hints = get_type_hints(reference.owner)
+    for field in fields(reference.owner):
+        key = written_name(field.name)
+        if field.name not in reference.unwritten and key not in reference.beside:
+            kind, default, meaning = table[key]
+            assert kind == type_in_words(hints[field.name]), key
+            assert same_default(default, field), f"{key}: {default}"
+            for choice in choices(hints[field.name]):
+                assert f'`"{choice}"`' in meaning, key
+
+
+def choices(kind: Any) -> tuple[str, ...]:
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def type_in_words(kind: Any) -> str:
+    if choices(kind):
+        return "choice"
+    if not isinstance(kind, type) and "Consumption" in str(kind):
+        return "text"
+    return re.sub(r"^an? ", "", describe(kind).replace("each a ", "each "))
+
+
+def same_default(text: str, field: Any) -> bool:
+    if text in ("required", "none"):
+        return field.default is (MISSING if text == "required" else None) and field.default_factory is MISSING
+    value = field.default if field.default_factory is MISSING else field.default_factory()
+    stated = tomllib.loads(f"value = {text.strip('`')}")["value"]
+    if isinstance(value, tuple):
+        return stated == list(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return math.isclose(stated, value) or stated == value
+    return bool(stated == value or stated == str(value))
+
+
+def test_the_reference_has_a_row_for_every_key_of_all_scenarios() -> None:
+    from headgate.sim import scenario_file
+
+    assert tuple(rows("simulator.md", "keys: every scenario")) == scenario_file._ABOUT
+
+
+@pytest.mark.parametrize("kind", [Compared, NodeRow, LatencySummary], ids=lambda kind: kind.__name__)
+def test_every_field_of_the_json_output_is_described(kind: type[Any]) -> None:
+    assert list(rows("simulator.md", f"fields: {kind.__name__}")) == [field.name for field in fields(kind)]
+
+
+def test_every_option_of_simulate_is_described() -> None:
+    group: Any = typer.main.get_command(app)
+    described = {name.split()[0] for name in rows("simulator.md", "options: simulate")}
+    assert described == options_of(group.commands["simulate"]) - {"--help"}
+
+
+def test_every_feature_is_described_with_its_kind() -> None:
+    described = {name: cells[0] for name, cells in rows("concepts.md", "features").items()}
+    assert described == {name: feature.kind for name, feature in FEATURES.items()}
