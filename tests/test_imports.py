@@ -128,25 +128,13 @@ def test_the_walk_reaches_the_inner_and_the_outer_layers() -> None:
     ("module", "source"),
     [
         pytest.param("headgate.core.graph", "import numpy as np\nfrom math import inf", id="core uses numpy"),
-        pytest.param(
-            "headgate.core.graph", "from headgate.core.errors import GraphError", id="core uses core"
-        ),
-        pytest.param(
-            "headgate.core.policies.chain", "from ..graph import Graph", id="core uses core, relative"
-        ),
-        pytest.param(
-            "headgate.sim.clock", "import heapq\nfrom headgate.core import Graph", id="sim uses core"
-        ),
+        pytest.param("headgate.core.graph", "from headgate.core.errors import GraphError", id="core uses core"),
+        pytest.param("headgate.core.policies.chain", "from ..graph import Graph", id="core uses core, relative"),
+        pytest.param("headgate.sim.clock", "import heapq\nfrom headgate.core import Graph", id="sim uses core"),
         pytest.param("headgate.sim.clock", "from headgate import core", id="sim uses core through the root"),
-        pytest.param(
-            "headgate.stream.packet", "import threading, pyarrow", id="stream uses threads and Arrow"
-        ),
-        pytest.param(
-            "headgate.warehouse.table", "from headgate.stream import on_spark", id="warehouse uses stream"
-        ),
-        pytest.param(
-            "headgate.monitor.page", "from headgate.warehouse import Status", id="monitor reads warehouse"
-        ),
+        pytest.param("headgate.stream.packet", "import threading, pyarrow", id="stream uses threads and Arrow"),
+        pytest.param("headgate.warehouse.table", "from headgate.stream import on_spark", id="warehouse uses stream"),
+        pytest.param("headgate.monitor.page", "from headgate.warehouse import Status", id="monitor reads warehouse"),
         pytest.param("headgate.cli", "import typer, headgate, headgate.sim.run", id="cli uses everything"),
         pytest.param("headgate", "from headgate.sim import simulate", id="root exports sim"),
         pytest.param("headgate.core.graph", "timely = 'import time'", id="a word in a string is no import"),
@@ -160,21 +148,11 @@ def test_checker_accepts(module: str, source: str) -> None:
     ("module", "source", "named"),
     [
         pytest.param("headgate.core.graph", "import time", "time", id="core with a clock"),
-        pytest.param(
-            "headgate.core.graph", "from datetime import datetime", "datetime", id="core with dates"
-        ),
-        pytest.param(
-            "headgate.core.graph", "import random as rnd", "random", id="core with global randomness"
-        ),
-        pytest.param(
-            "headgate.core.graph", "import concurrent.futures", "concurrent.futures", id="core with threads"
-        ),
-        pytest.param(
-            "headgate.core.graph", "import pyarrow.compute", "pyarrow.compute", id="core with Arrow"
-        ),
-        pytest.param(
-            "headgate.core.graph", "def f():\n  import logging", "logging", id="core, inside a function"
-        ),
+        pytest.param("headgate.core.graph", "from datetime import datetime", "datetime", id="core with dates"),
+        pytest.param("headgate.core.graph", "import random as rnd", "random", id="core with global randomness"),
+        pytest.param("headgate.core.graph", "import concurrent.futures", "concurrent.futures", id="core with threads"),
+        pytest.param("headgate.core.graph", "import pyarrow.compute", "pyarrow.compute", id="core with Arrow"),
+        pytest.param("headgate.core.graph", "def f():\n  import logging", "logging", id="core, inside a function"),
         pytest.param(
             "headgate.core.graph",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  from headgate.sim import Run",
@@ -188,29 +166,15 @@ def test_checker_accepts(module: str, source: str) -> None:
             "headgate.sim",
             id="core, by import_module",
         ),
-        pytest.param(
-            "headgate.core.graph", "from headgate import __version__", "headgate", id="core uses the root"
-        ),
-        pytest.param(
-            "headgate.core.graph", "from headgate import sim", "headgate.sim", id="core uses sim by the root"
-        ),
-        pytest.param(
-            "headgate.core.policies.chain", "from ...sim import Run", "headgate.sim", id="core, relative"
-        ),
-        pytest.param(
-            "headgate.sim.clock", "from headgate.stream import Packet", "headgate.stream", id="sim to stream"
-        ),
+        pytest.param("headgate.core.graph", "from headgate import __version__", "headgate", id="core uses the root"),
+        pytest.param("headgate.core.graph", "from headgate import sim", "headgate.sim", id="core uses sim by the root"),
+        pytest.param("headgate.core.policies.chain", "from ...sim import Run", "headgate.sim", id="core, relative"),
+        pytest.param("headgate.sim.clock", "from headgate.stream import Packet", "headgate.stream", id="sim to stream"),
         pytest.param("headgate.sim.clock", "import matplotlib", "matplotlib", id="sim with plots"),
-        pytest.param(
-            "headgate.stream.packet", "import headgate.warehouse", "headgate.warehouse", id="stream outward"
-        ),
-        pytest.param(
-            "headgate.warehouse.run", "import headgate.monitor", "headgate.monitor", id="warehouse outward"
-        ),
+        pytest.param("headgate.stream.packet", "import headgate.warehouse", "headgate.warehouse", id="stream outward"),
+        pytest.param("headgate.warehouse.run", "import headgate.monitor", "headgate.monitor", id="warehouse outward"),
         pytest.param("headgate.warehouse.run", "import headgate.sim", "headgate.sim", id="warehouse to sim"),
-        pytest.param(
-            "headgate.monitor.page", "from headgate.cli import main", "headgate.cli", id="monitor to cli"
-        ),
+        pytest.param("headgate.monitor.page", "from headgate.cli import main", "headgate.cli", id="monitor to cli"),
         pytest.param("headgate", "from headgate.cli import main", "headgate.cli", id="root to cli"),
     ],
 )

@@ -42,10 +42,7 @@ def run(context: Context) -> Results:
             for seed in context.seeds
         ],
     )
-    worst = {
-        policy: max(row["lateness"] for row in rows if row["policy"] == policy)
-        for policy in ("edf", "random")
-    }
+    worst = {policy: max(row["lateness"] for row in rows if row["policy"] == policy) for policy in ("edf", "random")}
     return Results(
         rows,
         [
@@ -97,9 +94,7 @@ def run_command(*arguments: str, out: Path) -> int:
     return main([*arguments, "--out", str(out)], CATALOGUE)
 
 
-def test_smoke_json_prints_one_object_and_nothing_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_smoke_json_prints_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("late_fig1", "--smoke", "--json", "--seed", "7", out=tmp_path) == 0
     printed = capsys.readouterr()
     whole = json.loads(printed.out)
@@ -113,24 +108,18 @@ def test_smoke_json_prints_one_object_and_nothing_else(
     assert "8 of 8 points" in printed.err
 
 
-def test_a_run_leaves_a_table_a_picture_and_a_result(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_leaves_a_table_a_picture_and_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_command("late_fig1", "--smoke", "--json", out=tmp_path / "new" / "folder")
     whole = json.loads(capsys.readouterr().out)
     folder = tmp_path / "new" / "folder"
     assert {path.name for path in folder.iterdir()} == {"rows.csv", "result.json", "figure.png"}
     with (folder / "rows.csv").open(newline="") as file:
-        assert list(csv.DictReader(file)) == [
-            {key: str(cell) for key, cell in row.items()} for row in whole["rows"]
-        ]
+        assert list(csv.DictReader(file)) == [{key: str(cell) for key, cell in row.items()} for row in whole["rows"]]
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((folder / "result.json").read_text()) == {k: v for k, v in whole.items() if k != "rows"}
 
 
-def test_the_report_shows_paper_measurement_and_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_shows_paper_measurement_and_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("late_fig1", "--smoke", out=tmp_path) == 0
     report = capsys.readouterr().out
     assert "Nobody fig. 1" in report
@@ -154,15 +143,10 @@ def test_exit_code(arguments: list[str], code: int, tmp_path: Path) -> None:
 
 def test_strict_ignores_claims_that_were_not_checked(tmp_path: Path) -> None:
     unchecked = benchmark(run=lambda context: Results(run(context).rows, [Claim("c", "p", "m", None)]))
-    assert (
-        main(["late_fig1", "--smoke", "--strict", "--out", str(tmp_path)], {"late_fig1": lambda: unchecked})
-        == 0
-    )
+    assert main(["late_fig1", "--smoke", "--strict", "--out", str(tmp_path)], {"late_fig1": lambda: unchecked}) == 0
 
 
-def test_all_goes_on_after_a_crash_and_names_the_point(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_goes_on_after_a_crash_and_names_the_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("all", "--smoke", "--json", out=tmp_path) == 1
     printed = capsys.readouterr()
     assert [json.loads(line)["benchmark"] for line in printed.out.splitlines()] == ["late_fig1"]
@@ -177,9 +161,7 @@ def test_all_goes_on_after_a_crash_and_names_the_point(
         pytest.param(["late_fig"], "unknown benchmark 'late_fig'; did you mean late_fig1", id="close name"),
         pytest.param(["zzz"], "unknown benchmark 'zzz'; --list", id="no close name"),
         pytest.param(["--smoke"], "name a benchmark", id="no name"),
-        pytest.param(
-            ["late_fig1", "--jobs", "0"], "--jobs: expected a whole number from 1 up, got '0'", id="no jobs"
-        ),
+        pytest.param(["late_fig1", "--jobs", "0"], "--jobs: expected a whole number from 1 up, got '0'", id="no jobs"),
         pytest.param(["late_fig1", "--seed", "-1"], "--seed", id="negative seed"),
     ],
 )
@@ -290,9 +272,7 @@ def test_labels_without_a_fixed_look_take_colours_that_are_free() -> None:
     assert len({look.colour for look in looks.values()}) == 3
 
 
-def test_discovery_finds_public_modules_and_imports_them_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_discovery_finds_public_modules_and_imports_them_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "some_benchmarks"
     (package / "harness").mkdir(parents=True)
     for name in ("__init__", "_shared", "broken_fig3", "harness/__init__"):

@@ -27,7 +27,8 @@ from headgate.core.policy import Policy
 #: what the matrices of these tests hold
 TEST_FEATURES = tuple(FEATURES)
 
-#: a share of the examples of the profile, for properties that take long to check once
+#: shares of the examples of the profile, for properties that take long to check once
+fewer_examples = settings(max_examples=max(1, settings().max_examples // 2))
 few_examples = settings(max_examples=max(1, settings().max_examples // 5))
 
 # --- graphs -------------------------------------------------------------------------------------------------

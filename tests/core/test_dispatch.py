@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from headgate.core.dispatch import LOOP_FEATURES, Dispatch, DispatchStatistics
-from headgate.core.errors import HeadgateError, MissingFeatureError
+from headgate.core.errors import HeadgateError, MissingFeatureError, UserCodeError
 from headgate.core.features import features_named
 from headgate.core.graph import Floats, Graph
 from headgate.core.matrix import FeatureMatrix, FeatureView
@@ -287,6 +288,20 @@ def test_thousands_of_changes_do_not_let_the_ranking_forget_or_repeat_anybody() 
         loop.finished(0, float(turn))
 
 
+@BOTH_RANKINGS
+def test_a_priority_that_is_no_number_comes_last_and_disturbs_nobody(policy: Policy) -> None:
+    loop = make_loop("abcd", policy)
+    write(loop, "pending", a=1, b=math.nan, c=3, d=2)
+    ready(loop, "abcd")
+    order = ""
+    for now in range(4):
+        ((name, _),) = started(loop, float(now))
+        order += name
+        not_ready(loop, name, float(now))
+        loop.finished(0, float(now))
+    assert order == "cdab"
+
+
 def test_the_clock_reaches_a_policy_that_looks_at_it_even_if_nothing_was_noted() -> None:
     @dataclass(frozen=True)
     class Alternating(Policy):
@@ -363,15 +378,15 @@ def test_another_policy_ranks_from_the_next_decision_on_without_the_memory_of_th
 def test_a_policy_or_placement_that_reads_what_nobody_measures_is_refused_and_changes_nothing() -> None:
     loop = make_loop("ab", Favourites("b"))
     ready(loop, "ab")
-    with pytest.raises(MissingFeatureError, match="'cost'"):
-        loop.replace_policy(Largest("cost"))
+    with pytest.raises(MissingFeatureError, match="'mood'"):
+        loop.replace_policy(Largest("mood"))
 
     @dataclass(frozen=True)
-    class ByCost(Everywhere):
-        needs = ("cost",)
+    class ByMood(Everywhere):
+        needs = ("mood",)
 
-    with pytest.raises(MissingFeatureError, match="'cost'"):
-        loop.replace_placement(ByCost())
+    with pytest.raises(MissingFeatureError, match="'mood'"):
+        loop.replace_placement(ByMood())
     assert started(loop) == [("b", 0)]
 
 
@@ -397,7 +412,7 @@ class AtMostWorkers(Placement):
 def test_a_placement_that_refuses_leaves_the_loop_as_it_was() -> None:
     loop = make_loop("abc", Favourites("abc"), AtMostWorkers(1), 1)
     ready(loop, "abc")
-    with pytest.raises(ValueError, match="too many"):
+    with pytest.raises(UserCodeError, match="too many"):
         loop.set_workers(Workers.of(2))
     assert len(loop.workers) == 1
     assert started(loop) == [("a", 0)]
@@ -406,7 +421,7 @@ def test_a_placement_that_refuses_leaves_the_loop_as_it_was() -> None:
 def test_a_placement_that_cannot_replace_the_old_one_does_not() -> None:
     loop = make_loop("abc", Favourites("abc"), Everywhere(), 2)
     ready(loop, "abc")
-    with pytest.raises(ValueError, match="too many"):
+    with pytest.raises(UserCodeError, match="too many"):
         loop.replace_placement(AtMostWorkers(1))
     assert loop.placement == Everywhere()
     assert started(loop) == [("a", 0), ("b", 1)]

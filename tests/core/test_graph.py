@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.core.errors import GraphError
 from headgate.core.graph import Graph, Level
-from tests.core.oracles import dags
+from tests.core.oracles import dags, fewer_examples
 
 # --- mistakes -----------------------------------------------------------------------------------------------
 
@@ -54,6 +54,7 @@ def test_the_same_edge_twice_is_refused() -> None:
         Graph(["a", "b"], [("a", "b"), ("a", "b")])
 
 
+@fewer_examples
 @given(dags(), st.data())
 def test_a_cycle_that_is_named_is_really_there(graph: Graph, data: st.DataObject) -> None:
     closing = data.draw(st.sampled_from([(b, a) for a, b in graph.edges] + [(n, n) for n in graph.names]))
@@ -78,6 +79,7 @@ def everything_reached(node: int, neighbours: tuple[tuple[int, ...], ...]) -> se
     return {j for n in neighbours[node] for j in ({n} | everything_reached(n, neighbours))}
 
 
+@fewer_examples
 @given(dags())
 def test_neighbours_are_all_and_only_the_declared_edges(graph: Graph) -> None:
     declared = {(graph.index[a], graph.index[b]) for a, b in graph.edges}
@@ -85,6 +87,7 @@ def test_neighbours_are_all_and_only_the_declared_edges(graph: Graph) -> None:
     assert {(i, j) for j, up in enumerate(graph.upstream) for i in up} == declared
 
 
+@fewer_examples
 @given(dags())
 def test_neighbours_come_in_the_order_declared(graph: Graph) -> None:
     for name, i in graph.index.items():
@@ -92,6 +95,7 @@ def test_neighbours_come_in_the_order_declared(graph: Graph) -> None:
         assert [graph.names[j] for j in graph.downstream[i]] == [b for a, b in graph.edges if a == name]
 
 
+@fewer_examples
 @given(dags())
 def test_the_order_puts_every_node_after_all_that_feed_it(graph: Graph) -> None:
     assert sorted(graph.order) == list(range(len(graph)))
@@ -99,6 +103,7 @@ def test_the_order_puts_every_node_after_all_that_feed_it(graph: Graph) -> None:
     assert all(place[graph.index[a]] < place[graph.index[b]] for a, b in graph.edges)
 
 
+@fewer_examples
 @given(dags())
 def test_position_is_a_topological_order_too(graph: Graph) -> None:
     assert sorted(graph.position) == list(range(len(graph)))
@@ -111,6 +116,7 @@ def test_position_goes_by_name_between_equals_whatever_order_nodes_came_in() -> 
     assert backward.position.tolist() == [2, 1, 0]
 
 
+@fewer_examples
 @given(dags())
 def test_depth_and_height_are_the_longest_ways(graph: Graph) -> None:
     nodes = range(len(graph))
@@ -118,6 +124,7 @@ def test_depth_and_height_are_the_longest_ways(graph: Graph) -> None:
     assert graph.height.tolist() == [longest_way(graph, i, graph.downstream) for i in nodes]
 
 
+@fewer_examples
 @given(dags())
 def test_ancestors_and_dependents_are_everything_reached(graph: Graph) -> None:
     for i in range(len(graph)):
@@ -125,6 +132,7 @@ def test_ancestors_and_dependents_are_everything_reached(graph: Graph) -> None:
         assert graph.dependents(i) == everything_reached(i, graph.downstream)
 
 
+@fewer_examples
 @given(dags())
 def test_sources_and_sinks_are_the_ends(graph: Graph) -> None:
     fed, feeding = {b for _, b in graph.edges}, {a for a, _ in graph.edges}
@@ -139,6 +147,7 @@ def unpacked(level: Level) -> dict[int, list[int]]:
     return {node: level.neighbours[start:end].tolist() for node, start, end in spans}
 
 
+@fewer_examples
 @given(dags())
 def test_levels_hold_every_node_at_its_distance_with_its_neighbours(graph: Graph) -> None:
     for levels, distance, neighbours in (
@@ -150,6 +159,7 @@ def test_levels_hold_every_node_at_its_distance_with_its_neighbours(graph: Graph
         assert sum(len(level.nodes) for level in levels) == len(graph)
 
 
+@fewer_examples
 @given(dags())
 def test_a_reduceat_over_a_level_sums_the_neighbours_of_each_node(graph: Graph) -> None:
     values = np.arange(1.0, len(graph) + 1)
@@ -158,6 +168,7 @@ def test_a_reduceat_over_a_level_sums_the_neighbours_of_each_node(graph: Graph) 
         assert sums.tolist() == [sum(values[j] for j in graph.downstream[i]) for i in level.nodes]
 
 
+@fewer_examples
 @given(dags())
 def test_paths_cut_the_graph_at_every_second_choice(graph: Graph) -> None:
     assert sorted(i for path in graph.paths for i in path) == list(range(len(graph)))
@@ -173,6 +184,7 @@ def test_a_chain_is_one_path() -> None:
     assert Graph("cab", [("a", "b"), ("b", "c")]).paths == ((1, 2, 0),)
 
 
+@fewer_examples
 @given(dags())
 def test_the_path_table_is_the_paths_padded(graph: Graph) -> None:
     table, real = graph.path_table
@@ -180,11 +192,13 @@ def test_the_path_table_is_the_paths_padded(graph: Graph) -> None:
     assert all(mask.tolist() == sorted(mask.tolist(), reverse=True) for mask in real)
 
 
+@fewer_examples
 @given(dags())
 def test_tie_is_the_place_of_the_name_in_sorted_order(graph: Graph) -> None:
     assert [sorted(graph.names)[place] for place in graph.tie] == list(graph.names)
 
 
+@fewer_examples
 @given(dags())
 def test_fingerprints_belong_to_names_and_not_to_indices(graph: Graph) -> None:
     reversed_graph = Graph(reversed(graph.names))
@@ -202,6 +216,7 @@ def connected_to(graph: Graph, node: int) -> set[int]:
     return group
 
 
+@fewer_examples
 @given(dags())
 def test_without_declared_queries_each_connected_group_is_one_named_after_its_first_node(graph: Graph) -> None:
     for i in range(len(graph)):
@@ -218,6 +233,7 @@ def test_declared_queries_hold_whatever_is_connected() -> None:
 # --- change -------------------------------------------------------------------------------------------------
 
 
+@fewer_examples
 @given(dags(), st.data())
 def test_adding_keeps_the_indices_and_edges_of_the_nodes_there_were(graph: Graph, data: st.DataObject) -> None:
     source = data.draw(st.sampled_from(graph.names))
@@ -227,6 +243,7 @@ def test_adding_keeps_the_indices_and_edges_of_the_nodes_there_were(graph: Graph
     assert larger.upstream[larger.index["new"]] == (graph.index[source],)
 
 
+@fewer_examples
 @given(dags(), st.data())
 def test_removing_leaves_the_others_and_the_edges_among_them(graph: Graph, data: st.DataObject) -> None:
     gone = data.draw(st.sets(st.sampled_from(graph.names)))
@@ -235,6 +252,7 @@ def test_removing_leaves_the_others_and_the_edges_among_them(graph: Graph, data:
     assert smaller.edges == tuple((a, b) for a, b in graph.edges if not {a, b} & gone)
 
 
+@fewer_examples
 @given(dags())
 def test_removing_what_was_added_gives_back_the_graph(graph: Graph) -> None:
     again = graph.adding(["new"], [("new", graph.names[0])], {"new": "q"}).removing(["new"])

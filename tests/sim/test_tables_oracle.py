@@ -73,13 +73,13 @@ def compare(scenario: TableScenario, policy: Noting, expected: NaiveRun) -> None
     result = simulation.run()
     assert policy.starts == expected.starts
     assert (result.seconds, result.events) == (expected.end, expected.events)
-    assert_same_numbers(result, expected, chopped=scenario.chop < math.inf)
+    assert_same_numbers(result, expected)
     waiting = simulation.matrix.columns["pending"]
     for i, table in enumerate(expected.tables.values()):
         assert waiting[i] == table.arrived - table.taken
 
 
-def assert_same_numbers(result: TableResult, expected: NaiveRun, *, chopped: bool) -> None:
+def assert_same_numbers(result: TableResult, expected: NaiveRun) -> None:
     assert result.weighted_staleness == pytest.approx(expected.weighted_staleness, abs=1e-9, rel=1e-9)
     for outcome, table in zip(result.tables, expected.tables.values(), strict=True):
         assert outcome.mean_staleness == pytest.approx(table.staleness_area(expected.end) / expected.end, abs=1e-9)
@@ -90,7 +90,7 @@ def assert_same_numbers(result: TableResult, expected: NaiveRun, *, chopped: boo
     assert sum(result.worker_utilisation) == pytest.approx(busy, abs=1e-9)
     assert result.queue_mean == pytest.approx(expected.waiting_area / expected.end, abs=1e-9)
     assert result.latency.count == len(expected.latencies)
-    if expected.latencies and not chopped:
+    if expected.latencies:
         assert result.latency.mean == pytest.approx(math.fsum(expected.latencies) / len(expected.latencies), abs=1e-9)
         assert result.latency.max == max(expected.latencies)
 

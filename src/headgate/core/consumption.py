@@ -1,8 +1,7 @@
 """How much a worker takes from a node at one turn.
 
 EdgeWise (section 4.2) names three rules and finds that a small constant does best; the ordered paper (section 6)
-gives a worker a constant time and works out the tuples from the measured cost; Golab et al. (section 3.4) limit an
-update to a few periods of data.
+gives a worker a constant time and works out the tuples from the measured cost.
 """
 
 from __future__ import annotations
@@ -70,31 +69,27 @@ class TimeSlice:
             raise ParameterError(f"a time slice takes a positive number of seconds; got {self.seconds}")
 
     def take(self, pending: int, cost: float) -> int:
-        return pending if cost <= 0 else min(pending, max(1, math.floor(self.seconds / cost)))
+        if pending * cost <= self.seconds:
+            return pending
+        return min(pending, max(1, math.floor(self.seconds / cost)))
 
     def __str__(self) -> str:
-        return f"slice-{self.seconds:g}s"
+        return f"slice-{repr(self.seconds).removesuffix('.0')}s"
 
 
 def consumption_from(text: str) -> Consumption:
     """``all``, ``half``, ``at-most-N`` or ``slice-Ns`` as a rule."""
-    kind, _, argument = text.rpartition("-")
+    if text == "all":
+        return All()
+    if text == "half":
+        return Half()
     try:
-        if text == "all":
-            return All()
-        if text == "half":
-            return Half()
-        if kind == "at-most":
-            return AtMost(int(argument))
-        if kind == "slice":
-            return TimeSlice(float(argument.removesuffix("s")))
+        if text.startswith("at-most-"):
+            return AtMost(int(text.removeprefix("at-most-")))
+        if text.startswith("slice-") and text.endswith("s"):
+            return TimeSlice(float(text.removeprefix("slice-").removesuffix("s")))
     except ValueError:
         pass
     raise ParameterError(
-        f"a consumption rule is all, half, at-most-N (tuples) or slice-Ns (seconds), for example at-most-50; got {text!r}"
+        f"a consumption rule is all, half, at-most-N (tuples) or slice-Ns (seconds), as in at-most-50; got {text!r}"
     )
-
-
-def chop(freshness_delta: float, period: float, periods: float) -> float:
-    """How much of a pending update to load now: at most ``periods`` periods of data (Golab et al., section 3.4)."""
-    return min(freshness_delta, periods * period)

@@ -1,8 +1,8 @@
 """The *dispatch* loop: whenever a worker is free or work appears, hand out the best node that placement allows.
 
 This is how EdgeWise, the ordered paper and Golab et al. schedule. The logic is pure: an engine tells it facts
-(``set_ready``, ``note_change``, ``finished``) and asks ``decide`` for instructions; clocks, threads and the work itself are
-the engine's. Each pick goes to
+(``set_ready``, ``note_change``, ``finished``) and asks ``decide`` for instructions; clocks, threads and the work
+itself are the engine's. Each pick goes to
 
 1. the most overdue node of a lane with a free worker, if the guard strikes (at most once per ``decide``);
 2. the best node by the policy among lanes with a free home worker, or a free spare one if the lane is aggressive;
@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from headgate.core.errors import InvariantError
+from headgate.core.errors import InvariantError, user_error
 from headgate.core.explain import Decision, Explanation, explain_node
 from headgate.core.graph import Graph, Ints
 from headgate.core.guard import Guard
@@ -63,7 +63,7 @@ class Dispatch:
     1. ``_runnable`` holds all and only the runnable nodes; every one of them is watched by the guard if its patience
        is finite.
     2. A worker is free or has exactly one node in ``_node_on``, never both.
-    3. ``columns["workers"][i]`` is the number of workers that have node i; never above ``max_workers``.
+    3. ``columns["workers"][i]`` is the number of workers that have node i.
     4. Nothing but the methods of this class changes any of these.
     """
 
@@ -90,7 +90,7 @@ class Dispatch:
         self._keeps_history = history > 0
         self._seed = seed
         self._window = window
-        self._window_end = window
+        self._window_start = 0.0
         self._memory: object = None
         self._starts = 0
         self._strikes = 0
@@ -123,6 +123,8 @@ class Dispatch:
     def finished(self, worker: int, now: float) -> None:
         """Say that a worker is done with its node. Whether the node can run again is for ``set_ready`` to say."""
         self._now = now
+        if worker not in self._node_on:
+            raise InvariantError(f"worker {worker} is said to be done, but was given nothing to do")
         _, started = self._node_on.pop(worker)
         node = self._busy_node.pop(worker, None)
         if worker < len(self.workers):
@@ -130,7 +132,7 @@ class Dispatch:
         if node is None:  # it was removed from the graph while it ran
             return
         self._roll_window(now)
-        self._column_window[node] += now - started
+        self._column_window[node] += now - max(started, self._window_start)
         self._workers_on[node] -= 1
         self._column_workers[node] = self._workers_on[node]
         if self._ready[node]:
@@ -150,30 +152,33 @@ class Dispatch:
             view = FeatureView(self.matrix.columns, self.matrix.graph, now, self.turn, self._seed, self._memory)
             pick = self._overdue_pick(now) if guard_may_strike else None
             reason: Reason = "guard" if pick else "policy"
-            if pick is None:
-                self._ranking.prepare(view, self._runnable)
-                pick = self._best_pick()
-            if pick is None:
-                break
+            try:
+                if pick is None:
+                    self._ranking.prepare(view, self._runnable)
+                    pick = self._best_pick()
+                if pick is None:
+                    break
+                start = Start(pick[0], self._worker_for(pick[1]), reason)
+                memory = self.policy.remember(view, start.node)
+                if self._keeps_history:
+                    self.history.append(self._record(start, view))
+            except Exception as error:
+                if starts:  # what was decided before must be told; the policy fails again at the next decision
+                    break
+                raise user_error(f"policy {self.policy.name!r} failed while ranking", error) from error
             guard_may_strike = guard_may_strike and reason == "policy"
-            node, lane = pick
-            worker = self._worker_for(lane)
-            start = Start(node, worker, reason)
-            if self._keeps_history:
-                self.history.append(self._record(start, view))
-            self._take(start, view)
+            self._take(start, view, memory)
             starts.append(start)
         return starts
 
     def _overdue_pick(self, now: float) -> tuple[int, int] | None:
         best: tuple[float, int, int] | None = None
+        best_lane = -1
         for lane in self._open_lanes(spare=True):
             overdue = self.guard.most_overdue(lane, now)
-            if overdue is not None:
-                deadline, node = overdue
-                if best is None or (deadline, self._tie[node]) < (best[0], self._tie[best[1]]):
-                    best = (deadline, node, lane)
-        return None if best is None else (best[1], best[2])
+            if overdue is not None and (best is None or overdue < best):
+                best, best_lane = overdue, lane
+        return None if best is None else (best[2], best_lane)
 
     def _best_pick(self) -> tuple[int, int] | None:
         return self._best_of(self._open_lanes(spare=False)) or self._best_of(self._open_lanes(spare=True))
@@ -211,7 +216,7 @@ class Dispatch:
             return min((w for w in self._free if w in preference), key=preference.__getitem__)
         return next(w for w in preference if w in self._free)
 
-    def _take(self, start: Start, view: FeatureView) -> None:
+    def _take(self, start: Start, view: FeatureView, memory: object) -> None:
         node, worker = start.node, start.worker
         del self._free[worker]
         self._node_on[worker] = (self.matrix.graph.names[node], view.now)
@@ -219,7 +224,7 @@ class Dispatch:
         self._workers_on[node] += 1
         self._column_workers[node] = self._workers_on[node]
         self._column_turn[node] = self.turn
-        self._memory = self.policy.remember(view, node)
+        self._memory = memory
         self.turn += 1
         self._starts += 1
         self._strikes += start.reason == "guard"
@@ -233,9 +238,11 @@ class Dispatch:
         self._ranking.drop(self._lane_of[node], node)
 
     def _roll_window(self, now: float) -> None:
-        if now >= self._window_end:
+        if now >= self._window_start + self._window:
             self._column_window[:] = 0.0
-            self._window_end = now + self._window
+            self._window_start = now
+            for node in self._runnable:
+                self._ranking.changed(node)
 
     # --- change while running -------------------------------------------------------------------------------
 
@@ -249,24 +256,27 @@ class Dispatch:
     def replace_placement(self, placement: Placement) -> None:
         """Place by another rule from the next decision on."""
         self.matrix.require(placement.needs, f"placement {placement.name!r}")
+        placed = self._lanes_from(placement, self.workers)
         self.placement = placement
-        self.place_again()
+        self._adopt_lanes(placed)
 
     def place_again(self) -> None:
         """Ask the placement once more, because the costs that it goes by have moved."""
-        self._adopt_lanes(self._lanes_from_placement())
+        self._adopt_lanes(self._lanes_from(self.placement, self.workers))
 
     def set_workers(self, workers: Workers) -> None:
         """More or fewer workers; one that is gone but busy finishes what it has."""
+        placed = self._lanes_from(self.placement, workers)
         self.workers = workers
         self._free = {w: None for w in range(len(workers)) if w not in self._node_on}
-        self.place_again()
+        self._adopt_lanes(placed)
 
     def regraph(self, graph: Graph) -> Ints:
         """Add or remove nodes; returns the old index of each node, -1 for a new one. New nodes are not ready."""
         ready = {self.matrix.graph.names[i] for i, is_ready in enumerate(self._ready) if is_ready}
         since = {self.matrix.graph.names[i]: when for i, when in self._runnable.items()}
         old = self.matrix.regraph(graph)
+        self._memory = None  # it may speak of nodes by their old numbers
         self._busy_node = {
             worker: graph.index[name] for worker, (name, _) in self._node_on.items() if name in graph.index
         }
@@ -279,6 +289,12 @@ class Dispatch:
         self._most[:] = [int(m) for m in self.matrix.columns["max_workers"]]
         for node, since in self._runnable.items():
             self.guard.watch(node, since + self._patience[node])
+        for node, is_ready in enumerate(self._ready):
+            allowed = is_ready and self._workers_on[node] < self._most[node]
+            if allowed and node not in self._runnable:
+                self.set_ready(node, True, self._now)
+            elif not allowed and node in self._runnable:
+                self._drop(node)
 
     def _adopt_graph(self, ready: Iterable[str] = (), since: dict[str, float] | None = None) -> None:
         columns, graph = self.matrix.columns, self.matrix.graph
@@ -296,16 +312,20 @@ class Dispatch:
         self._workers_on = [0] * len(graph)
         for node in self._busy_node.values():
             self._workers_on[node] += 1
+        self._column_workers[:] = self._workers_on
         #: {runnable node: since when}
         self._runnable: dict[int, float] = {
             graph.index[name]: when for name, when in (since or {}).items() if name in graph.index
         }
-        self._adopt_lanes(self._lanes_from_placement())
+        self._adopt_lanes(self._lanes_from(self.placement, self.workers))
 
-    def _lanes_from_placement(self) -> Lanes:
+    def _lanes_from(self, placement: Placement, workers: Workers) -> Lanes:
         view = self.matrix.view(self._now, self.turn, seed=self._seed)
-        placed = self.placement.lanes(view, self.workers)
-        placed.validate(len(self.matrix.graph), len(self.workers))
+        try:
+            placed = placement.lanes(view, workers)
+        except Exception as error:
+            raise user_error(f"placement {placement.name!r} failed", error) from error
+        placed.validate(len(self.matrix.graph), len(workers))
         return placed
 
     def _adopt_lanes(self, placed: Lanes) -> None:
@@ -327,7 +347,7 @@ class Dispatch:
             {w: rank for rank, w in enumerate(dict.fromkeys((*lane.home, *lane.spare)))} for lane in self._lanes
         ]
         graph = self.matrix.graph
-        self.guard = Guard(len(graph), self._lane_of, count)
+        self.guard = Guard(self._lane_of, count, self._tie)
         self._ranking = ranking_for(self.policy, placed.of, count, graph.tie, self._runnable.__contains__)
         for node, since in self._runnable.items():
             self.guard.watch(node, since + self._patience[node])
@@ -370,8 +390,6 @@ class Dispatch:
                 raise InvariantError(f"inv1: node {node} runnable={should}, but listed={node in self._runnable}")
             if should and self._patience[node] < math.inf and self.guard.deadline(node) == math.inf:
                 raise InvariantError(f"inv1: node {node} is runnable but not watched by the guard")
-            if self._workers_on[node] > self._most[node]:
-                raise InvariantError(f"inv3: node {node} has {self._workers_on[node]} workers")
         if set(self._free) & set(self._node_on):
             raise InvariantError(f"inv2: workers free and busy: {sorted(set(self._free) & set(self._node_on))}")
         on = np.zeros(len(self.matrix.graph))

@@ -1,15 +1,15 @@
 """Everything Headgate raises on purpose.
 
-    HeadgateError
-    ├── DeclarationError       what was asked for cannot be done as written; exit status 2 on the command line
-    │   ├── GraphError         two nodes of one name, an edge to nowhere, a cycle
-    │   ├── UnknownNameError   a policy, placement or feature that does not exist, with the nearest names
-    │   ├── ParameterError     a policy or placement was given a parameter it does not take, or a bad value
-    │   ├── MissingFeatureError  a policy reads a feature that this engine does not have
-    │   └── ScenarioError      a scenario file with an unknown key or an impossible value
-    ├── UserCodeError          a policy or function written by the user failed; carries the user's own exception
-    ├── SchedulerMisuseError   an engine broke the protocol of the locality loop (``headgate.core.locality``)
-    └── InvariantError         a rule that Headgate keeps by itself was broken: our bug, please report it
+HeadgateError
+├── DeclarationError       what was asked for cannot be done as written; exit status 2 on the command line
+│   ├── GraphError         two nodes of one name, an edge to nowhere, a cycle
+│   ├── UnknownNameError   a policy, placement or feature that does not exist, with the nearest names
+│   ├── ParameterError     a policy or placement was given a parameter it does not take, or a bad value
+│   ├── MissingFeatureError  a policy reads a feature that this engine does not have
+│   └── ScenarioError      a scenario file with an unknown key or an impossible value
+├── UserCodeError          a policy or function written by the user failed; carries the user's own exception
+├── SchedulerMisuseError   an engine broke the protocol of the locality loop (``headgate.core.locality``)
+└── InvariantError         a rule that Headgate keeps by itself was broken: our bug, please report it
 """
 
 from __future__ import annotations
@@ -65,6 +65,13 @@ class ScenarioError(DeclarationError):
 
 class UserCodeError(HeadgateError):
     """Code written by the user failed; ``__cause__`` is the user's own exception with its traceback."""
+
+
+def user_error(what: str, error: Exception) -> HeadgateError:
+    """``error`` as one of ours: itself if it is, otherwise a UserCodeError to be raised from it."""
+    if isinstance(error, HeadgateError):
+        return error
+    return UserCodeError(f"{what}: {type(error).__name__}: {error}; its traceback is above")
 
 
 class InvariantError(HeadgateError):

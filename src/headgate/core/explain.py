@@ -7,7 +7,7 @@ programs. They are worked out when asked for; a loop records past decisions only
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +61,7 @@ class Decision:
         elif self.place == 1:
             why = f"best of {len(self.ranking)} runnable by {self.policy}"
         else:
-            ahead = ", ".join(entry.name for entry in self.ranking[: self.place - 1][:5])
+            ahead = _some([entry.name for entry in self.ranking[: self.place - 1]])
             why = f"best that placement allows on a free worker; ahead by {self.policy}: {ahead}"
         return f"{head}: {why}"
 
@@ -97,9 +97,7 @@ class Explanation:
             numbers = ", ".join(f"{p:.6g}" for p in self.priority)
             lines.append(f"{self.node}: number {self.place} of the runnable by {self.policy}, priority ({numbers})")
             if self.ahead:
-                shown = ", ".join(map(str, self.ahead[:5]))
-                more = f" and {len(self.ahead) - 5} more" if len(self.ahead) > 5 else ""
-                lines.append(f"  ahead of it: {shown}{more}")
+                lines.append(f"  ahead of it: {_some([str(entry) for entry in self.ahead])}")
             lines.append(f"  {self._where()}")
             if self.guard_deadline < math.inf:
                 lines.append(f"  {self._guard()}")
@@ -113,10 +111,15 @@ class Explanation:
         return f"at home on workers {homes}; may borrow {', '.join(map(str, self.lane.spare))} {how}"
 
     def _guard(self) -> str:
-        left = self.guard_deadline - self.now
-        if left <= 0:
-            return f"overdue for {-left:.3g} s: the guard puts it in front of its lane"
-        return f"the guard puts it in front in {left:.3g} s"
+        overdue = self.now - self.guard_deadline
+        if overdue >= 0:
+            return f"overdue for {overdue:.3g} s: the guard puts it in front of its lane"
+        return f"the guard puts it in front in {-overdue:.3g} s"
+
+
+def _some(texts: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 def ranked(view: FeatureView, policy: Policy, runnable: Mapping[int, float]) -> tuple[Ranked, ...]:

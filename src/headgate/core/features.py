@@ -30,7 +30,7 @@ class ChangedBy(Flag):
     LOOP = auto()
 
 
-_NEIGHBOURS = ChangedBy.UPSTREAM | ChangedBy.DOWNSTREAM
+_OTHERS = ChangedBy.UPSTREAM | ChangedBy.DOWNSTREAM | ChangedBy.ARRIVAL
 _QUEUE = ChangedBy.ITSELF | ChangedBy.UPSTREAM | ChangedBy.ARRIVAL
 
 
@@ -58,8 +58,8 @@ class Feature:
 
     @property
     def dependent(self) -> bool:
-        """Running another node can change it (Haren, definition 3.3)."""
-        return bool(self.changed_by & _NEIGHBOURS)
+        """Somebody else can change it: another node that runs (Haren, definition 3.3), or the world outside."""
+        return bool(self.changed_by & _OTHERS)
 
     @property
     def independent(self) -> bool:
@@ -71,6 +71,8 @@ class Feature:
         """The kind in Haren's words, for listings."""
         if self.static:
             return "static"
+        if self.changed_by == ChangedBy.LOOP:
+            return "kept by the loop"
         words = ["dynamic", "dependent" if self.dependent else "independent"]
         return ", ".join([*words, "execution-intrinsic"] if self.intrinsic else words)
 
@@ -91,7 +93,7 @@ FEATURES: Mapping[str, Feature] = _catalogue(
     Feature("cost", "seconds to process one input tuple", ChangedBy.ITSELF, intrinsic=True),
     Feature("selectivity", "output tuples per input tuple", ChangedBy.ITSELF, intrinsic=True, default=1.0),
     Feature("setup_time", "alpha of E(n) = alpha + beta n, seconds", ChangedBy.ITSELF, intrinsic=True),
-    Feature("time_per_unit", "beta of E(n) = alpha + beta n, seconds per second of data", ChangedBy.ITSELF, intrinsic=True),
+    Feature("time_per_unit", "beta of E(n) = alpha + beta n, per second of data", ChangedBy.ITSELF, intrinsic=True),
     # about what waits
     Feature("pending", "tuples (of a table: seconds of data) waiting to be processed", _QUEUE),
     Feature("head_time", "when the oldest waiting tuple came into the system", _QUEUE, default=float("inf")),

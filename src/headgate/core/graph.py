@@ -55,6 +55,9 @@ class Graph:
         self._declared_queries = dict(queries or {})
         up: list[list[int]] = [[] for _ in self.names]
         down: list[list[int]] = [[] for _ in self.names]
+        if len(set(self.edges)) < len(self.edges):
+            source, target = next(edge for i, edge in enumerate(self.edges) if edge in self.edges[:i])
+            raise GraphError(f"the edge {source!r} -> {target!r} is given twice; a node feeds another once: remove one")
         for source, target in self.edges:
             down[self._known(source, "edge")].append(self._known(target, "edge"))
             up[self.index[target]].append(self.index[source])
@@ -121,7 +124,7 @@ class Graph:
 
     @cached_property
     def position(self) -> Ints:
-        """The place of each node in the topological order; among equals, query by query."""
+        """The place of each node by depth; between equals, by name."""
         ranked = sorted(range(len(self)), key=lambda i: (self.depth[i], self.tie[i]))
         return _inverse(np.array(ranked, dtype=np.intp))
 
@@ -161,9 +164,7 @@ class Graph:
         for i in self.order:
             for j in self.downstream[i]:
                 _join(label, i, j)
-        named = [
-            self._declared_queries.get(name, self.names[_root(label, i)]) for i, name in enumerate(self.names)
-        ]
+        named = [self._declared_queries.get(name, self.names[_root(label, i)]) for i, name in enumerate(self.names)]
         distinct = tuple(dict.fromkeys(named))
         number = {name: k for k, name in enumerate(distinct)}
         return distinct, np.array([number[name] for name in named], dtype=np.intp)
@@ -186,9 +187,7 @@ class Graph:
         queries: Mapping[str, str] | None = None,
     ) -> Graph:
         """A graph with more nodes, those of this one keeping their indices."""
-        return Graph(
-            (*self.names, *names), (*self.edges, *edges), {**self._declared_queries, **(queries or {})}
-        )
+        return Graph((*self.names, *names), (*self.edges, *edges), {**self._declared_queries, **(queries or {})})
 
     def removing(self, names: Iterable[str]) -> Graph:
         """A graph without ``names`` and their edges; the indices of the others close up."""

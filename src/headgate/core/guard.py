@@ -17,18 +17,18 @@ class Guard:
     Invariants:
     1. ``_deadline[node]`` is finite if and only if the node is watched, that is runnable with finite patience.
     2. Every watched node has an entry with that very deadline in the heap of its lane; entries with another
-       deadline are stale and skipped when they surface.
+       deadline are stale and skipped when they surface, or swept out when they are more than half of the heap.
 
     The bound: a loop that serves the most overdue node of a lane first whenever one of the lane's workers is free
     lets a node wait for at most its patience, plus, for itself and for every node of the lane that was overdue
     before it, the longest run among the lane's workers.
     """
 
-    def __init__(self, nodes: int, lane_of: list[int], lanes: int) -> None:
+    def __init__(self, lane_of: list[int], lanes: int, tie: list[int]) -> None:
         self._lane_of = lane_of
-        self._deadline = [math.inf] * nodes
-        self._heaps: list[list[tuple[float, int]]] = [[] for _ in range(lanes)]
-        self.strikes = 0
+        self._tie = tie
+        self._deadline = [math.inf] * len(lane_of)
+        self._heaps: list[list[tuple[float, int, int]]] = [[] for _ in range(lanes)]
 
     def watch(self, node: int, deadline: float) -> None:
         """The node became runnable and must run by ``deadline``."""
@@ -36,21 +36,25 @@ class Guard:
             return
         self._deadline[node] = deadline
         if deadline < math.inf:
-            heapq.heappush(self._heaps[self._lane_of[node]], (deadline, node))
+            heap = self._heaps[self._lane_of[node]]
+            heapq.heappush(heap, (deadline, self._tie[node], node))
+            if len(heap) > 64 + 2 * len(self._deadline):
+                heap[:] = [entry for entry in heap if self._deadline[entry[2]] == entry[0]]
+                heapq.heapify(heap)
 
     def release(self, node: int) -> None:
         """The node was started, or cannot run any more."""
         self._deadline[node] = math.inf
 
-    def most_overdue(self, lane: int, now: float) -> tuple[float, int] | None:
-        """The node of ``lane`` whose deadline passed first, with that deadline; None if nobody is overdue."""
+    def most_overdue(self, lane: int, now: float) -> tuple[float, int, int] | None:
+        """The node of ``lane`` whose deadline passed first, as (deadline, rank of its name, node); None if nobody's."""
         heap = self._heaps[lane]
         while heap:
-            deadline, node = heap[0]
+            deadline, _, node = heap[0]
             if self._deadline[node] != deadline:
                 heapq.heappop(heap)
             elif deadline <= now:
-                return deadline, node
+                return heap[0]
             else:
                 return None
         return None

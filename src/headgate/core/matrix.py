@@ -7,13 +7,13 @@ section 6), asking for each feature only the nodes concerned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.core.errors import MissingFeatureError
+from headgate.core.errors import DeclarationError, MissingFeatureError
 from headgate.core.features import ChangedBy, Feature
 from headgate.core.graph import Floats, Graph, Ints
 
@@ -85,6 +85,9 @@ class FeatureMatrix:
         self._unread: set[int] = set(range(len(graph)))
         self._ran: set[int] = set()
         self._arrived: set[int] = set()
+        #: below and above a node that ran and was then removed: who was fed, and who was made room for
+        self._below: set[int] = set()
+        self._above: set[int] = set()
 
     def require(self, names: Iterable[str], reader: str) -> None:
         """Refuse a policy or placement that reads a feature nobody provides."""
@@ -94,7 +97,7 @@ class FeatureMatrix:
 
     def fill(self, name: str, values: Floats | Iterable[float]) -> None:
         """Set a whole column, for example the priorities after inheritance."""
-        self.columns[name][:] = np.fromiter(values, dtype=np.float64, count=len(self.graph))
+        self.columns[name][:] = _values(values, len(self.graph), name)
 
     # --- selective update -----------------------------------------------------------------------------------
 
@@ -110,18 +113,16 @@ class FeatureMatrix:
         """Read again every value that can have changed since the last refresh, and no other."""
         wanted = {change: self._rows(change) for change in self._changes_in_use()}
         unread = np.array(sorted(self._unread), dtype=np.intp)
+        readable = {n: f for n, f in self.features.items() if f.changed_by != ChangedBy.LOOP}
         count = 0
-        for name, feature in self.features.items():
-            if feature.changed_by == ChangedBy.LOOP:
-                continue
+        for name, feature in readable.items():
             rows = unread if feature.static else np.union1d(wanted[feature.changed_by], unread)
             if len(rows):
-                self.columns[name][rows] = np.fromiter(read(name, rows), dtype=np.float64, count=len(rows))
+                self.columns[name][rows] = _values(read(name, rows), len(rows), name)
                 count += len(rows)
-        self._unread.clear()
-        self._ran.clear()
-        self._arrived.clear()
-        return RefreshCount(read=count, full=len(self.features) * len(self.graph))
+        for noted in (self._unread, self._ran, self._arrived, self._below, self._above):
+            noted.clear()
+        return RefreshCount(read=count, full=len(readable) * len(self.graph))
 
     def _changes_in_use(self) -> set[ChangedBy]:
         return {f.changed_by for f in self.features.values() if not f.static and f.changed_by != ChangedBy.LOOP}
@@ -133,11 +134,10 @@ class FeatureMatrix:
             rows |= self._ran
         if ChangedBy.ARRIVAL in change:
             rows |= self._arrived
-        # A node's feature changes when its upstream ran: walk from those that ran to the nodes downstream of them.
         if ChangedBy.UPSTREAM in change:
-            rows.update(j for i in self._ran for j in self.graph.downstream[i])
+            rows |= self._below | _neighbours(self._ran, self.graph.downstream)
         if ChangedBy.DOWNSTREAM in change:
-            rows.update(j for i in self._ran for j in self.graph.upstream[i])
+            rows |= self._above | _neighbours(self._ran, self.graph.upstream)
         return np.array(sorted(rows), dtype=np.intp)
 
     # --- views and change -----------------------------------------------------------------------------------
@@ -154,8 +154,26 @@ class FeatureMatrix:
             column[kept] = self.columns[name][old[kept]]
             self.columns[name] = column
         new_of_old = {int(o): i for i, o in enumerate(old) if o >= 0}
-        self._ran = {new_of_old[i] for i in self._ran if i in new_of_old}
-        self._arrived = {new_of_old[i] for i in self._arrived if i in new_of_old}
-        self._unread = {new_of_old[i] for i in self._unread if i in new_of_old} | set(np.flatnonzero(~kept).tolist())
+
+        def renumbered(noted: set[int]) -> set[int]:
+            return {new_of_old[i] for i in noted if i in new_of_old}
+
+        gone = {i for i in self._ran if i not in new_of_old}
+        self._below = renumbered(self._below | _neighbours(gone, self.graph.downstream))
+        self._above = renumbered(self._above | _neighbours(gone, self.graph.upstream))
+        self._ran = renumbered(self._ran)
+        self._arrived = renumbered(self._arrived)
+        self._unread = renumbered(self._unread) | set(np.flatnonzero(~kept).tolist())
         self.graph = graph
         return old
+
+
+def _neighbours(nodes: set[int], of: tuple[tuple[int, ...], ...]) -> set[int]:
+    return {j for i in nodes for j in of[i]}
+
+
+def _values(given: Floats | Iterable[float], count: int, feature: str) -> Floats:
+    values = np.array(given if isinstance(given, Sized) else list(given), dtype=np.float64)
+    if values.shape != (count,):
+        raise DeclarationError(f"the feature {feature!r} takes one number for each of {count} nodes; got {len(values)}")
+    return values

@@ -81,6 +81,8 @@ class Lanes:
         """Every node has a lane, every lane a home, and no lane names a worker that does not exist."""
         if len(self.of) != nodes:
             raise InvariantError(f"a placement must give every node a lane: {nodes} nodes, got {len(self.of)}")
+        if nodes and not 0 <= int(self.of.min()) <= int(self.of.max()) < len(self.lanes):
+            raise InvariantError(f"a placement named a lane that is not among its {len(self.lanes)} lanes")
         for lane in self.lanes:
             if not lane.home or not all(0 <= w < workers for w in (*lane.home, *lane.spare)):
                 raise InvariantError(f"a lane must name workers between 0 and {workers - 1}; got {lane}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from math import inf, isnan
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from headgate.core.policy import Policy, as_table, rank
 
 #: compares heads of different lanes: the smaller key goes first
 Key = tuple[float, ...]
+_LAST = inf
 
 
 class Ranking(Protocol):
@@ -52,7 +54,9 @@ class LocalRanking:
         self._tie = tie
         self._runnable = runnable
         self._heaps: list[list[tuple[Key, int, int]]] = [[] for _ in range(lanes)]
-        self._limit = [64 + 4 * lane_of.count(lane) for lane in range(lanes)] if lanes < 64 else [64 + 4 * len(tie)] * lanes
+        self._limit = [64] * lanes
+        for lane in lane_of:
+            self._limit[lane] += 4
         self._entry = [0] * len(lane_of)
         self._dirty: set[int] = set()
         self._count = 0
@@ -64,24 +68,33 @@ class LocalRanking:
         if not self._dirty:
             return
         nodes = [node for node in self._dirty if self._runnable(node)]
-        # A node that is not runnable keeps no current entry: it is announced again when it becomes runnable.
+        keys = self._keys(view, nodes) if nodes else []
+        # A node that is not runnable keeps no current entry: it is announced again when it becomes runnable. Nothing
+        # is forgotten before the policy has answered: it may be the user's, and may fail.
         for node in self._dirty:
             self._entry[node] = 0
         self._dirty.clear()
-        if not nodes:
-            return
+        for node, key in zip(nodes, keys, strict=True):
+            self._push(node, key)
+
+    def _keys(self, view: FeatureView, nodes: list[int]) -> list[Key]:
         whole = len(nodes) * 4 > len(view.graph)
         view.rows = None if whole else np.array(nodes, dtype=np.intp)
-        priorities = self._policy.priorities(view)
-        view.rows = None
+        try:
+            priorities = self._policy.priorities(view)
+        finally:
+            view.rows = None
+        tie = self._tie
+        # A priority that is no number comes last; as a key it would compare with nothing and spoil the heap.
         if priorities.ndim == 1:
-            values = (-priorities).tolist()
-            rows = [(values[node],) for node in nodes] if whole else [(value,) for value in values]
-        else:
-            table = (-priorities).tolist()
-            rows = [tuple(table[node]) for node in nodes] if whole else [tuple(row) for row in table]
-        for node, row in zip(nodes, rows, strict=True):
-            self._push(node, (*row, self._tie[node]))
+            values = priorities.tolist()
+            if whole:
+                values = [values[node] for node in nodes]
+            return [(_LAST if isnan(v) else -v, tie[node]) for v, node in zip(values, nodes, strict=True)]
+        rows = priorities.tolist()
+        if whole:
+            rows = [rows[node] for node in nodes]
+        return [(*(_LAST if isnan(v) else -v for v in row), tie[node]) for row, node in zip(rows, nodes, strict=True)]
 
     def _push(self, node: int, key: Key) -> None:
         self._count += 1

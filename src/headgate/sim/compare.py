@@ -51,7 +51,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One variant's outcome. What a grain does not have is None; ``queue`` is in tuples, of tables in seconds of data."""
+    """One variant's outcome. What a grain does not have is None; queues are in tuples, of tables in seconds of data."""
 
     grain: Literal["tables", "operators"]
     loop: str

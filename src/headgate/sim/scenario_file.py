@@ -1,8 +1,8 @@
 """Scenario files: TOML in, a checked scenario out.
 
-A file says ``grain = "tables"`` or ``grain = "operators"`` and then what that grain's scenario dataclass takes, under the
-same names. ``[[table]]`` and ``[[query]]`` entries may carry ``count``, which stands for that many of them, numbered from
-1. Every mistake names the file and the key.
+A file says ``grain = "tables"`` or ``grain = "operators"`` and then what that grain's scenario dataclass takes, under
+the same names. ``[[table]]`` and ``[[query]]`` entries may carry ``count``, which stands for that many, numbered
+from 1. Every mistake names the file and the key.
 """
 
 from __future__ import annotations

@@ -78,31 +78,27 @@ def convert(value: object, kind: Any, where: str, rename: Mapping[str, str] | No
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return _first_that_fits(value, get_args(kind), where, rename)
-    if origin is Literal:
-        if value in get_args(kind):
-            return value
-        raise _refusal(value, kind, where)
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise _refusal(value, kind, where)
+    if origin is tuple and isinstance(value, list | tuple):
         return tuple(convert(item, get_args(kind)[0], f"{where}[{i}]", rename) for i, item in enumerate(value))
-    if origin is list:
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise _refusal(value, kind, where)
-        return value
-    if is_dataclass(kind) and isinstance(kind, type):
-        if not isinstance(value, Mapping):
-            raise _refusal(value, kind, where)
+    if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
         return build(kind, value, where, rename)
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if kind in (int, str, bool) and type(value) is kind:
-        return value
-    raise _refusal(value, kind, where)
+    if kind is float and type(value) in (int, float):
+        return float(value)  # type: ignore[arg-type]
+    fits = type(value) is kind
+    if origin is Literal:
+        fits = value in get_args(kind)
+    elif origin is list:
+        fits = isinstance(value, list) and all(isinstance(item, dict) for item in value)
+    if not fits:
+        raise ScenarioError(f"{where} takes {describe(kind)}; got {value!r}")
+    return value
 
 
 def _first_that_fits(value: object, kinds: tuple[Any, ...], where: str, rename: Mapping[str, str] | None) -> object:
     real = [kind for kind in kinds if kind is not type(None)]
+    if isinstance(value, Mapping):
+        # A table of keys can only be meant for a dataclass: its own complaint says more than "none of these".
+        real = [kind for kind in real if is_dataclass(kind)] or real
     if len(real) == 1:
         return convert(value, real[0], where, rename)
     for kind in real:
@@ -110,11 +106,7 @@ def _first_that_fits(value: object, kinds: tuple[Any, ...], where: str, rename: 
             return convert(value, kind, where, rename)
         except ScenarioError:
             continue
-    raise _refusal(value, Union[tuple(real)], where)
-
-
-def _refusal(value: object, kind: Any, where: str) -> ScenarioError:
-    return ScenarioError(f"{where} takes {describe(kind)}; got {value!r}")
+    raise ScenarioError(f"{where} takes {' or '.join(describe(kind) for kind in real)}; got {value!r}")
 
 
 def describe(kind: Any) -> str:

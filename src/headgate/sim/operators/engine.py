@@ -70,6 +70,7 @@ class OperatorSimulation:
         #: sources that tuples still come to
         self._feeds = 0
         self._completed_before: dict[str, int] = {}
+        self._stops_when_empty = scenario.events is not None or scenario.horizon == math.inf
         self._feed(list(self.network.nodes.values()))
         for change in scenario.changes:
             self.agenda.at(change.at, Rank.CHANGE, self._change, change)
@@ -79,18 +80,26 @@ class OperatorSimulation:
             self.agenda.at(scenario.sample_every, Rank.SAMPLE, self._sample, 1)
 
     def run(self) -> OperatorResult:
-        agenda, executor, network, horizon = self.agenda, self.executor, self.network, self.scenario.horizon
-        stops_when_empty = self.scenario.events is not None or horizon == math.inf
-        while agenda.next_time() <= horizon:
-            agenda.step()
-            executor.settle(agenda.now)
-            if stops_when_empty and not network.present and self._nothing_will_come():
-                break
-        else:
-            agenda.now = horizon
-        executor.close(agenda.now)
-        network.settle(agenda.now)
-        return self._result(agenda.now)
+        while self.advance():
+            pass
+        return self.result()
+
+    def advance(self) -> bool:
+        """Go to the next moment at which something happens; False, with the clock at the end, if there is none."""
+        agenda = self.agenda
+        if agenda.next_time() > self.scenario.horizon:
+            agenda.now = self.scenario.horizon
+            return False
+        agenda.step()
+        self.executor.settle(agenda.now)
+        return not (self._stops_when_empty and not self.network.present and self._nothing_will_come())
+
+    def result(self) -> OperatorResult:
+        """What the run came to, once it has ended."""
+        now = self.agenda.now
+        self.executor.close(now)
+        self.network.settle(now)
+        return self._result(now)
 
     # --- what happens ---------------------------------------------------------------------------------------
 

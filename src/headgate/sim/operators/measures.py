@@ -72,7 +72,7 @@ def variation(values: Sequence[float]) -> float:
 
 def scheduling_result(executor: Executor, window: float) -> SchedulingResult:
     worker_time = window * len(executor.computed)
-    switching = executor.overhead["switch"]
+    switching = executor.overhead.get("switch", 0.0)
     return SchedulingResult(
         decisions=executor.decisions,
         guard_strikes=executor.guard_strikes,

@@ -63,6 +63,7 @@ class Node:
     3. ``blocked`` is the number of downstream nodes that are ``tight``, that is, have less room than ``need``, the most
        that one input tuple of any node upstream of them can become.
     4. ``produced == floor(consumed * selectivity)``.
+    5. ``running <= max_workers`` batches are being processed.
     """
 
     __slots__ = (

@@ -41,8 +41,8 @@ class Network:
     """All nodes, and the tuples on their way through them.
 
     Invariants, besides those of every ``Node``:
-    5. ``present`` counts all tuples: outside, in queues, and taken but not delivered.
-    6. ``total`` and the tallies of queries and classes count all and only the tuples in queues.
+    6. ``present`` counts all tuples: outside, in queues, and taken but not delivered.
+    7. ``total`` and the tallies of queries and classes count all and only the tuples in queues.
     """
 
     def __init__(self, changed: Callable[[Node], None]) -> None:
@@ -84,7 +84,7 @@ class Network:
         return list(nodes.values())
 
     def remove(self, nodes: Iterable[Node], now: float) -> None:
-        """Take nodes out; what waits in their queues, or is being processed, is discarded."""
+        """Take nodes out; what waits for them is discarded now, what is being processed when that ends."""
         for node in nodes:
             lost = node.length + node.outside_length
             self.discarded += lost
@@ -94,10 +94,7 @@ class Network:
             node.outside.clear()
             node.outside_length = 0
             node.removed = True
-            node.index = -1
-            # another query of that name may have come already
-            if self.nodes[node.name] is node:
-                del self.nodes[node.name]
+            del self.nodes[node.name]
 
     # --- tuples move ----------------------------------------------------------------------------------------
 
@@ -329,9 +326,11 @@ class Network:
                 raise InvariantError(f"inv2: {where}: {node.length} queued, {reserved} reserved, room for {node.room}")
             if node.blocked != sum(reader.room < reader.need for reader in node.downstream):
                 raise InvariantError(f"inv3: {where} is blocked by {node.blocked}")
+            if not 0 <= node.running <= node.max_workers:
+                raise InvariantError(f"inv5: {where} is run by {node.running} workers")
             if node.produced != math.floor(node.consumed * node.selectivity + _ROUNDING):
                 raise InvariantError(f"inv4: {where} made {node.produced} of {node.consumed}")
         if self.present < sum(n.length + n.outside_length + n.consumed - n.completed for n in nodes):
-            raise InvariantError(f"inv5: {self.present} tuples counted in the system")
+            raise InvariantError(f"inv6: {self.present} tuples counted in the system")
         if self.total.queued != sum(node.length for node in nodes):
-            raise InvariantError(f"inv6: {self.total.queued} tuples counted in queues")
+            raise InvariantError(f"inv7: {self.total.queued} tuples counted in queues")

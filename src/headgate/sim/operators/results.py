@@ -34,11 +34,11 @@ class FlowResult:
 class NodeResult:
     """One node.
 
-    ``rho`` is EdgeWise's utilisation, 1 - T_emptyQ / T_window (equation 11): the share of time in which there was input
-    or somebody ran. The latency of a tuple at this node is ``queue_time + schedule_time + compute_time`` in the mean
-    (section 5.2): behind others in the queue, waiting for a turn, being processed. ``consumed``, ``produced`` and
-    ``runs`` (turns of a worker; of a thread, hand-overs) count from the very beginning; ``in_progress`` is being processed
-    at the end.
+    ``rho`` is EdgeWise's utilisation, 1 - T_emptyQ / T_window (equation 11): the share of time in which there was
+    input or somebody ran. The latency of a tuple at this node is ``queue_time + schedule_time + compute_time`` in the
+    mean (section 5.2): behind others in the queue, waiting for a turn, being processed; nan if nothing was processed.
+    ``consumed``, ``produced`` and ``runs`` (turns of a worker; of a thread, hand-overs) count from the very beginning;
+    ``queued``, ``outside`` and ``in_progress`` is what there was at the end.
     """
 
     name: str

@@ -44,7 +44,6 @@ class RoundsRun(TurnExecutor):
         #: {worker: (part of scheduling, since when)}; all and only the workers that are at a meeting
         self._meeting: dict[int, tuple[str, float]] = {}
         self._fed: set[Node] = set()
-        self._leaving: list[Node] = []
         self._values_read = 0
         self._adopt_graph()
         for worker in range(scenario.workers):
@@ -110,7 +109,8 @@ class RoundsRun(TurnExecutor):
         self._turn_to(worker, "read", now)
         self.rounds.coordinate(now, self._read, [node.index for node in self._fed if node.index >= 0])
         self._fed.clear()
-        self._let_go(now)
+        if self.rounds.graph is not self._graph:
+            self._adopt_graph()
         self.agenda.at(now + self._reading_time(), Rank.WORK, self._place, worker)
 
     def _place(self, worker: int) -> None:
@@ -161,16 +161,12 @@ class RoundsRun(TurnExecutor):
         return self._join(query)
 
     def remove_query(self, nodes: Sequence[Node]) -> None:
-        """They go at the next meeting, and run until then."""
+        """Their tuples go now, they themselves at the next meeting; until then they have no input and cannot run."""
+        self.network.remove(nodes, self.agenda.now)
         self.rounds.remove_nodes(node.name for node in nodes)
-        self._leaving.extend(nodes)
-
-    def _let_go(self, now: float) -> None:
-        """After a meeting: nodes that were to go have gone from the graph."""
-        self.network.remove(self._leaving, now)
-        self._leaving.clear()
-        if self.rounds.graph is not self._graph:
-            self._adopt_graph()
+        for node in nodes:
+            if node.index >= 0:
+                self._runnable[node.index] = False
 
     # --- the books ------------------------------------------------------------------------------------------
 

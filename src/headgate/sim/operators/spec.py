@@ -187,9 +187,9 @@ class OperatorScenario:
 
     The run ends at ``horizon`` seconds or, if ``events`` is stated, when so many tuples have come in from outside and
     have been worked off. Statistics count from ``measure_from`` seconds on. A worker hands on its outputs every
-    ``hand_over`` input tuples: the less, the finer the picture and the longer the run takes. If costs and selectivities are not
-    ``known``, policies go by what was measured: an exponential mean in which the newest run has the weight
-    ``learning``. ``sample_every`` seconds a ``Sample`` is taken, if stated.
+    ``hand_over`` input tuples: the fewer, the finer the picture and the slower the simulation. If costs and
+    selectivities are not ``known``, policies go by what was measured: an exponential mean in which the newest run has
+    the weight ``learning``. ``sample_every`` seconds a ``Sample`` is taken, if stated.
     """
 
     queries: tuple[Query, ...]

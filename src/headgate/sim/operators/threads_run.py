@@ -191,7 +191,7 @@ class ThreadsRun(Executor):
             self.network.count_run(thread.node)
         if core.quantum <= _NO_TIME:
             core.quantum = self.loop.quantum
-            if self._queue and self._queue[0][0] < thread.runtime:
+            if self._queue and self._queue[0][0] <= thread.runtime + _NO_TIME:
                 self._to_queue(core)
                 self._pick(core, now)
                 return

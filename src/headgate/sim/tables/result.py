@@ -24,9 +24,9 @@ class TableOutcome:
 class TableResult:
     """A whole run.
 
-    ``weighted_staleness`` is the mean over time of the sum of priority times staleness. ``latency`` is the time from the
-    arrival of the oldest data of an update to its commit. ``queue`` is the mean amount of data waiting, in seconds of
-    data over all tables.
+    ``weighted_staleness`` is the mean over time of the sum of priority times staleness. ``latency`` is the time from
+    the arrival of the oldest data of an update to its commit. Queues are the amount of data waiting, in seconds of data
+    over all tables.
     """
 
     scenario: str

@@ -51,10 +51,14 @@ class Table:
             raise ScenarioError(f"{where}: patience must be more than 0 seconds; got {self.patience}")
         if self.setup_time + self.time_per_unit == 0:
             raise ScenarioError(f"{where}: setup_time and time_per_unit are both 0; an update must take some time")
+        if self.offset is not None and not 0 <= self.offset < math.inf:
+            raise ScenarioError(f"{where}: offset must be a number of at least 0 seconds; got {self.offset}")
+        if not all(0 <= time < math.inf for time in self.arrivals):
+            raise ScenarioError(f"{where}: arrivals must be times of at least 0 seconds; got {self.arrivals}")
         if self.sources:
             if self.period or self.arrivals:
                 raise ScenarioError(f"{where} has sources, so it gets its period from them: remove period and arrivals")
-        elif not self.arrivals and not self.period > 0:
+        elif not self.arrivals and not 0 < self.period < math.inf:
             raise ScenarioError(
                 f"{where} has no sources, so it needs a period of more than 0 seconds; got {self.period}"
             )
@@ -71,7 +75,7 @@ class Slowdown:
     slow: float
 
     def __post_init__(self) -> None:
-        if not self.factor >= 1 or self.normal < 0 or self.slow < 0 or not self.normal + self.slow > 0:
+        if not 1 <= self.factor < math.inf or self.normal < 0 or self.slow < 0 or not self.normal + self.slow > 0:
             raise ScenarioError(
                 f"slowdown takes factor >= 1 and lengths normal, slow >= 0 that are not both 0; got {self}"
             )
@@ -85,8 +89,8 @@ class Slowdown:
 class TableScenario:
     """Tables on a number of tracks.
 
-    ``spread`` is Golab's b: execution times are uniform in [b E, (1 + b) E]; None means exactly E. ``chop`` limits an update
-    to so many periods of data. The run ends after ``events`` arrivals and completions or ``horizon`` seconds.
+    ``spread`` is Golab's b: execution times are uniform in [b E, (1 + b) E]; None means exactly E. ``chop`` limits an
+    update to so many periods of data. The run ends after ``events`` arrivals and completions or ``horizon`` seconds.
     """
 
     tables: tuple[Table, ...]

@@ -1,7 +1,7 @@
 """Tables on tracks in virtual time (Golab et al., section 4.1).
 
-Every arrival and every completion is an event; after each, the dispatch loop of the core is asked what to start. Only the
-clock and the executor are made up here: policies, placements, the guard and the decisions are the real ones.
+Every arrival and every completion is an event; after each, the dispatch loop of the core is asked what to start. Only
+the clock and the executor are made up here: policies, placements, the guard and the decisions are the real ones.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -33,14 +34,15 @@ TABLE_FEATURES = (
 #: called now and then with the number of events done
 Progress = Callable[[int], None]
 _PROGRESS_EVERY = 1 << 14
+_ROUNDING = 1 + 1e-9
 
 
 class TableSimulation:
     """One run. Make it, ``run`` it once.
 
     Invariants:
-    1. ``_fresh[i] <= _target[i] <= _available[i]``: what is loaded, what will be loaded when the running update is done, and
-       what has arrived (for a derived table: the trailing edge of its sources).
+    1. ``_fresh[i] <= _target[i] <= _available[i]``: what is loaded, what will be when the running update is done,
+       and what has arrived (for a derived table: the trailing edge of its sources).
     2. Table i is ready if and only if ``_available[i] > _target[i]``.
     """
 
@@ -71,7 +73,8 @@ class TableSimulation:
         self._fresh = [0.0] * count
         self._target = [0.0] * count
         self._available = [0.0] * count
-        self._released = [math.inf] * count
+        #: per table the pending data as (up to which event time, when it came), oldest first; never empty while ready
+        self._chunks: list[deque[tuple[float, float]]] = [deque() for _ in tables]
         self._area = [0.0] * count
         self._since = [0.0] * count
         self._max_staleness = [0.0] * count
@@ -150,7 +153,7 @@ class TableSimulation:
                 self._start(start.node, start.worker, now)
             if progress is not None and not self._events % _PROGRESS_EVERY:
                 progress(self._events)
-        return self._report(now)
+        return self._report(end if not heap and end < math.inf else now)
 
     def _expect_arrival(self, table: int, when: float) -> None:
         self._column_next[table] = when
@@ -169,12 +172,13 @@ class TableSimulation:
             return
         self._available[table] = edge
         self._note_waiting(table, more, now)
-        if self._released[table] == math.inf:
-            self._released[table] = now
+        chunks = self._chunks[table]
+        if not chunks:
             self._column_release[table] = now
             self._column_head[table] = now
             if self._upstream[table]:
                 self._column_next[table] = now + self._period[table]
+        chunks.append((edge, now))
         self._refresh(table, now)
 
     def _refresh(self, table: int, now: float) -> None:
@@ -189,35 +193,44 @@ class TableSimulation:
         else:
             self._column_delta[table] = 0.0
             self._column_time[table] = self._alpha[table]
-            self._released[table] = math.inf
             self._column_release[table] = math.inf
             self._column_head[table] = math.inf
             self.loop.set_ready(table, False, now)
 
     def _start(self, table: int, track: int, now: float) -> None:
-        amount = min(self._available[table] - self._target[table], self._most[table])
-        wait = now - self._released[table]
-        self._longest_wait[table] = max(self._longest_wait[table], wait)
-        duration = self._alpha[table] + self._beta[table] * amount
-        if self.scenario.spread is not None:
-            duration *= self.scenario.spread + self._random[table].random()
-        if self.scenario.slowdown is not None:
-            duration *= self.scenario.slowdown.at(now)
-        self._running[track] = (table, self._released[table], now, duration)
-        # Set, not added up: a rounding error left over would look like data that waits.
-        whole = amount < self._most[table]
+        chunks = self._chunks[table]
+        came = chunks[0][1]
+        pending = self._available[table] - self._target[table]
+        # What is left over by rounding only is not left over.
+        whole = pending <= self._most[table] * _ROUNDING
+        amount = pending if whole else self._most[table]
         self._target[table] = self._available[table] if whole else self._target[table] + amount
+        while chunks and chunks[0][0] <= self._target[table]:
+            chunks.popleft()
+        if chunks:
+            self._column_head[table] = chunks[0][1]
+        self._longest_wait[table] = max(self._longest_wait[table], now - came)
+        duration = self._duration(table, amount, now)
+        self._running[track] = (table, came, now, duration)
         self._note_waiting(table, -amount, now)
         self._number += 1
         heapq.heappush(self._heap, (now + duration, 0, self._number, track))
         self._refresh(table, now)
 
+    def _duration(self, table: int, amount: float, now: float) -> float:
+        duration = self._alpha[table] + self._beta[table] * amount
+        if self.scenario.spread is not None:
+            duration *= self.scenario.spread + self._random[table].random()
+        if self.scenario.slowdown is not None:
+            duration *= self.scenario.slowdown.at(now)
+        return duration
+
     def _complete(self, track: int, now: float) -> None:
-        table, released, started, duration = self._running.pop(track)
+        table, came, started, duration = self._running.pop(track)
         self._busy_track[track] += now - started
         self._busy_table[table] += duration
         self._updates[table] += 1
-        self._latency.add(now - released)
+        self._latency.add(now - came)
         self._freshen(table, now)
         self.loop.finished(track, now)
         for dependent in self._downstream[table]:
@@ -238,6 +251,7 @@ class TableSimulation:
         """Data came to wait for ``table``, or with a negative number left the queue."""
         for source in self._upstream[table]:
             self._column_output[source] += more
+            self.loop.note_change(source)
         self._waiting_area += self._waiting * (now - self._waiting_since)
         self._waiting_since = now
         self._waiting += more
