@@ -22,6 +22,7 @@ import doctest
 import io
 import math
 import re
+import runpy
 import shlex
 import sys
 import tomllib
@@ -102,7 +103,6 @@ def commands(console: str) -> list[tuple[str, str]]:
 
 def assert_printed(want: str, got: str, where: str) -> None:
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    # A line of dots that begins the expectation would be taken for a continuation prompt, were it not for the space.
     if want.strip() and not doctest.OutputChecker().check_output(want.strip() + "\n", got.strip() + "\n", flags):
         pytest.fail(f"{where} says that this is printed:\n{want}\nbut it is:\n{got}")
 
@@ -216,6 +216,13 @@ def test_the_picture_shows_every_measure_that_the_command_prints() -> None:
     assert [measure for measure in measures if measure not in picture] == []
 
 
+def test_a_picture_asks_no_other_host_for_anything() -> None:
+    as_svg = runpy.run_path(str(ROOT / "scripts" / "make_pictures.py"))["as_svg"]
+    svg = as_svg("\x1b[1mbold\x1b[0m and plain", title="headgate demo", name="example")
+    assert "bold" in svg
+    assert "url(http" not in svg
+
+
 # --- names exist ------------------------------------------------------------------------------------------------
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -273,6 +280,18 @@ def _resolves(path: str) -> bool:
     except (ImportError, AttributeError):
         return False
     return True
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_every_link_to_a_part_of_a_document_leads_to_a_heading(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*\.md)#([^)\s]+)\)", document.read_text("utf-8"))
+    assert [f"{file}#{part}" for file, part in links if part not in anchors(document.parent / file)] == []
+
+
+def anchors(document: Path) -> set[str]:
+    """The names that the headings of a document can be linked by."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS[1:], ids=named)

@@ -96,7 +96,8 @@ def _measure(function: Point, arguments: Mapping[str, Any]) -> list[Row]:
         rows = [result] if isinstance(result, Mapping) else result
         return [{column: _plain(column, cell) for column, cell in row.items()} for row in rows]
     except Exception as error:
-        error.add_note(f"at the point { ({name: reprlib.repr(value) for name, value in arguments.items()}) }")
+        point = ", ".join(f"{name}={reprlib.repr(value)}" for name, value in arguments.items())
+        error.add_note(f"at the point {point}")
         raise
 
 

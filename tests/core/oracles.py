@@ -297,6 +297,7 @@ class NaiveDispatch:
         self.nodes = {name: self.nodes.get(name, NaiveNode()) for name in graph.names}
         for name in self.nodes:
             self._note_runnable(name)
+        self.memory = None  # it may speak of nodes by number
         self.place_again()
 
     def set_workers(self, workers: int) -> None:
@@ -473,7 +474,7 @@ class SideBySide:
         names = self.loop.matrix.graph.names
         expected = self.oracle.decide(self.now)
         started = [(names[start.node], start.worker, start.reason) for start in self.loop.decide(self.now)]
-        self._tell(f"decide: {expected}")
+        self._tell(f"decide: {expected}; the loop: {started}")
         assert started == expected, self.told()
         return expected
 
