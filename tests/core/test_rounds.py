@@ -424,7 +424,7 @@ def test_all_nodes_may_go_and_others_come() -> None:
     ("broken", "said"),
     [
         (Broken(), "policy 'broken' failed at the meeting after round 1: ZeroDivisionError: by nought; correct it"),
-        (Broken(fails=False), r"policy 'broken' must return one row of priorities for each of 3 nodes; .* \(1, 1\)"),
+        (Broken(fails=False), r"policy 'broken' must return an array .* each of 3 nodes; got an array of shape \(1,\)"),
         (Lost(), "placement 'lost' failed at the meeting after round 1: KeyError: 'no map'; correct it"),
     ],
     ids=["the policy raises", "the policy returns too little", "the placement raises"],

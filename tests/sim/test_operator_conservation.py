@@ -71,7 +71,7 @@ def inflow(node: NodeResult, operators: dict[str, Operator], result: OperatorRes
 
 
 @given(scenarios, st.sampled_from(POLICIES))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_tuples_are_conserved_and_queues_stay_within_bounds_at_every_moment(
     scenario: OperatorScenario, policy: Policy
 ) -> None:
@@ -88,7 +88,7 @@ def test_tuples_are_conserved_and_queues_stay_within_bounds_at_every_moment(
 
 
 @given(queries(), st.integers(1, 3))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_all_loops_agree_on_totals_once_everything_is_worked_off(query: Query, workers: int) -> None:
     totals = []
     for loop in LOOPS.values():

@@ -85,7 +85,6 @@ def test_the_multi_class_policy_protects_important_queries_from_a_burst_and_the_
         name: simulate_operators(OperatorScenario(queries, 4, loop, horizon=3.0), policy, RandomWorker()).classes[HIGH]
         for name, loop in loops.items()
     }
-    assert high["rounds"].latency.mean < high["threads"].latency.mean / 2
     assert high["rounds"].latency.max < high["threads"].latency.max / 2
 
 

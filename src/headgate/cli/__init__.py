@@ -7,13 +7,14 @@ progress and errors to standard error.
 from __future__ import annotations
 
 import sys
+import traceback
 
 import typer
 
 from headgate import __version__
 from headgate.cli.listing import policies
 from headgate.cli.simulate import demo, simulate
-from headgate.core.errors import DeclarationError, HeadgateError
+from headgate.core.errors import DeclarationError, HeadgateError, UserCodeError
 
 app = typer.Typer(
     name="headgate",
@@ -21,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
 )
 app.command()(simulate)
 app.command()(policies)
@@ -43,12 +44,16 @@ def root(
 
 def main() -> None:
     """The ``headgate`` command."""
+    # A policy named by its path is looked for where the user is, as ``python -m`` would.
+    sys.path.insert(0, "")
     try:
         app()
     except DeclarationError as error:
         print(f"headgate: {error}", file=sys.stderr)
         sys.exit(2)
     except HeadgateError as error:
+        if isinstance(error, UserCodeError) and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
         print(f"headgate: {error}", file=sys.stderr)
         sys.exit(1)
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
-from headgate.sim.compare import Compared
+from headgate.sim.compare import Compared, NodeRow
 
 _BAR = 28
 _SIDE_BY_SIDE = 5
 
 
+def print_about(console: Console, about: str) -> None:
+    """What a scenario says of itself, wrapped to the terminal and not where its file wrapped it."""
+    if about:
+        console.print(" ".join(about.split()), highlight=False)
+
+
 def print_comparison(console: Console, title: str, rows: Sequence[Compared]) -> None:
     """A column per variant, a line per measure; columns that do not fit side by side follow below."""
+    console.print(f"\n[bold]{title}[/bold]", highlight=False)
     for first in range(0, len(rows), _SIDE_BY_SIDE):
-        console.print(_comparison(title, rows[first : first + _SIDE_BY_SIDE], rows))
+        console.print(_comparison(rows[first : first + _SIDE_BY_SIDE], rows))
     unit = "seconds of data" if rows[0].grain == "tables" else "tuples"
     console.print(
         f"[dim]Queue: {unit} waiting. Guard strikes: how often somebody who had waited too long was put in front."
@@ -26,8 +36,8 @@ def print_comparison(console: Console, title: str, rows: Sequence[Compared]) -> 
     )
 
 
-def _comparison(title: str, shown: Sequence[Compared], rows: Sequence[Compared]) -> Table:
-    table = Table(title=f"\n{title}", title_justify="left", box=None, header_style="bold", pad_edge=False)
+def _comparison(shown: Sequence[Compared], rows: Sequence[Compared]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("")
     for row in shown:
         table.add_column(_label(row, rows), justify="right", overflow="fold")
@@ -44,24 +54,28 @@ def print_nodes(console: Console, rows: Sequence[Compared], most: int) -> None:
         return
     tables = rows[0].grain == "tables"
     what = "mean staleness / utilisation" if tables else "utilisation"
-    table = Table(
-        title=f"\nPer {'table' if tables else 'operator'}: {what}", title_justify="left", box=None, pad_edge=False
-    )
-    table.add_column("name")
-    table.add_column("priority", justify="right")
-    for row in rows:
-        table.add_column(_label(row, rows), justify="right")
+    console.print(f"\n[bold]Per {'table' if tables else 'operator'}: {what}[/bold]", highlight=False)
     # Nodes may come and go with live changes; the first variant's are those listed.
     nodes = sorted(rows[0].nodes, key=lambda node: (-(node.priority or 0.0), node.name))
-    for node in nodes[:most]:
+    for first in range(0, len(rows), _SIDE_BY_SIDE - 1):
+        console.print(_node_table(nodes[:most], rows[first : first + _SIDE_BY_SIDE - 1], rows))
+    if len(nodes) > most:
+        console.print(f"[dim]and {len(nodes) - most} more: --nodes {len(nodes)} lists them all[/dim]", highlight=False)
+
+
+def _node_table(nodes: Sequence[NodeRow], shown: Sequence[Compared], rows: Sequence[Compared]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    table.add_column("priority", justify="right")
+    for row in shown:
+        table.add_column(_label(row, rows), justify="right")
+    for node in nodes:
         cells = [node.name, _number(node.priority)]
-        for row in rows:
+        for row in shown:
             mine = next((other for other in row.nodes if other.name == node.name), None)
             cells.append("-" if mine is None else _cell(mine.staleness, mine.utilisation))
         table.add_row(*cells)
-    console.print(table)
-    if len(nodes) > most:
-        console.print(f"[dim]and {len(nodes) - most} more: --nodes {len(nodes)} lists them all[/dim]", highlight=False)
+    return table
 
 
 def print_story(console: Console, rows: Sequence[Compared]) -> None:
@@ -83,14 +97,20 @@ def print_story(console: Console, rows: Sequence[Compared]) -> None:
         f"\nSame data, same machine: under [bold]{best.policy}[/bold] the tables of priority {top:g} were"
         f" {_staleness_of(best, top):.1f} s behind, under {worst.policy} {_staleness_of(worst, top):.1f} s;"
         f" priority-weighted staleness was {times:.1f} times lower."
-        f"\nNobody starved: the guard struck {best.guard_strikes} times for tables that had waited too long.",
+        f"\nThe guard against starvation put a table in front {best.guard_strikes} times, because it had waited for"
+        " more than 20 of its periods.",
         highlight=False,
     )
     console.print(
-        "\nNext: [bold]headgate policies[/bold] lists what there is to choose from;"
-        " [bold]headgate simulate examples/scenarios/city.toml --policy edf-p --workers 3[/bold] tries a what-if.",
+        f"\nNext: [bold]{_command()} policies[/bold] lists what there is to choose from;"
+        f" [bold]{_command()} simulate examples/scenarios/city.toml --policy edf-p --workers 3[/bold] tries a what-if.",
         highlight=False,
     )
+
+
+def _command() -> str:
+    """How the user can call this command: by name if the shell finds it, else by where it lies."""
+    return "headgate" if shutil.which("headgate") else os.path.relpath(sys.argv[0])
 
 
 def _staleness_of(row: Compared, priority: float) -> float:
@@ -105,7 +125,7 @@ def _width(rows: Sequence[Compared]) -> int:
 def _label(row: Compared, rows: Sequence[Compared]) -> str:
     """The shortest name that tells the variants apart."""
     parts = [row.policy] if row.policy != "-" else []
-    if len({other.placement for other in rows}) > 1 and row.placement != "-":
+    if len({other.placement for other in rows if other.placement != "-"}) > 1 and row.placement != "-":
         parts.append(row.placement)
     if len({other.loop for other in rows}) > 1:
         parts.append(row.loop)

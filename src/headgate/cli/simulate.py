@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from headgate.cli.comparison import print_comparison, print_nodes, print_story
+from headgate.cli.comparison import print_about, print_comparison, print_nodes, print_story
 from headgate.core.errors import ScenarioError
 from headgate.core.registry import placement_from, policy_from
 from headgate.sim.compare import Compared, Variant, compare, variants
@@ -46,16 +46,23 @@ def simulate(
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Run on this many workers instead of the scenario's.")
+        int | None, typer.Option(min=1, help="Run on this many workers (of tables: tracks) instead of the scenario's.")
     ] = None,
     events: Annotated[
-        int | None, typer.Option(min=1, help="Stop after this many events instead of the scenario's.")
+        int | None,
+        typer.Option(
+            min=1, help="Stop after so many events: of tables, arrivals and completed updates; of operators, tuples."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Where chance starts; the same seed gives the same run.")] = 0,
     nodes: Annotated[int, typer.Option(min=0, help="How many tables or operators to list one by one.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
-    """Compare policies and placements on a scenario, in virtual time."""
+    """Compare policies and placements on a scenario, in virtual time.
+
+    docs/simulator.md describes scenario files. Without --policy, the scenario's own list is compared, or else
+    max-benefit, edf-p and fifo for tables, longest-queue, fcfs and hr for operators.
+    """
     file = read_scenario(scenario)
     chosen = _sized(file.scenario, workers, events)
     rows = _run(chosen, _variants(file, chosen, policy, placement, loop), seed)
@@ -63,8 +70,7 @@ def simulate(
         _print_json(chosen, rows, seed)
         return
     console = Console()
-    if file.about:
-        console.print(file.about.strip(), highlight=False)
+    print_about(console, file.about)
     print_comparison(console, chosen.name, rows)
     print_nodes(console, rows, nodes)
 
@@ -77,7 +83,7 @@ def demo(
     file = parse_scenario(text, "the city scenario")
     rows = _run(file.scenario, _variants(file, file.scenario, None, None, None), seed)
     console = Console()
-    console.print(file.about.strip(), highlight=False)
+    print_about(console, file.about)
     print_comparison(console, file.scenario.name, rows)
     print_story(console, rows)
 
@@ -110,16 +116,21 @@ def _variants(
         raise ScenarioError("tables are scheduled by the dispatch loop alone; --loop is for scenarios of operators")
     policies = [policy_from(text) for text in policy or file.policies or _DEFAULT_POLICIES[grain]]
     placements = [placement_from(text) for text in placement or file.placements or ("anywhere",)]
-    return list(variants(scenario, policies, placements, [_loop(text) for text in loop or ()]))
+    own = scenario.loop if isinstance(scenario, OperatorScenario) else None
+    return list(variants(scenario, policies, placements, [_loop(text, own) for text in loop or ()]))
 
 
-def _loop(text: str) -> Loop:
+def _loop(text: str, own: Loop | None) -> Loop:
+    """A loop as written; one of the scenario's own kind starts from the scenario's settings."""
     kind, _, parameters = text.partition(":")
     values: dict[str, object] = {"kind": kind}
     for part in parameters.split(",") if parameters else ():
         key, _, value = part.partition("=")
         values[key] = _number(value)
-    return loop_from(values, f"--loop {text}")
+    written = loop_from(values, f"--loop {text}")
+    if own is None or type(written) is not type(own):
+        return written
+    return replace(own, **{key: getattr(written, key) for key in values if key != "kind"})
 
 
 def _number(text: str) -> object:

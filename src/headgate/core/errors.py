@@ -71,7 +71,7 @@ def user_error(what: str, error: Exception) -> HeadgateError:
     """``error`` as one of ours: itself if it is, otherwise a UserCodeError to be raised from it."""
     if isinstance(error, HeadgateError):
         return error
-    return UserCodeError(f"{what}: {type(error).__name__}: {error}; its traceback is above")
+    return UserCodeError(f"{what}: {type(error).__name__}: {error}")
 
 
 class InvariantError(HeadgateError):

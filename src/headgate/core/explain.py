@@ -14,7 +14,7 @@ import numpy as np
 
 from headgate.core.matrix import FeatureView
 from headgate.core.placement import Lane
-from headgate.core.policy import Policy, as_table
+from headgate.core.policy import Policy, as_table, priorities_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _some(texts: Sequence[str], most: int = 5) -> str:
 def ranked(view: FeatureView, policy: Policy, runnable: Mapping[int, float]) -> tuple[Ranked, ...]:
     """All runnable nodes with their priorities, best first."""
     nodes = np.fromiter(runnable, dtype=np.intp)
-    table = as_table(policy.priorities(view))[nodes]
+    table = as_table(priorities_of(policy, view))[nodes]
     keys = (view.graph.tie[nodes], *(-table[:, d] for d in range(table.shape[1] - 1, -1, -1)))
     return tuple(
         Ranked(view.graph.names[nodes[k]], tuple(table[k].tolist()), view.now - runnable[int(nodes[k])])

@@ -20,18 +20,20 @@ from headgate.core.errors import DeclarationError, UnknownNameError
 
 
 class ChangedBy(Flag):
-    """Whose running (or what else) can change a feature of a node."""
+    """Whose running (or what else) can change a feature of a node. A sibling feeds the same node as it does."""
 
     NOTHING = 0
     ITSELF = auto()
     UPSTREAM = auto()
     DOWNSTREAM = auto()
+    SIBLING = auto()
     ARRIVAL = auto()
     LOOP = auto()
 
 
-_OTHERS = ChangedBy.UPSTREAM | ChangedBy.DOWNSTREAM | ChangedBy.ARRIVAL
+_OTHERS = ChangedBy.UPSTREAM | ChangedBy.DOWNSTREAM | ChangedBy.SIBLING | ChangedBy.ARRIVAL
 _QUEUE = ChangedBy.ITSELF | ChangedBy.UPSTREAM | ChangedBy.ARRIVAL
+_OUTPUT = ChangedBy.ITSELF | ChangedBy.DOWNSTREAM | ChangedBy.SIBLING
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ FEATURES: Mapping[str, Feature] = _catalogue(
     # about what waits
     Feature("pending", "tuples (of a table: seconds of data) waiting to be processed", _QUEUE),
     Feature("head_time", "when the oldest waiting tuple came into the system", _QUEUE, default=float("inf")),
-    Feature("output_pending", "tuples waiting in the node's output queues", ChangedBy.ITSELF | ChangedBy.DOWNSTREAM),
+    Feature("output_pending", "tuples waiting in the node's output queues", _OUTPUT),
     Feature("freshness_delta", "dF: how much fresher the table would become, seconds", _QUEUE),
     Feature("execution_time", "E: expected seconds to process what waits", _QUEUE),
     Feature("release_time", "when the pending update was released", _QUEUE, default=float("inf")),

@@ -19,9 +19,9 @@ class Guard:
     2. Every watched node has an entry with that very deadline in the heap of its lane; entries with another
        deadline are stale and skipped when they surface, or swept out when they are more than half of the heap.
 
-    The bound: a loop that serves the most overdue node of a lane first whenever one of the lane's workers is free
-    lets a node wait for at most its patience, plus, for itself and for every node of the lane that was overdue
-    before it, the longest run among the lane's workers.
+    The bound: a loop that serves the most overdue node first whenever one of the workers of its lane is free lets a
+    node wait for at most its patience, plus one longest run on those workers for itself and for every node that may
+    use the same workers and was overdue before it.
     """
 
     def __init__(self, lane_of: list[int], lanes: int, tie: list[int]) -> None:

@@ -136,6 +136,9 @@ class FeatureMatrix:
             rows |= self._arrived
         if ChangedBy.UPSTREAM in change:
             rows |= self._below | _neighbours(self._ran, self.graph.downstream)
+        if ChangedBy.SIBLING in change:
+            fed = self._below | _neighbours(self._ran, self.graph.downstream)
+            rows |= _neighbours(fed, self.graph.upstream)
         if ChangedBy.DOWNSTREAM in change:
             rows |= self._above | _neighbours(self._ran, self.graph.upstream)
         return np.array(sorted(rows), dtype=np.intp)

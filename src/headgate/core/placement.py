@@ -92,9 +92,13 @@ class Placement(ABC):
     """Sorts nodes into lanes. Subclasses are frozen dataclasses whose fields are the placement's parameters."""
 
     name: ClassVar[str]
-    summary: ClassVar[str]
-    paper: ClassVar[str]
+    summary: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        if not hasattr(cls, "name"):
+            cls.name = cls.__name__
 
     @abstractmethod
     def lanes(self, view: FeatureView, workers: Workers) -> Lanes:

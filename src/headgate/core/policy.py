@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from headgate.core.errors import UserCodeError
 from headgate.core.graph import Floats, Ints
 from headgate.core.matrix import FeatureView
 
@@ -29,16 +30,20 @@ class Policy(ABC):
     """
 
     name: ClassVar[str]
-    """Short name, as on the command line."""
-    summary: ClassVar[str]
+    """Short name, as on the command line; left out, the name of the class."""
+    summary: ClassVar[str] = ""
     """What runs first, in one line."""
-    paper: ClassVar[str]
+    paper: ClassVar[str] = ""
     """Where the rule comes from."""
     needs: ClassVar[tuple[str, ...]] = ()
     """The features that it reads."""
     local: ClassVar[bool] = False
     starves: ClassVar[bool] = False
     """True if a runnable node can wait for ever under this policy alone; then only the loop's guard saves it."""
+
+    def __init_subclass__(cls) -> None:
+        if not hasattr(cls, "name"):
+            cls.name = cls.__name__
 
     @abstractmethod
     def priorities(self, view: FeatureView) -> Floats:
@@ -62,6 +67,19 @@ class Policy(ABC):
         return f"{self.name}:{','.join(changed)}" if changed else self.name
 
 
+def priorities_of(policy: Policy, view: FeatureView) -> Floats:
+    """What ``policy`` answers, one number or row for each node in view; anything else is the policy's mistake."""
+    answer = policy.priorities(view)
+    shape = getattr(answer, "shape", None)
+    if shape is None or len(shape) not in (1, 2) or shape[0] != len(view):
+        got = type(answer).__name__ if shape is None else f"an array of shape {shape}"
+        raise UserCodeError(
+            f"policy {policy.name!r} must return an array with one number or one row for each of {len(view)} nodes; "
+            f"got {got}: correct the policy or replace it"
+        )
+    return answer
+
+
 def as_table(priorities: Floats) -> Floats:
     """Priorities as an (n, D) table, whichever of the two shapes the policy returned."""
     return priorities[:, np.newaxis] if priorities.ndim == 1 else priorities
@@ -69,7 +87,7 @@ def as_table(priorities: Floats) -> Floats:
 
 def rank(policy: Policy, view: FeatureView) -> Ints:
     """All nodes in view, best first; between equals the name that sorts first."""
-    table = as_table(policy.priorities(view))
+    table = as_table(priorities_of(policy, view))
     tie = view.graph.tie if view.rows is None else view.graph.tie[view.rows]
     # lexsort takes its last key first, so the columns go in reversed, after the tie-break
     order = np.lexsort((tie, *(-table[:, d] for d in range(table.shape[1] - 1, -1, -1))))

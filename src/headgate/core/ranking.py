@@ -16,7 +16,7 @@ import numpy as np
 
 from headgate.core.graph import Ints
 from headgate.core.matrix import FeatureView
-from headgate.core.policy import Policy, as_table, rank
+from headgate.core.policy import Policy, as_table, priorities_of
 
 #: compares heads of different lanes: the smaller key goes first
 Key = tuple[float, ...]
@@ -81,7 +81,7 @@ class LocalRanking:
         whole = len(nodes) * 4 > len(view.graph)
         view.rows = None if whole else np.array(nodes, dtype=np.intp)
         try:
-            priorities = self._policy.priorities(view)
+            priorities = priorities_of(self._policy, view)
         finally:
             view.rows = None
         tie = self._tie
@@ -138,7 +138,7 @@ class FullRanking:
         if len(nodes) == 1:  # the usual case on a machine that keeps up
             self._order = nodes
         else:
-            table = as_table(self._policy.priorities(view))[nodes]
+            table = as_table(priorities_of(self._policy, view))[nodes]
             keys = (view.graph.tie[nodes], *(-table[:, d] for d in range(table.shape[1] - 1, -1, -1)))
             self._order = nodes[np.lexsort(keys)]
         self._lanes.clear()
@@ -165,6 +165,3 @@ def ranking_for(
     if policy.local:
         return LocalRanking(policy, lane_of.tolist(), lanes, tie.tolist(), runnable)
     return FullRanking(policy, lane_of)
-
-
-__all__ = ["FullRanking", "Key", "LocalRanking", "Ranking", "rank", "ranking_for"]

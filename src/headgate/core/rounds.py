@@ -40,7 +40,7 @@ from headgate.core.errors import HeadgateError, InvariantError, UserCodeError
 from headgate.core.graph import Floats, Graph, Ints
 from headgate.core.matrix import FeatureMatrix, FeatureView, Reader
 from headgate.core.placement import Placement, Workers, one_worker_each
-from headgate.core.policy import Policy, as_table
+from headgate.core.policy import Policy, as_table, priorities_of
 from headgate.core.standing import Standing
 from headgate.core.worklist import (
     CanRun,
@@ -366,6 +366,7 @@ class Rounds:
     def _apply_changes(self, now: float) -> None:
         for graph in self._next_graphs:
             self._regraph(graph, now)
+            self._memory = None  # it may speak of nodes by their old numbers
         self._next_graphs.clear()
         if self._next_policy is not None:
             self.policy, self._memory = self._next_policy, None
@@ -430,13 +431,7 @@ class Rounds:
     def _priorities(self, view: FeatureView) -> Floats:
         if not len(view):
             return np.empty((0, 1))
-        table = as_table(self._ask(self.policy, self.policy.priorities, view))
-        if table.ndim != 2 or len(table) != len(view):
-            raise UserCodeError(
-                f"policy {self.policy.name!r} must return one row of priorities for each of {len(view)} nodes; "
-                f"got an array of shape {table.shape}: correct the policy or replace it"
-            )
-        return table
+        return as_table(self._ask(self.policy, priorities_of, self.policy, view))
 
     def _deal(self, worker_of: Ints) -> None:
         for own in self._lists:

@@ -71,7 +71,7 @@ class LatencyRecorder:
         return LatencySummary(self.count, self.total / self.count, p50, p95, p99, self.max)
 
     def percentile(self, share: float) -> float:
-        """The smallest latency that at least ``share`` of all tuples stay within, to within 1 %; nan if there are none."""
+        """The smallest latency that at least ``share`` of all tuples stay within, to 1 %; nan if there are none."""
         if not self.count:
             return math.nan
         wanted = math.ceil(share * self.count)

@@ -41,6 +41,8 @@ def read_scenario(path: Path) -> ScenarioFile:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ScenarioError(f"cannot read the scenario {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ScenarioError(f"cannot read the scenario {path}: it is not UTF-8 text") from None
     return parse_scenario(text, str(path))
 
 
@@ -54,7 +56,8 @@ def parse_scenario(text: str, where: str = "scenario") -> ScenarioFile:
     readers: dict[object, Callable[[dict[str, Any], str], TableScenario | OperatorScenario]]
     readers = {"tables": _table_scenario, "operators": operator_scenario}
     if grain not in readers:
-        raise ScenarioError(f"{where}: grain takes one of 'tables', 'operators'; got {grain!r}")
+        got = f"got {grain!r}" if "grain" in data else "it is missing"
+        raise ScenarioError(f"{where}: grain takes one of 'tables', 'operators'; {got}")
     rest = {key: value for key, value in data.items() if key not in _ABOUT}
     try:
         scenario = readers[grain](rest, where)
@@ -66,7 +69,7 @@ def parse_scenario(text: str, where: str = "scenario") -> ScenarioFile:
         scenario=scenario,
         policies=_texts(data, "policies", where),
         placements=_texts(data, "placements", where),
-        about=str(data.get("about", "")),
+        about=str(convert(data.get("about", ""), str, f"{where}.about")),
     )
 
 
@@ -85,7 +88,10 @@ def _table_scenario(data: dict[str, Any], where: str) -> TableScenario:
         for number, entry in enumerate(entries, 1)
         for table in _tables(entry, entries, f"{where}: table {number}")
     )
-    return build(TableScenario, data, where, given={"tables": tables})
+    given: dict[str, object] = {"tables": tables}
+    if data.get("spread") == "exact":
+        given["spread"] = data.pop("spread") and None
+    return build(TableScenario, data, where, given=given, elsewhere=(*_ABOUT, "table"))
 
 
 def _tables(entry: dict[str, Any], entries: list[dict[str, Any]], where: str) -> Iterator[Table]:
@@ -95,4 +101,4 @@ def _tables(entry: dict[str, Any], entries: list[dict[str, Any]], where: str) ->
         if suffix and isinstance(sources, list):
             # a counted table is built on its own copy of a source that is counted alike, else on the one there is
             values["sources"] = [f"{s}{suffix}" if counts.get(s, 1) == entry["count"] else s for s in sources]
-        yield build(Table, values, f"{where} ({values['name']})", RENAMED)
+        yield build(Table, values, where, RENAMED)

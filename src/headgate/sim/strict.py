@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -24,17 +24,19 @@ def build(
     where: str,
     rename: Mapping[str, str] | None = None,
     given: Mapping[str, object] | None = None,
+    elsewhere: Sequence[str] = (),
 ) -> T:
     """An instance of the dataclass ``cls`` from ``data``.
 
     ``rename`` maps keys as written to field names. ``given`` are fields that are made already; they are no keys.
+    ``elsewhere`` are keys that stand in the same place and were taken already, for the message about an unknown one.
     """
     names = dict(rename or {})
     made = dict(given or {})
     accepted = {_key_of(field, names): field for field in fields(cls) if field.name not in made}  # type: ignore[arg-type]
     for key in data:
         if key not in accepted:
-            raise ScenarioError(f"{where}: {unknown_key(key, accepted)}")
+            raise ScenarioError(f"{where}: {unknown_key(key, (*elsewhere, *accepted))}")
     hints = get_type_hints(cls)
     values = made
     for key, field in accepted.items():
@@ -63,7 +65,7 @@ def counted(entry: object, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield suffix, {**values, "name": f"{values['name']}{suffix}"}
 
 
-def unknown_key(key: str, accepted: Mapping[str, object]) -> str:
+def unknown_key(key: str, accepted: Sequence[str]) -> str:
     close = difflib.get_close_matches(key, accepted, n=1)
     meant = f"did you mean {close[0]!r}? " if close else ""
     return f"there is no key {key!r} here; {meant}known keys: {', '.join(accepted)}"

@@ -188,7 +188,7 @@ class Replay:
     @property
     def mean_rate(self) -> float:
         """Over the time that the list covers."""
-        return len(self.times) / (self.period * len(self.times))
+        return 1 / self.period
 
     @property
     def period(self) -> float:

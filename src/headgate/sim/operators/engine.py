@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from random import Random
 
-from headgate.core.errors import ScenarioError
+from headgate.core.errors import InvariantError, ScenarioError
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.sim.operators.agenda import Agenda, Rank
@@ -87,9 +87,14 @@ class OperatorSimulation:
     def advance(self) -> bool:
         """Go to the next moment at which something happens; False, with the clock at the end, if there is none."""
         agenda = self.agenda
-        if agenda.next_time() > self.scenario.horizon:
+        next_time = agenda.next_time()
+        if next_time > self.scenario.horizon:
             agenda.now = self.scenario.horizon
             return False
+        if next_time == math.inf:
+            raise InvariantError(
+                f"at {agenda.now} s nothing more happens, though {self.network.present} tuples are left"
+            )
         agenda.step()
         self.executor.settle(agenda.now)
         return not (self._stops_when_empty and not self.network.present and self._nothing_will_come())

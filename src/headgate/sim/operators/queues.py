@@ -197,8 +197,7 @@ class Network:
 
     def _consume(self, node: Node, count: int) -> list[Run]:
         """Take ``count`` tuples off the head; an output has the stimulus of the input that completed it."""
-        queue = node.queue
-        selectivity = node.selectivity
+        queue, selectivity, floor = node.queue, node.selectivity, math.floor
         consumed, produced = node.consumed, node.produced
         outputs: list[Run] = []
         stimulus = 0.0
@@ -211,7 +210,7 @@ class Network:
                 length = count
             count -= length
             consumed += length
-            made = math.floor(consumed * selectivity + _ROUNDING) - produced
+            made = floor(consumed * selectivity + _ROUNDING) - produced
             if made:
                 outputs.append((made, stimulus))
                 produced += made

@@ -34,7 +34,10 @@ def operator_scenario(data: Mapping[str, Any], where: str) -> OperatorScenario:
         for _, copy in counted(entry, f"{where}: query {number}")
     )
     loop = loop_from(values.pop("loop", {"kind": "dispatch"}), f"{where}: loop")
-    return build(OperatorScenario, values, where, given={"queries": queries, "loop": loop, "changes": ()})
+    given = {"queries": queries, "loop": loop, "changes": ()}
+    return build(
+        OperatorScenario, values, where, given=given, elsewhere=("grain", "policies", "placements", "query", "loop")
+    )
 
 
 def loop_from(data: object, where: str) -> Loop:
@@ -80,7 +83,14 @@ def _query(values: dict[str, Any], where: str) -> Query:
             for number, operator in enumerate(operators)
         ]
     built = tuple(_operator(operator, arrivals, where) for operator in operators)
-    return build(Query, values, where, {"class": "importance_class"}, given={"operators": built})
+    return build(
+        Query,
+        values,
+        where,
+        {"class": "importance_class"},
+        given={"operators": built},
+        elsewhere=("arrivals", "operator"),
+    )
 
 
 def _operator(values: dict[str, Any], of_query: Arrivals | None, where: str) -> Operator:
@@ -89,4 +99,4 @@ def _operator(values: dict[str, Any], of_query: Arrivals | None, where: str) -> 
     arrivals = None if own.get("inputs") else of_query
     if "arrivals" in own:
         arrivals = _arrivals(own.pop("arrivals"), f"{where}: arrivals")
-    return build(Operator, own, where, given={"arrivals": arrivals})
+    return build(Operator, own, where, given={"arrivals": arrivals}, elsewhere=("arrivals",))

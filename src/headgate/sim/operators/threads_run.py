@@ -100,44 +100,54 @@ class ThreadsRun(Executor):
 
     def _least_runtime(self) -> float:
         """The runtime of whoever is furthest behind among those who are not asleep."""
-        runtimes = [self._runtime_now(core.thread, core) for core in self._cores if core.thread is not None]
+        runtimes = [self._runtime_on(core) for core in self._cores if core.thread is not None]
         if self._queue:
             runtimes.append(self._queue[0][0])
         if runtimes:
             self._least = max(self._least, min(runtimes))
         return self._least
 
-    def _runtime_now(self, thread: _Thread, core: _Core) -> float:
-        return thread.runtime + max(0.0, self.agenda.now - core.begin)
+    def _runtime_on(self, core: _Core) -> float:
+        """The runtime, at this moment, of the thread that a core has."""
+        assert core.thread is not None
+        return core.thread.runtime + max(0.0, self.agenda.now - core.begin)
 
     # --- on the processors ----------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        for core in self._cores:
-            if not self._queue:
-                break
-            if core.thread is None:
-                self._pick(core, now)
+        self._fill(now)
         for thread in self._woken:
             if not thread.asleep and thread.core is None and not thread.node.removed:
                 self._preempt_for(thread, now)
         self._woken.clear()
+        self._fill(now)
+
+    def _fill(self, now: float) -> None:
+        for core in self._cores:
+            if not self._queue:
+                return
+            if core.thread is None:
+                self._pick(core, now)
 
     def _preempt_for(self, woken: _Thread, now: float) -> None:
         """A thread that woke up far behind takes the processor of the one that is furthest ahead."""
-        busy = [core for core in self._cores if core.thread is not None]
-        ahead = max(busy, key=lambda core: self._runtime_now(core.thread, core))  # type: ignore[arg-type]
-        assert ahead.thread is not None
-        if self._runtime_now(ahead.thread, ahead) - woken.runtime > self.loop.wakeup_granularity and now > ahead.begin:
+        busy = [core for core in self._cores if core.thread is not None and core.begin < now]
+        if not busy:
+            return
+        ahead = max(busy, key=self._runtime_on)
+        if self._runtime_on(ahead) - woken.runtime > self.loop.wakeup_granularity:
             self._stop(ahead, now)
-            self._to_queue(ahead)
-            self._pick(ahead, now)
+            self._yield(ahead, now)
 
-    def _to_queue(self, core: _Core) -> None:
+    def _yield(self, core: _Core, now: float) -> None:
+        """Give another thread the processor; the one that had it comes after all that are not ahead of it."""
         thread = core.thread
         assert thread is not None
         core.thread = thread.core = None
+        self._pick(core, now)
         heapq.heappush(self._queue, (thread.runtime, thread.number, thread))
+        if core.thread is None:
+            self._pick(core, now)
 
     def _pick(self, core: _Core, now: float) -> None:
         """Give the processor to the thread with the least runtime that finds something to do."""
@@ -192,8 +202,7 @@ class ThreadsRun(Executor):
         if core.quantum <= _NO_TIME:
             core.quantum = self.loop.quantum
             if self._queue and self._queue[0][0] <= thread.runtime + _NO_TIME:
-                self._to_queue(core)
-                self._pick(core, now)
+                self._yield(core, now)
                 return
         if not self._go_on(core, now):
             self._pick(core, now)

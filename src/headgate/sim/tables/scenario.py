@@ -46,7 +46,7 @@ class Table:
         where = f"table {self.name!r}"
         for key in ("delay", "setup_time", "time_per_unit", "priority"):
             if not 0 <= getattr(self, key) < math.inf:
-                raise ScenarioError(f"{where}: {key} must be a number of at least 0; got {getattr(self, key)}")
+                raise ScenarioError(f"{where}: {key} must be a finite number of at least 0; got {getattr(self, key)}")
         if self.patience is not None and not self.patience > 0:
             raise ScenarioError(f"{where}: patience must be more than 0 seconds; got {self.patience}")
         if self.setup_time + self.time_per_unit == 0:

@@ -1,0 +1,39 @@
+"""Lengths of time as people write them: ``"10 seconds"``, ``"1 hour"``, ``"500 ms"``, or a number of seconds."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from headgate.core.errors import DeclarationError
+
+_UNITS = {
+    **dict.fromkeys(("us", "microsecond", "microseconds"), 1e-6),
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1e-3),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+    **dict.fromkeys(("w", "week", "weeks"), 604800.0),
+}
+_WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+
+
+def seconds(written: str | float, what: str = "a duration") -> float:
+    """``written`` in seconds; ``what`` is how to call it if it cannot be read."""
+    if isinstance(written, int | float) and not isinstance(written, bool):
+        if 0 <= written < math.inf:
+            return float(written)
+    elif isinstance(written, str):
+        match = _WRITTEN.fullmatch(written.lower())
+        if match and match[2] in _UNITS:
+            return float(match[1]) * _UNITS[match[2]]
+    raise DeclarationError(f"{what} takes a length of time such as '10 seconds', '5 min' or '1 hour'; got {written!r}")
+
+
+def readable(length: float) -> str:
+    """Seconds as a person would write them."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if length >= size:
+            return f"{length / size:.3g} {unit}"
+    return f"{length:.3g} s" if length >= 1 or length == 0 else f"{length * 1e3:.3g} ms"

@@ -1,0 +1,107 @@
+"""What a warehouse is made of, as declared: plain frozen data that nothing here acts on.
+
+Three kinds of node, all of which become Delta tables of the same name: a *stream* is loaded from a source, a
+*dimension* is read whole from a source whenever it changes and has no event time, a *table* is computed from others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from headgate.warehouse.sources import Source
+
+Mode = Literal["auto", "append", "recompute"]
+CatchUp = Literal["oldest", "newest"]
+
+#: the column by which every table with event time is partitioned; readers see it, users need not name it
+PARTITION_COLUMN = "_partition"
+#: what is appended to the name of a stream for the table of its rejected rows
+REJECTED_SUFFIX = "__rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the user's file something was declared."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """A base table and the source it is loaded from. Lengths of time are seconds.
+
+    ``period`` None means learned from arrivals. ``partition`` is the length of event time in one partition.
+    """
+
+    name: str
+    source: Source
+    time: str
+    partition: float
+    place: Place
+    period: float | None = None
+    priority: float = 1.0
+    target_lag: float | None = None
+    importance_class: int = 0
+    patience: float | None = None
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionSpec:
+    """A table without event time, replaced as a whole when its source changes."""
+
+    name: str
+    source: Source
+    place: Place
+    priority: float = 1.0
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A derived table: ``function`` of its sources' data frames, or ``query`` in SQL over their names; never both.
+
+    ``time`` is the event-time column of the result. ``lookback`` is how far before a partition its sources' rows still
+    matter to it. ``catch_up`` is what an update that cannot load everything takes first. Tables of one ``group`` and
+    the same sources are refreshed by one job.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    time: str
+    partition: float
+    place: Place
+    function: Callable[..., Any] | None = None
+    query: str | None = None
+    priority: float = 1.0
+    target_lag: float | None = None
+    importance_class: int = 0
+    patience: float | None = None
+    lookback: float = 0.0
+    mode: Mode = "auto"
+    catch_up: CatchUp = "oldest"
+    group: str | None = None
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseSpec:
+    """Everything declared in one warehouse, in the order declared."""
+
+    name: str
+    path: str
+    streams: tuple[StreamSpec, ...]
+    dimensions: tuple[DimensionSpec, ...]
+    tables: tuple[TableSpec, ...]
+    place: Place
+
+    def names(self) -> tuple[str, ...]:
+        nodes: tuple[StreamSpec | DimensionSpec | TableSpec, ...] = (*self.streams, *self.dimensions, *self.tables)
+        return tuple(node.name for node in nodes)
