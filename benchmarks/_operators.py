@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from benchmarks.harness import Row
+from benchmarks.harness import Context, Row
 from benchmarks.harness.table import average
 from headgate.core.consumption import consumption_from
 from headgate.core.registry import placement_from, policy_from
@@ -24,20 +25,28 @@ from headgate.sim.operators import (
     ThreadsLoop,
     simulate_operators,
 )
+from headgate.sim.shapes import SATURATION, riot
 
 CORES = 4
 
-#: Another operator's code and data come into the first-level caches: 32 KiB each way, line by line from the second
-#: level. Whoever goes on with another operator pays it, thread or worker of a pool.
+#: Another operator's code and data come into the first-level caches: 32 KiB each, line by line from the second level.
+#: Whoever goes on with another operator pays it, thread or worker of a pool.
 CACHE_REFILL = 5e-6
-#: Wake-up, run queue and change of registers and stack: what only a change of threads takes. With the refill 15 µs,
-#: between the 5 of a bare switch and the 30 of threads with large working sets.
+#: Wake-up, run queue, registers and stack: what only a change of threads takes. With the refill it makes 15 µs, between
+#: the 5 of a bare switch and the 30 of threads with large working sets.
 KERNEL_SWITCH = 10e-6
+#: Linux credits a thread that has slept with half of its scheduling latency, which is 18 ms on four cores.
+SLEEPER_CREDIT = 0.009
 #: A lock without contention, and a look at the lengths of some ten queues.
 DECISION = 3e-6
 #: A meeting of Haren's workers: reading a counter that another thread wrote (a cache miss or two), drawing a worker
 #: for a node, and computing the priority of a node and sorting it in.
 FEATURE_READ, PLACE_NODE, RANK_NODE = 0.5e-6, 0.5e-6, 2e-6
+#: Tuples that wait for an operator of Storm before it tells those upstream to stop.
+STORM_QUEUE = 1024
+
+
+# --- who decides ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -50,9 +59,10 @@ class Variant:
     placement: str = "anywhere"
 
 
-def threads(label: str = "threads", switch_cost: float = KERNEL_SWITCH + CACHE_REFILL) -> Variant:
+def threads(label: str = "threads", **settings: float) -> Variant:
     """The baseline: a thread for each operator, scheduled by the operating system."""
-    return Variant(label, ThreadsLoop(switch_cost=switch_cost))
+    usual = {"switch_cost": KERNEL_SWITCH + CACHE_REFILL, "sleeper_credit": SLEEPER_CREDIT}
+    return Variant(label, ThreadsLoop(**(usual | settings)))
 
 
 def pool(policy: str, consumption: str = "at-most-50", label: str | None = None) -> Variant:
@@ -74,15 +84,72 @@ def haren(policy: str) -> Variant:
     return Variant(policy, loop, policy, "random")
 
 
-def simulate(queries: Sequence[Query], variant: Variant, seed: int, **more: Any) -> OperatorResult:
-    """Run queries on four cores; ``more`` are settings of the scenario, such as its horizon."""
-    scenario = OperatorScenario(tuple(queries), CORES, variant.loop, **more)
+# --- points of a figure -----------------------------------------------------------------------------------------
+
+
+def simulate(queries: Sequence[Query], variant: Variant, seed: int, **settings: Any) -> OperatorResult:
+    """Run queries on four cores; ``settings`` are those of the scenario, such as its horizon."""
+    scenario = OperatorScenario(tuple(queries), CORES, variant.loop, **settings)
     if variant.policy is None:
         return simulate_operators(scenario, seed=seed)
     return simulate_operators(scenario, policy_from(variant.policy), placement_from(variant.placement), seed)
 
 
+def measure_topology(topology: str, variant: Variant, share: float, seconds: float, seed: int) -> Row:
+    """A RIoTBench topology at a share of the rate that saturates four cores. Costs are known: EdgeWise profiles them."""
+    rate = share * SATURATION[topology]
+    query = riot(topology, rate, capacity=STORM_QUEUE)
+    result = simulate([query], variant, seed, horizon=seconds, measure_from=seconds / 3, known=True)
+    return {
+        "topology": topology,
+        "variant": variant.label,
+        "rate": rate,
+        "seed": seed,
+        "throughput": result.overall.throughput_out,
+        "mean latency": result.overall.latency.mean * 1e3,
+        "rho variation": result.rho_variation,
+        "scheduling": result.scheduling.share,
+        "switching": result.scheduling.switch_share,
+    }
+
+
+def sweep_rates(
+    context: Context,
+    topologies: Sequence[str],
+    variants: Sequence[Variant],
+    shares: Sequence[float],
+    seconds: float = 12.0,
+) -> list[Row]:
+    """Every topology under every variant at every rate; in smoke mode for a moment, at the ends of the range."""
+    arguments = [
+        {"topology": topology, "variant": variant, "share": share, "seconds": seconds, "seed": seed}
+        for topology in topologies
+        for variant in variants
+        for share in shares
+        for seed in context.seeds
+    ]
+    if context.smoke:
+        ends = (shares[0], shares[-1])
+        arguments = [{**point, "seconds": 0.3} for point in arguments if point["share"] in ends]
+    return context.points(measure_topology, arguments)
+
+
+# --- from points to claims --------------------------------------------------------------------------------------
+
+
 def means(rows: Sequence[Row], by: Sequence[str], value: str) -> dict[Any, float]:
-    """{the cell, or tuple of cells, of the columns ``by``: mean of ``value`` over repetitions}."""
+    """{the cell, or the tuple of cells, of the columns ``by``: mean of ``value`` over repetitions}."""
     averages = average(rows, by, value)
     return {tuple(row[c] for c in by) if len(by) > 1 else row[by[0]]: row["mean"] for row in averages}
+
+
+def carried_rate(rows: Sequence[Row], topology: str, variant: str, limit: float) -> float:
+    """The rate at which the mean latency crosses ``limit`` ms, on a straight line between the two points around it."""
+    mine = [row for row in rows if row["topology"] == topology and row["variant"] == variant]
+    latency = sorted(means(mine, ("rate",), "mean latency").items())
+    if latency[0][1] > limit:
+        return 0.0
+    for (rate, below), (next_rate, above) in pairwise(latency):
+        if above > limit:
+            return rate + (next_rate - rate) * (limit - below) / (above - below)
+    return latency[-1][0]

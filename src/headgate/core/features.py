@@ -88,6 +88,7 @@ FEATURES: Mapping[str, Feature] = _catalogue(
     # stated by the user
     Feature("priority", "how much staleness or delay of this node matters, after inheritance", default=1.0),
     Feature("class", "importance class of the node's query; a larger class goes first", default=0.0),
+    Feature("layer", "work of a lower layer stands behind that of a higher one, whatever the policy", default=0.0),
     Feature("period", "seconds between two arrivals of data; of a derived table, estimated from its sources"),
     Feature("patience", "seconds a node may stay runnable before the guard puts it in front", default=float("inf")),
     Feature("max_workers", "how many workers may run the node at once", default=1.0),

@@ -36,6 +36,7 @@ def _freshness_delta(node: Node) -> float:
 READINGS: Mapping[str, Reading] = {
     "priority": lambda node: _stated(node.operator.priority, node.tally.priority),
     "class": lambda node: node.tally.importance_class,
+    "layer": lambda node: 0.0,
     "period": lambda node: node.period,
     "patience": lambda node: _stated(node.operator.patience, node.tally.patience),
     "max_workers": lambda node: node.max_workers,

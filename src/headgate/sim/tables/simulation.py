@@ -27,7 +27,7 @@ from headgate.sim.tables.scenario import PATIENCE_PERIODS, Table, TableScenario
 #: what the table grain can tell a policy about a table
 TABLE_FEATURES = (
     *LOOP_FEATURES,
-    *("priority", "class", "period", "setup_time", "time_per_unit", "cost", "selectivity"),
+    *("priority", "class", "layer", "period", "setup_time", "time_per_unit", "cost", "selectivity"),
     *("pending", "head_time", "output_pending", "freshness_delta", "execution_time", "release_time", "next_release"),
 )
 
