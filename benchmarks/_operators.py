@@ -42,6 +42,9 @@ DECISION = 3e-6
 #: A meeting of Haren's workers: reading a counter that another thread wrote (a cache miss or two), drawing a worker
 #: for a node, and computing the priority of a node and sorting it in.
 FEATURE_READ, PLACE_NODE, RANK_NODE = 0.5e-6, 0.5e-6, 2e-6
+#: Haren's three HIGH and ten LOW queries at their steady rates keep so much of the four cores busy: little enough that
+#: threads, whose switches take a third of the cores beside it, can follow the sources, too, as they do in the paper.
+TWO_CLASS_LOAD = 0.6
 #: Tuples that wait for an operator of Storm before it tells those upstream to stop.
 STORM_QUEUE = 1024
 
@@ -104,6 +107,7 @@ def measure_topology(topology: str, variant: Variant, share: float, seconds: flo
         "topology": topology,
         "variant": variant.label,
         "rate": rate,
+        "point": f"{topology} {rate:g}/s",
         "seed": seed,
         "throughput": result.overall.throughput_out,
         "mean latency": result.overall.latency.mean * 1e3,

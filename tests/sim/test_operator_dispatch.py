@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from headgate.core.consumption import All, AtMost, TimeSlice
@@ -13,7 +14,15 @@ from headgate.core.errors import MissingFeatureError, ScenarioError
 from headgate.core.graph import Floats
 from headgate.core.matrix import FeatureView
 from headgate.core.placements import Anywhere, LeastLoaded
-from headgate.core.policies import EarliestDeadline, HighestRate, LongestQueue, MaxBenefit, QueueThrottle, ReleaseOrder
+from headgate.core.policies import (
+    EarliestDeadline,
+    HighestRate,
+    LongestQueue,
+    MaxBenefit,
+    MaxBenefitLookahead,
+    QueueThrottle,
+    ReleaseOrder,
+)
 from headgate.core.policy import Policy
 from headgate.sim.operators.arrivals import Constant, Poisson, Replay
 from headgate.sim.operators.dispatch_run import DispatchRun
@@ -33,6 +42,38 @@ class EarliestOperator(Policy):
 
     def priorities(self, view: FeatureView) -> Floats:
         return -view.graph.depth.astype(float)
+
+
+@dataclass(frozen=True)
+class Mixture(Policy):
+    """Reads all that a simulated operator tells about itself; which order that makes does not matter."""
+
+    name = "mixture"
+    summary = "a bit of everything"
+    paper = "none"
+    needs = (
+        "pending",
+        "head_time",
+        "output_pending",
+        "release_time",
+        "freshness_delta",
+        "execution_time",
+        "selectivity",
+    )
+
+    def priorities(self, view: FeatureView) -> Floats:
+        times = np.column_stack((view["head_time"], view["release_time"], view["freshness_delta"]))
+        wave = np.sin(7.0 * np.nan_to_num(times, posinf=0.0)).sum(axis=1)
+        backlog = 3.0 * view["pending"] + 5.0 * view["output_pending"] + 40.0 * view["execution_time"]
+        mixed: Floats = np.cos(backlog) + wave * view["selectivity"]
+        return mixed
+
+
+@dataclass(frozen=True)
+class LocalMixture(Mixture):
+    """The same, ranked again only where something is said to have changed."""
+
+    local = True
 
 
 @dataclass(frozen=True)
@@ -193,6 +234,8 @@ def test_features_of_tables_have_a_meaning_for_operators() -> None:
     assert at["execution_time"] == {"q/o": 3.0}
     assert columns_after(query, 0.8, ReleaseOrder())["release_time"] == {"q/o": 0.0}
     assert columns_after(query, 6.0, ReleaseOrder())["release_time"] == {"q/o": math.inf}
+    lookahead = columns_after(query, 0.3, MaxBenefitLookahead())
+    assert lookahead["next_release"] == {"q/o": 0.25 + 0.75 / 4}
     paced = chain("q", [Operator("a", 0.001), Operator("b", 0.001)], Constant(4.0))
     assert columns_after(paced, 0.8, EarliestDeadline())["period"] == {"q/a": 0.25, "q/b": 0.25}
 
@@ -200,6 +243,22 @@ def test_features_of_tables_have_a_meaning_for_operators() -> None:
 def test_what_waits_downstream_is_told_to_the_operator_upstream() -> None:
     query = chain("q", [Operator("a", 0.1), Operator("b", 10.0)], Replay((0.0,) * 6))
     assert columns_after(query, 5.0, QueueThrottle())["output_pending"] == {"q/a": 4.0, "q/b": 0.0}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_loop_is_told_of_every_change_that_a_policy_may_go_by(seed: int) -> None:
+    """A policy that is asked about changed nodes only decides like one that is asked about all of them every time."""
+    operators = (
+        Operator("source", 0.01, 1.5, arrivals=Poisson(40.0), capacity=30),
+        Operator("left", 0.004, 0.5, inputs=("source",), spread=0.5, capacity=5),
+        Operator("right", 0.006, inputs=("source",), spread=0.5, capacity=9, max_workers=2),
+        Operator("sink", 0.003, inputs=("left", "right"), capacity=4),
+    )
+    queries = (Query("a", operators), Query("b", operators, patience=0.5))
+    scenario = OperatorScenario(queries, 2, DispatchLoop(AtMost(4)), horizon=3.0, hand_over=2, sample_every=0.1)
+    all_nodes, changed_nodes = (simulate_operators(scenario, p, Anywhere(), seed) for p in (Mixture(), LocalMixture()))
+    assert repr(all_nodes) == repr(changed_nodes)
+    assert all_nodes.runs > 200
 
 
 def test_only_features_that_somebody_reads_are_kept() -> None:

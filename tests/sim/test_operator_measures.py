@@ -57,6 +57,15 @@ def test_queue_time_schedule_time_and_compute_time_add_up_to_the_latency() -> No
     assert node.queued_mean == pytest.approx((result.overall.latency.mean - 0.001) * 2000 / result.window)
 
 
+def test_schedule_time_is_what_a_node_with_input_waits_for_its_turns_shared_by_its_tuples() -> None:
+    first = Query("first", (Operator("o", 1.0, arrivals=Replay((0.0,))),))
+    second = Query("second", (Operator("o", 0.5, arrivals=Replay((0.1,) * 2)),))
+    result = run(first, second, workers=1, hand_over=1)
+    node = result.nodes[1]
+    assert node.schedule_time == pytest.approx((1.9 - 2 * 0.5) / 2)
+    assert node.queue_time == pytest.approx((0.9 + 1.4) / 2 - node.schedule_time)
+
+
 def test_rho_is_the_share_of_time_with_input_or_running() -> None:
     busy = Query("busy", (Operator("o", 1.0, arrivals=Replay((0.0,) * 100)),))
     half = Query("half", (Operator("o", 0.5, arrivals=Constant(1.0, offset=0.0)),))
@@ -84,6 +93,7 @@ def test_what_happened_before_measuring_began_does_not_count(loop: Loop) -> None
     assert result.overall.queued_max <= 2
     assert result.worker_utilisation[0] == pytest.approx(0.1)
     assert result.nodes[0].rho == pytest.approx(0.1, abs=0.15)
+    assert result.nodes[0].compute_time == pytest.approx(0.01)
 
 
 def test_a_run_under_way_when_measuring_begins_counts_from_then_on() -> None:
@@ -127,6 +137,12 @@ def test_samples_show_how_a_burst_builds_up_and_drains() -> None:
     assert so_far == sorted(so_far)
     assert so_far[-1] == result.overall.latency.max
     assert math.isnan(result.samples[-1].classes[3].mean_latency)
+
+
+def test_the_maximum_of_a_sample_is_that_since_the_sample_before() -> None:
+    result = run(lone(0.01, Replay((0.0,) * 20 + (0.6,))), workers=1, horizon=1.0, sample_every=0.5, hand_over=1)
+    assert [sample.classes[0].max_latency for sample in result.samples] == pytest.approx([0.2, 0.01])
+    assert [sample.classes[0].max_latency_so_far for sample in result.samples] == pytest.approx([0.2, 0.2])
 
 
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
 
+from headgate.core.graph import Floats
+from headgate.core.matrix import FeatureView
 from headgate.core.placements import Anywhere, RandomWorker, RoundRobinQueries
 from headgate.core.policies import FirstCome, HighestRate, LongestQueue
+from headgate.core.policy import Policy
 from headgate.sim.operators.arrivals import Constant, Replay
 from headgate.sim.operators.engine import OperatorSimulation, simulate_operators
 from headgate.sim.operators.loops import RoundsLoop
+from headgate.sim.operators.node import Node
 from headgate.sim.operators.results import OperatorResult
 from headgate.sim.operators.rounds_run import RoundsRun
 from headgate.sim.operators.spec import Operator, OperatorScenario, Query, chain
@@ -78,6 +84,37 @@ def test_selective_update_reads_less_than_everything() -> None:
     assert isinstance(executor, RoundsRun)
     statistics = executor.rounds.statistics()
     assert 0 < statistics.values_read < statistics.values_full / 4
+
+
+@dataclass(frozen=True)
+class Witness(Policy):
+    """Ranks by what waits, and writes down what it was shown beside what is really there."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    seen: list[tuple[list[float], list[float]]] = field(default_factory=list)
+
+    name = "witness"
+    summary = "most waiting tuples"
+    paper = "none"
+    needs = ("pending", "output_pending")
+
+    def priorities(self, view: FeatureView) -> Floats:
+        there = [self.nodes[name] for name in view.graph.names]
+        self.seen.append((view["pending"].tolist(), [node.length for node in there]))
+        waiting = [sum(reader.length for reader in node.downstream) for node in there]
+        self.seen.append((view["output_pending"].tolist(), waiting))
+        return view["pending"]
+
+
+def test_selective_update_misses_nothing() -> None:
+    policy = Witness()
+    scenario = OperatorScenario(chains(4, cost=0.007, rate=30.0), 2, RoundsLoop(period=0.03, batch=2), horizon=3.0)
+    simulation = OperatorSimulation(scenario, policy, RandomWorker())
+    policy.nodes.update(simulation.network.nodes)
+    simulation.run()
+    assert len(policy.seen) > 100
+    assert all(shown == there for shown, there in policy.seen)
+    assert any(max(shown) > 3 for shown, _ in policy.seen)
 
 
 def test_a_run_takes_at_most_a_batch() -> None:

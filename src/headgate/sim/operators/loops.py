@@ -72,13 +72,14 @@ class ThreadsLoop:
     """One thread for each worker a node may have, and the operating system decides: the baseline.
 
     The thread that has had least processor time goes next, for at most ``quantum`` seconds, as under Linux's CFS. One
-    that has slept is credited with at most ``sleeper_credit`` seconds, and takes the processor from a thread that is
-    more than ``wakeup_granularity`` ahead of it; both defaults are CFS's for four processors. A change of threads costs
-    ``switch_cost``.
+    that has slept is credited with at most ``sleeper_credit`` seconds, and takes the processor that it ran on last from
+    a thread that is more than ``wakeup_granularity`` ahead of it. These defaults are CFS's for four processors: half a
+    latency period of 18 ms, and 3 ms. How early a bottleneck falls behind depends on them, so vary them before
+    drawing conclusions. A change of threads costs ``switch_cost``.
     """
 
     quantum: float = 0.004
-    sleeper_credit: float = 0.018
+    sleeper_credit: float = 0.009
     wakeup_granularity: float = 0.003
     switch_cost: float = 5e-6
 

@@ -2,8 +2,8 @@
 
 The scheduler modelled is Linux's CFS in its main lines: the runnable thread with the least *virtual runtime*, that is
 processor time received, goes next. Threads sleep while their node has no input or no room for its output, and wake up
-with at most ``sleeper_credit`` seconds of credit. Simpler than the real one: all processors share one queue, which
-makes it fairer than any real system, and all threads have the same weight.
+with at most ``sleeper_credit`` seconds of credit. Simpler than the real one: all processors share one queue, so there
+is nothing to balance, and all threads have the same weight. Queues are waited for asleep, never by spinning.
 
 It does not use the core: there is no policy here, only the operating system.
 """
@@ -27,18 +27,19 @@ _NO_TIME = 1e-12
 class _Thread:
     """A thread of a node. It is asleep, in the run queue, or on a processor, and nowhere else."""
 
-    __slots__ = ("asleep", "batch", "core", "left", "node", "number", "runtime", "work")
+    __slots__ = ("asleep", "batch", "core", "home", "left", "node", "number", "runtime")
 
-    def __init__(self, node: Node, number: int) -> None:
+    def __init__(self, node: Node, number: int, home: int) -> None:
         self.node = node
         #: the last word between equals, and the same in every run
         self.number = number
         self.runtime = 0.0
         self.asleep = True
         self.core: _Core | None = None
+        #: the processor that it ran on last
+        self.home = home
         self.batch: Batch | None = None
-        #: processor seconds that the batch takes in all, and that are left of it
-        self.work = 0.0
+        #: processor seconds that the batch still needs
         self.left = 0.0
 
 
@@ -80,7 +81,7 @@ class ThreadsRun(Executor):
     def _employ(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             numbers = range(self._made, self._made + node.max_workers)
-            self._threads[node] = [_Thread(node, number) for number in numbers]
+            self._threads[node] = [_Thread(node, number, number % len(self._cores)) for number in numbers]
             self._made += node.max_workers
 
     # --- sleeping and waking --------------------------------------------------------------------------------
@@ -130,14 +131,13 @@ class ThreadsRun(Executor):
                 self._pick(core, now)
 
     def _preempt_for(self, woken: _Thread, now: float) -> None:
-        """A thread that woke up far behind takes the processor of the one that is furthest ahead."""
-        busy = [core for core in self._cores if core.thread is not None and core.begin < now]
-        if not busy:
+        """A thread that woke up far behind the one that has the processor it ran on last takes it away from that."""
+        core = self._cores[woken.home]
+        if core.thread is None or core.begin >= now:
             return
-        ahead = max(busy, key=self._runtime_on)
-        if self._runtime_on(ahead) - woken.runtime > self.loop.wakeup_granularity:
-            self._stop(ahead, now)
-            self._yield(ahead, now)
+        if self._runtime_on(core) - woken.runtime > self.loop.wakeup_granularity:
+            self._stop(core, now)
+            self._yield(core, now)
 
     def _yield(self, core: _Core, now: float) -> None:
         """Give another thread the processor; the one that had it comes after all that are not ahead of it."""
@@ -159,6 +159,7 @@ class ThreadsRun(Executor):
                 continue
             self._picks += 1
             thread.core, core.thread = core, thread
+            thread.home = core.number
             core.quantum = self.loop.quantum
             if self._go_on(core, now):
                 return
@@ -174,7 +175,7 @@ class ThreadsRun(Executor):
                 thread.asleep = True
                 return False
             thread.batch = self.network.take(node, self.scenario.hand_over, now)
-            thread.work = thread.left = node.work(thread.batch.taken)
+            thread.left = node.work(thread.batch.taken)
         core.begin = now
         if core.last is not thread:
             core.last = thread

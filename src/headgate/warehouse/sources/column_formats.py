@@ -1,0 +1,107 @@
+"""Formats that carry their own types: parquet and orc.
+
+Columns are found by name; a declared one that a file lacks is null, others are not read. A row cannot be malformed
+here, only a whole file, and then Spark's job fails and names it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headgate.warehouse.sources.errors import SourceError
+from headgate.warehouse.sources.file_batch import Batch, ddl, finished, load, no_rows, union
+from headgate.warehouse.sources.schema import Column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PARQUET_MAGIC = (b"PAR1", b"PARE")
+_ORC_MAGIC = b"ORC"
+
+
+def read_orc(spark: SparkSession, batch: Batch) -> DataFrame:
+    if not batch.names:
+        return no_rows(spark, batch.columns)
+    return _read(spark, batch, batch.names, "orc", frozenset())
+
+
+def read_parquet(spark: SparkSession, batch: Batch) -> DataFrame:
+    """Parquet files, also with timestamps in nanoseconds, as pandas writes them and Spark refuses to read them."""
+    by_nanoseconds: dict[frozenset[str], list[str]] = {}
+    for name in batch.names:
+        by_nanoseconds.setdefault(_in_nanoseconds(batch, name), []).append(name)
+    if not by_nanoseconds:
+        return no_rows(spark, batch.columns)
+    return union([_read(spark, batch, names, "parquet", nanos) for nanos, names in by_nanoseconds.items()])
+
+
+def _read(
+    spark: SparkSession, batch: Batch, names: Sequence[str], format_name: str, nanoseconds: frozenset[str]
+) -> DataFrame:
+    stored = [Column(c.name, "bigint") if c.name in nanoseconds else c for c in batch.columns]
+    options = {**batch.options, "mergeSchema": "false"}
+    rows = load(spark, batch, names, format_name, ddl(stored), options)
+    values = [_from_nanoseconds(c.quoted) if c.name in nanoseconds else c.quoted for c in batch.columns]
+    fields = ", ".join(f"{value} AS {column.quoted}" for value, column in zip(values, batch.columns, strict=True))
+    raw = f"to_json(struct({fields}), map('ignoreNullFields', 'false'))"
+    return finished(rows, batch, values, raw=raw, error="NULL")
+
+
+def _from_nanoseconds(column: str) -> str:
+    # rounded down, also before 1970
+    return f"timestamp_micros(({column} - pmod({column}, 1000)) div 1000)"
+
+
+def _in_nanoseconds(batch: Batch, name: str) -> frozenset[str]:
+    """The declared timestamps that one file keeps in nanoseconds."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = batch.path(name)
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(f"{path} is not a readable Parquet file: {error}. Mend it or move it away") from None
+    kept = {field.name.lower(): field.type for field in schema}
+    return frozenset(
+        column.name
+        for column in batch.columns
+        if column.kind == "timestamp"
+        and (kind := kept.get(column.name.lower())) is not None
+        and pa.types.is_timestamp(kind)
+        and kind.unit == "ns"
+    )
+
+
+def parquet_is_complete(path: str) -> bool:
+    """Whether the end of a Parquet file, which is written last, is there."""
+    beginning, end, size = _ends(path, 4, 8)
+    return (
+        size is None
+        or size >= 12
+        and beginning in _PARQUET_MAGIC
+        and end[4:] in _PARQUET_MAGIC
+        and int.from_bytes(end[:4], "little") <= size - 12
+    )
+
+
+def orc_is_complete(path: str) -> bool:
+    """Whether the end of an ORC file, which is written last, is there: the magic, then the length of what it ends."""
+    beginning, end, size = _ends(path, 3, 4)
+    return size is None or size > 4 and beginning == _ORC_MAGIC and end[:3] == _ORC_MAGIC
+
+
+def _ends(path: str, first: int, last: int) -> tuple[bytes, bytes, int | None]:
+    """The first and last bytes of a file and its size; None for a file that we may not read: reading it will tell."""
+    try:
+        with open(path, "rb") as file:
+            beginning = file.read(first)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - last))
+            return beginning, file.read(last), size
+    except FileNotFoundError:
+        return b"", b"", 0
+    except OSError:
+        return b"", b"", None

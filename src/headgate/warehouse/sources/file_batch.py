@@ -1,0 +1,104 @@
+"""Handing exactly the named files to Spark: no listing, no inference, no guessing, and no file silently left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
+from headgate.warehouse.sources.schema import PRIVATE_PREFIX, Column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: the column of our own in which the path of a row's file travels, as Spark writes it
+PATH = f"{PRIVATE_PREFIX}path"
+
+#: a name is a name, whatever characters are in it; directories called date=2026-11-15 add no columns; a file that
+#: cannot be read fails the job
+_EXACTLY = {
+    "__globPaths__": "false",
+    "recursiveFileLookup": "true",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+}
+#: Hadoop's usual view of local files looks for a checksum file beside each, which it cannot name if the name has a
+#: colon in it, as timestamps do; this view does not
+_WITHOUT_CHECKSUMS = {
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Files to read together: their directory, their names in it, the declared columns, and the user's options."""
+
+    folder: str
+    names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    options: Mapping[str, str]
+
+    def path(self, name: str) -> str:
+        return f"{self.folder.rstrip('/')}/{name}"
+
+
+def load(
+    spark: SparkSession, batch: Batch, names: Iterable[str], format_name: str, schema: str, options: Mapping[str, str]
+) -> DataFrame:
+    """The rows of the named files with the columns of ``schema``, then ``PATH``."""
+    from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+    paths = [f"file://{batch.path(name)}" for name in names]
+    exactly = _EXACTLY | (_WITHOUT_CHECKSUMS if any(":" in path[len("file:") :] for path in paths) else {})
+    reader = spark.read.format(format_name).schema(schema).options(**{**options, **exactly})
+    return reader.load(paths).select("*", F.col("_metadata.file_path").alias(PATH))
+
+
+def finished(rows: DataFrame, batch: Batch, columns: Iterable[str], *, raw: str, error: str) -> DataFrame:
+    """The result of a read: ``columns`` as SQL expressions in the declared order, then file, raw text and error."""
+    return rows.selectExpr(
+        *(f"{expression} AS {column.quoted}" for expression, column in zip(columns, batch.columns, strict=True)),
+        f"{_relative_name(batch)} AS {FILE_COLUMN}",
+        f"{raw} AS {RAW_COLUMN}",
+        f"CAST({error} AS STRING) AS {ERROR_COLUMN}",
+    )
+
+
+def no_rows(spark: SparkSession, columns: Iterable[Column]) -> DataFrame:
+    """What ``finished`` gives when there is nothing to read."""
+    return spark.createDataFrame([], ddl([*columns, *(Column(n, "string") for n in ADDED)]))
+
+
+ADDED = (FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)
+
+
+def union(frames: list[DataFrame]) -> DataFrame:
+    first, *others = frames
+    for other in others:
+        first = first.union(other)
+    return first
+
+
+def ddl(columns: Iterable[Column], separator: str = " ") -> str:
+    """A column list for Spark; inside ``struct<...>`` the separator is a colon."""
+    return ", ".join(f"{column.quoted}{separator}{column.type}" for column in columns)
+
+
+def sql_text(text: str) -> str:
+    """``text`` as a literal in SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def sql_map(options: Mapping[str, str]) -> str:
+    """``options`` as a literal in SQL."""
+    return f"map({', '.join(sql_text(part) for option in options.items() for part in option)})"
+
+
+def _relative_name(batch: Batch) -> str:
+    """The name of a row's file in the batch's directory, from a path such as ``file:/landing/a%20b+c.json``."""
+    # in an encoded path, unlike in an encoded form, a plus sign is a plus sign
+    decoded = f"regexp_replace(url_decode(replace({PATH}, '+', '%2B')), '^file:/+', '/')"
+    return f"substring({decoded}, {len(batch.path('')) + 1})"

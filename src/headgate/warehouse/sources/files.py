@@ -1,0 +1,201 @@
+"""New files in a directory, each loaded once.
+
+A chunk is a file. Where a file stands in name or time does not matter to whether it is loaded, only to when. Files
+still being written are left alone, files that change after they were loaded are reported. Nothing is ever deleted or
+moved: that is up to whoever owns the directory, at any time after a file was loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from headgate.core.errors import DeclarationError
+from headgate.warehouse.durations import seconds
+from headgate.warehouse.sources.errors import SourceChanged, SourceUnreadable, current_user
+from headgate.warehouse.sources.file_formats import FORMATS, Batch, FileFormat
+from headgate.warehouse.sources.file_ranges import FileOffset, FileRange
+from headgate.warehouse.sources.listing import Found, Listing, Stamp, stamp_of
+from headgate.warehouse.sources.protocol import Limit, Offset, Pending, Range, own, within
+from headgate.warehouse.sources.schema import parse_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ORDERS: dict[str, Callable[[Found], object]] = {
+    "name": lambda file: file.name,
+    "modified": lambda file: (file.modified, file.name),
+}
+
+_RENAME = "write a file under a name that ends in .tmp and rename it when it is complete"
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that appear in a directory.
+
+    - ``format``: ``json`` (one object per line), ``csv`` (one record per line), ``parquet``, ``orc`` or ``text`` (one
+      column, ``value``). Columns are found by name; one that a file does not have is null, one that was not declared
+      is ignored. Text formats may be compressed (``.gz``, ``.bz2``).
+    - ``schema``: the columns as Spark writes them. Not needed for ``text``.
+    - ``order``: which files are older, for whoever takes the oldest or the newest first.
+    - ``pattern``: which names to read, with ``*``, ``?`` and ``[...]``. Names that begin with ``.`` or ``_`` or end in
+      ``.tmp``, ``.part``, ``.inprogress`` or ``.crdownload`` are never read.
+    - ``options``: for Spark's reader of the format, such as ``{"sep": ";"}``; ``{"header": False}`` for CSV without.
+    - ``settle``: a file is whole when it has not changed for so long; 0 if files are renamed into place. A Parquet
+      or ORC file is whole when its end has been written, too.
+    - ``recursive``: read the files of directories below, too.
+
+    Give every file a name of its own: a changed file under the name of a loaded one is reported, not loaded.
+    """
+
+    path: str | os.PathLike[str]
+    _: KW_ONLY
+    format: str = "json"
+    schema: str = ""
+    order: Literal["name", "modified"] = "name"
+    pattern: str = "*"
+    options: Mapping[str, object] = field(default_factory=dict)
+    settle: str | float = "500 ms"
+    recursive: bool = False
+    clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
+    _format: FileFormat = field(init=False, repr=False, compare=False)
+    _batch: Batch = field(init=False, repr=False, compare=False)
+    _listing: Listing = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        where = f"Files({os.fspath(self.path)!r})"
+        self._check(where)
+        file_format = FORMATS[self.format]
+        schema = self.schema or file_format.default_schema
+        columns = parse_schema(schema, where)
+        file_format.check_columns(columns, where)
+        folder = Path(os.path.abspath(self.path))
+        settle = seconds(self.settle, f"{where}: settle")
+        derived = {
+            "schema": schema,
+            "_format": file_format,
+            "_batch": Batch(str(folder), (), columns, file_format.checked_options(self.options, where)),
+            "_listing": Listing(
+                folder,
+                pattern=self.pattern,
+                recursive=self.recursive,
+                settle=settle,
+                complete=file_format.complete,
+                clock=self.clock,
+            ),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    def _check(self, where: str) -> None:
+        if not os.fspath(self.path):
+            raise DeclarationError("Files needs the directory that the files lie in")
+        if "://" in os.fspath(self.path):
+            raise DeclarationError(f"{where}: Files reads a directory of this machine, not an address; mount it")
+        if self.format not in FORMATS:
+            raise DeclarationError(f"{where}: format takes one of {', '.join(FORMATS)}; got {self.format!r}")
+        if self.order not in ORDERS:
+            raise DeclarationError(f"{where}: order takes one of {', '.join(ORDERS)}; got {self.order!r}")
+        if "/" in self.pattern:
+            raise DeclarationError(
+                f"{where}: pattern is compared with names without their directories; got {self.pattern!r}"
+            )
+
+    def resolve(self, base: Path) -> Files:
+        return replace(self, path=os.path.join(base, self.path))
+
+    def start(self) -> FileOffset:
+        return FileOffset()
+
+    def latest(self, offset: Offset) -> Pending:
+        look = self._listing.look(own(offset, FileOffset, self).files, check_loaded=True)
+        if not look.exists:
+            return Pending(note=f"waiting for the directory {self._batch.folder}")
+        arrivals = [file.arrived for file in look.whole]
+        return Pending(
+            chunks=len(look.whole),
+            bytes=sum(file.size for file in look.whole),
+            oldest=min(arrivals, default=None),
+            newest=max(arrivals, default=None),
+            note=_unfinished_note(look.unfinished),
+            notices=look.notices,
+        )
+
+    def next_range(self, offset: Offset, limit: Limit) -> FileRange | None:
+        loaded = own(offset, FileOffset, self).files
+        chosen: list[Found] = []
+        while not chosen or not self._listing.unchanged(chosen):
+            found = self._listing.look(loaded).whole
+            if not found:
+                return None
+            found.sort(key=ORDERS[self.order], reverse=limit.first == "newest")
+            chosen = within(limit, found)
+        arrivals = [file.arrived for file in chosen]
+        return FileRange(
+            files={file.name: file.stamp for file in chosen},
+            oldest=min(arrivals),
+            newest=max(arrivals),
+            gone=self._listing.gone(loaded),
+        )
+
+    def advance(self, offset: Offset, loaded: Range) -> FileOffset:
+        return own(offset, FileOffset, self).after(own(loaded, FileRange, self))
+
+    def read(self, spark: SparkSession, wanted: Range) -> DataFrame:
+        files = own(wanted, FileRange, self).files
+        for name, stamp in files.items():
+            self._check_file(name, stamp)
+            self._check_readable(name)
+        # an empty file has no rows in any format, and some readers stumble over it
+        names = tuple(name for name, stamp in files.items() if stamp.size > 0)
+        return self._format.read(spark, replace(self._batch, names=names))
+
+    def verify(self, loaded: Range) -> None:
+        for name, stamp in own(loaded, FileRange, self).files.items():
+            self._check_file(name, stamp)
+
+    def _check_file(self, name: str, expected: Stamp) -> None:
+        path = self._batch.path(name)
+        try:
+            stamp = stamp_of(os.stat(path))
+        except FileNotFoundError:
+            raise SourceChanged(
+                path, "was removed before its rows were loaded", "Put it back, or go on without it: try again"
+            ) from None
+        except OSError as error:
+            raise SourceUnreadable(f"{path} cannot be read: {error.strerror}") from None
+        if stamp != expected:
+            raise SourceChanged(
+                path,
+                f"changed before its rows were loaded: it had {expected.size} bytes, it has {stamp.size}, "
+                f"last modified {_moment(stamp)}",
+                f"Try again to load it as it is now. To keep this from happening, {_RENAME}, or raise settle",
+            )
+
+    def _check_readable(self, name: str) -> None:
+        path = self._batch.path(name)
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise SourceUnreadable(
+                f"{path} cannot be read: {error.strerror}. Allow {current_user()} to read it, or move it away; "
+                "the stream goes on from there"
+            ) from None
+
+
+def _unfinished_note(names: list[str]) -> str:
+    if not names:
+        return ""
+    if len(names) == 1:
+        return f"1 file is not whole yet: {names[0]}"
+    return f"{len(names)} files are not whole yet, among them {min(names)}"
+
+
+def _moment(stamp: Stamp) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stamp.modified / 1e6))

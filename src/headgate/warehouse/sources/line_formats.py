@@ -1,0 +1,218 @@
+"""Formats with one row per line, read so that the text of every row is kept: json, csv, text.
+
+Lines are read as text and parsed by an expression, not by Spark's reader of the format. The reader parses only the
+columns that a query uses, so the same row would be bad in one query and good in another, and then be lost or
+loaded twice; and it does not keep the text of good rows, of which some turn out to have no event time.
+
+Blank lines are not rows. A byte order mark at the beginning of a line is no part of it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from headgate.warehouse.sources.errors import SourceError
+from headgate.warehouse.sources.file_batch import Batch, ddl, finished, load, no_rows, sql_map, sql_text, union
+from headgate.warehouse.sources.schema import PRIVATE_PREFIX, Column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LINE = f"{PRIVATE_PREFIX}line"
+_TEXT = f"{PRIVATE_PREFIX}text"
+_PARSED = f"{PRIVATE_PREFIX}parsed"
+_CORRUPT = f"{PRIVATE_PREFIX}corrupt"
+
+#: how much of a bad value is shown
+_SHOWN = 60
+
+
+def read_text(spark: SparkSession, batch: Batch) -> DataFrame:
+    if not batch.names:
+        return no_rows(spark, batch.columns)
+    valid = f"make_valid_utf8({_LINE})"
+    rows = load(spark, batch, batch.names, "text", f"{_LINE} string", {})
+    error = f"CASE WHEN NOT is_valid_utf8({_LINE}) THEN 'not valid UTF-8' END"
+    return finished(rows, batch, [valid], raw=valid, error=error)
+
+
+def read_json(spark: SparkSession, batch: Batch) -> DataFrame:
+    """One JSON object per line.
+
+    Spark's parser stops at the end of the first value and would not see what follows on the line, such as a second
+    object. So a line is parsed inside a wrapping of our own, which comes out right only around a single object.
+    """
+    if not batch.names:
+        return no_rows(spark, batch.columns)
+
+    def parse(columns: Sequence[Column]) -> str:
+        schema = f"r array<struct<{ddl(columns, ': ')}>>, _end int, {_CORRUPT} string"
+        wrapped = f"""concat('{{"r":[', {_TEXT}, '],"_end":1}}')"""
+        return f"from_json({wrapped}, {sql_text(schema)}, {sql_map(_permissive(batch.options))})"
+
+    def single(parsed: str) -> str:
+        return f"(size({parsed}.r) <=> 1 AND {parsed}.r[0] IS NOT NULL AND {parsed}._end <=> 1)"
+
+    rows = _lines(spark, batch, batch.names).selectExpr("*", f"{parse(batch.columns)} AS {_PARSED}")
+    values = [f"get({_PARSED}.r, 0).{column.quoted}" for column in batch.columns]
+    reason = _reason(
+        parse([Column(column.name, "string") for column in batch.columns]),
+        unless=single,
+        otherwise="not one JSON object on one line",
+        columns=batch.columns,
+        values=values,
+        texts=lambda seen, column: f"get({seen}.r, 0).{column.quoted}",
+    )
+    good = f"{single(_PARSED)} AND {_PARSED}.{_CORRUPT} IS NULL"
+    return finished(rows, batch, values, raw=_TEXT, error=_error(good, reason))
+
+
+def read_csv(spark: SparkSession, batch: Batch) -> DataFrame:
+    """One record per line, columns by the names in each file's header, or by position if there is none.
+
+    A quote inside a quoted value is doubled, as RFC 4180 says, unless the options say otherwise.
+    """
+    options = {"sep": ",", "quote": '"', "escape": '"', **batch.options}
+    if options.pop("header", "true") != "true":
+        frames = [_read_records(spark, batch, batch.names, batch.columns, options, "")] if batch.names else []
+    else:
+        by_header: dict[str, list[str]] = {}
+        for name in batch.names:
+            by_header.setdefault(_header(batch.path(name)), []).append(name)
+        by_header.pop("", None)
+        frames = [
+            _read_records(spark, batch, names, _found_columns(header, batch, names[0], options), options, header)
+            for header, names in sorted(by_header.items())
+        ]
+    return union(frames) if frames else no_rows(spark, batch.columns)
+
+
+def _read_records(
+    spark: SparkSession,
+    batch: Batch,
+    names: Sequence[str],
+    found: Sequence[Column],
+    options: Mapping[str, str],
+    header: str,
+) -> DataFrame:
+    """The records of files that all have the columns ``found``, in that order."""
+
+    def parse(columns: Sequence[Column]) -> str:
+        schema = ddl([*columns, Column(_CORRUPT, "string")])
+        return f"from_csv({_TEXT}, {sql_text(schema)}, {sql_map(_permissive(options))})"
+
+    rows = _lines(spark, batch, names)
+    if header:
+        rows = rows.where(f"{_TEXT} <> {sql_text(header)}")
+    rows = rows.selectExpr("*", f"{parse(found)} AS {_PARSED}")
+    present = {column.name for column in found}
+    values = [
+        f"{_PARSED}.{column.quoted}" if column.name in present else f"CAST(NULL AS {column.type})"
+        for column in batch.columns
+    ]
+    reason = _reason(
+        parse([Column(column.name, "string") for column in found]),
+        unless=lambda seen: f"{seen}.{_CORRUPT} IS NULL",
+        otherwise=f"not {len(found)} fields",
+        columns=batch.columns,
+        values=values,
+        texts=lambda seen, column: f"{seen}.{column.quoted}" if column.name in present else "NULL",
+    )
+    closed = _quotes_are_closed(options)
+    good = f"{closed} AND {_PARSED}.{_CORRUPT} IS NULL"
+    reason = f"CASE WHEN NOT {closed} THEN 'a quote is not closed on the line' ELSE {reason} END"
+    return finished(rows, batch, values, raw=_TEXT, error=_error(good, reason))
+
+
+def _lines(spark: SparkSession, batch: Batch, names: Sequence[str]) -> DataFrame:
+    """``_LINE`` as it is in the file, and ``_TEXT``, which is valid UTF-8 and never blank."""
+    rows = load(spark, batch, names, "text", f"{_LINE} string", {})
+    rows = rows.selectExpr("*", f"trim(LEADING '\ufeff' FROM make_valid_utf8({_LINE})) AS {_TEXT}")
+    return rows.where(f"trim(BOTH ' \t\r' FROM {_TEXT}) <> ''")
+
+
+def _permissive(options: Mapping[str, str]) -> dict[str, str]:
+    return {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+
+
+def _error(good: str, reason: str) -> str:
+    return f"CASE WHEN NOT is_valid_utf8({_LINE}) THEN 'not valid UTF-8' WHEN {good} THEN NULL ELSE {reason} END"
+
+
+def _reason(
+    parsed_as_texts: str,
+    *,
+    unless: Callable[[str], str],
+    otherwise: str,
+    columns: Sequence[Column],
+    values: Sequence[str],
+    texts: Callable[[str, Column], str],
+) -> str:
+    """Why a row is bad, in SQL: the columns that hold a text but no value, or ``otherwise`` if it is not even texts.
+
+    The row is parsed a second time with every column a string. That is bound to ``seen`` by a ``transform`` over an
+    array of one, so that it happens once, and only for bad rows.
+    """
+    misfits = ", ".join(
+        f"CASE WHEN {value} IS NULL AND {texts('seen', column)} IS NOT NULL THEN concat("
+        f"{sql_text(column.name + ': ')}, left({texts('seen', column)}, {_SHOWN}), "
+        f"{sql_text(f' is not a value of the type {column.type}')}) END"
+        for column, value in zip(columns, values, strict=True)
+    )
+    named = f"coalesce(nullif(concat_ws('; ', {misfits}), ''), 'does not fit the schema')"
+    told = f"CASE WHEN {unless('seen')} THEN {named} ELSE {sql_text(otherwise)} END"
+    return f"transform(array({parsed_as_texts}), seen -> {told})[0]"
+
+
+def _quotes_are_closed(options: Mapping[str, str]) -> str:
+    quote, escape = options["quote"], options["escape"]
+    if not quote:
+        return "true"
+    text = _TEXT
+    if escape and escape != quote:
+        text = f"replace({text}, {sql_text(escape + quote)}, '')"
+    return f"((length({text}) - length(replace({text}, {sql_text(quote)}, ''))) % 2 = 0)"
+
+
+_OPENERS: dict[str, Callable[..., IO[Any]]] = {"": open, ".gz": gzip.open, ".bz2": bz2.open}
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
+
+
+def _header(path: str) -> str:
+    """The first line of a file that is not blank; empty if there is none."""
+    suffix = os.path.splitext(path)[1].lower()
+    opener = _OPENERS.get(suffix if suffix in _COMPRESSED else "")
+    if opener is None:
+        raise SourceError(f"the header of {path} cannot be read: compress CSV files as .gz or .bz2, or not at all")
+    try:
+        with opener(path, "rt", encoding="utf-8-sig") as file:
+            return next((line.rstrip("\n") for line in file if line.strip()), "")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise SourceError(f"the header of {path} cannot be read: {error}. Mend the file or move it away") from None
+
+
+def _found_columns(header: str, batch: Batch, name: str, options: Mapping[str, str]) -> list[Column]:
+    """The columns of a file in its own order, those that were not declared under names of our own."""
+    declared = {column.name.lower(): column for column in batch.columns}
+    found = [
+        declared.pop(title.strip().lower(), Column(f"{PRIVATE_PREFIX}extra_{position}", "string"))
+        for position, title in enumerate(_titles(header, options))
+    ]
+    if len(declared) == len(batch.columns):
+        raise SourceError(
+            f"the header of {batch.path(name)} has none of the columns {', '.join(c.name for c in batch.columns)}: "
+            f"{header[:200]!r}. Mend the schema or the file, or say options={{'header': False}} if files have no header"
+        )
+    return found
+
+
+def _titles(header: str, options: Mapping[str, str]) -> list[str]:
+    separator = options["sep"].replace("\\t", "\t")
+    if len(separator) != 1 or not options["quote"]:
+        return header.split(separator)
+    return next(csv.reader([header], delimiter=separator, quotechar=options["quote"]))

@@ -1,0 +1,209 @@
+"""Which files of a directory are new and whole, found cheaply however many old ones lie beside them.
+
+A *look* costs a listing of the directory (often saved, see ``directory``), a check of every name against those
+already loaded, and a ``stat`` of each file that is new since the last look or not whole yet. What is remembered
+between looks only saves work: a fresh Listing gives the same answers.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from headgate.warehouse.sources.directory import Directory
+from headgate.warehouse.sources.protocol import Notice
+
+#: names that writers give to files they are still writing
+UNFINISHED_SUFFIXES = (".tmp", ".part", ".inprogress", ".crdownload")
+HIDDEN_PREFIXES = (".", "_")
+
+#: how many loaded files to check for later changes at each look: all of ten thousand within ten seconds of polling
+CHECKED_PER_LOOK = 100
+
+
+class Stamp(NamedTuple):
+    """By what a file's content is known without reading it: its size, and when it was modified in microseconds."""
+
+    size: int
+    modified: int
+
+
+class Found(NamedTuple):
+    """A whole file. ``arrived`` is when it got its content and name: the later of writing and renaming."""
+
+    name: str
+    size: int
+    modified: int
+    arrived: float
+
+    @property
+    def stamp(self) -> Stamp:
+        return Stamp(self.size, self.modified)
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    return Stamp(status.st_size, status.st_mtime_ns // 1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the directory found beyond the loaded files."""
+
+    exists: bool = True
+    whole: list[Found] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+    notices: tuple[Notice, ...] = ()
+
+
+class Listing:
+    """The new files of one directory. Any thread may call; looks are made one at a time.
+
+    A file is whole when nothing about it has changed for ``settle`` seconds by ``clock``, which has to agree with
+    the clock of the file system that far, and when ``complete`` (given its path) says so.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        pattern: str,
+        recursive: bool,
+        settle: float,
+        complete: Callable[[str], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        self._folder = folder
+        self._matches = re.compile(fnmatch.translate(pattern)).match
+        self._settle = settle
+        self._complete = complete
+        self._clock = clock
+        # guards everything below; held for the length of a look
+        self._lock = threading.Lock()
+        self._directory = Directory(folder, recursive=recursive, clock=clock)
+        self._whole: dict[str, Found] = {}
+        #: {name of a file found incomplete: as what}, so that its end is not read again until it has changed
+        self._incomplete: dict[str, Stamp] = {}
+        self._unwanted: set[str] = set()
+        self._reported: set[str] = set()
+        self._next_to_check = 0
+
+    def look(self, loaded: Mapping[str, Stamp], *, check_loaded: bool = False) -> Look:
+        """The files that are not in ``loaded``; with ``check_loaded``, also notices about some that are."""
+        with self._lock:
+            names = self._directory.names()
+            if names is None:
+                return Look(exists=False)
+            whole: dict[str, Found] = {}
+            unfinished: list[str] = []
+            notices: list[Notice] = []
+            now = self._clock()
+            for name in self._new(names, loaded, notices):
+                found = self._whole.get(name) or self._examined(name, now)
+                if isinstance(found, Found):
+                    whole[name] = found
+                elif found:
+                    unfinished.append(name)
+            self._whole = whole
+            self._incomplete = {name: self._incomplete[name] for name in unfinished if name in self._incomplete}
+            if check_loaded:
+                notices.extend(self._changed_after_loading(loaded))
+            return Look(whole=list(whole.values()), unfinished=unfinished, notices=tuple(notices))
+
+    def unchanged(self, files: Iterable[Found]) -> bool:
+        """Whether all of ``files`` are still as they were found; if not, look again."""
+        with self._lock:
+            changed = [file.name for file in files if self._stamp(file.name) != file.stamp]
+            for name in changed:
+                self._whole.pop(name, None)
+            return not changed
+
+    def gone(self, loaded: Mapping[str, Stamp]) -> tuple[str, ...]:
+        """Those of ``loaded`` that are no longer in the directory."""
+        with self._lock:
+            names = self._directory.names()
+            missing = loaded.keys() - set(names) if names is not None else ()
+            # a listing may skip a name while others change, so each is asked for by itself
+            return tuple(sorted(name for name in missing if not os.path.lexists(self._path(name))))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def _stamp(self, name: str) -> Stamp | None:
+        try:
+            return stamp_of(os.stat(self._path(name)))
+        except OSError:
+            return None
+
+    def _new(self, names: list[str], loaded: Mapping[str, Stamp], notices: list[Notice]) -> list[str]:
+        """Those of ``names`` that are wanted and not loaded."""
+        if len(self._unwanted) > len(names):
+            self._unwanted.intersection_update(names)
+        unwanted = self._unwanted
+        new = []
+        for name in [name for name in names if name not in loaded and name not in unwanted]:
+            if not self._wanted(name):
+                unwanted.add(name)
+            elif not name.isprintable() and not _is_text(name):
+                unwanted.add(name)
+                shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+                notices.append(Notice(shown, "is left out: its name is not valid UTF-8; rename it"))
+            else:
+                new.append(name)
+        return new
+
+    def _wanted(self, name: str) -> bool:
+        last = name.rpartition("/")[2]
+        return (
+            not last.startswith(HIDDEN_PREFIXES)
+            and not last.endswith(UNFINISHED_SUFFIXES)
+            and self._matches(last) is not None
+        )
+
+    def _examined(self, name: str, now: float) -> Found | bool:
+        """The file if it is whole, True if it is not whole yet, False if it is no file or has gone already."""
+        try:
+            status = os.stat(self._path(name))
+        except OSError:
+            return False
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        # the time of change, unlike that of modification, cannot be set back by copying tools
+        if self._settle > 0 and now - status.st_ctime < self._settle:
+            return True
+        stamp = stamp_of(status)
+        if self._incomplete.get(name) == stamp:
+            return True
+        if not self._complete(self._path(name)):
+            self._incomplete[name] = stamp
+            return True
+        return Found(name, *stamp, status.st_ctime)
+
+    def _changed_after_loading(self, loaded: Mapping[str, Stamp]) -> list[Notice]:
+        """Notices about loaded files that are different now. A few files are checked each time, in turn."""
+        names = list(loaded)
+        first = self._next_to_check if self._next_to_check < len(names) else 0
+        self._next_to_check = first + CHECKED_PER_LOOK
+        notices = []
+        for name in names[first : self._next_to_check]:
+            stamp = self._stamp(name)
+            if stamp is not None and stamp != loaded[name] and name not in self._reported:
+                self._reported.add(name)
+                notices.append(
+                    Notice(name, "changed after it was loaded; it is not loaded again: write new rows to a new file")
+                )
+        return notices
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

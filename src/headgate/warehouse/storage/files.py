@@ -1,0 +1,83 @@
+"""What the log of a table says about its data files, as plain frozen data."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+#: the JSON object that a commit carries: everything needed to go on from there
+State = Mapping[str, Any]
+
+
+class Everything(enum.Enum):
+    """The type of `ALL`."""
+
+    ALL = "all"
+
+
+#: given as what to replace: every file of the table
+ALL: Final = Everything.ALL
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One Parquet file that a version of the table consists of.
+
+    ``path`` is relative to the table. ``partition`` is None in tables without event time, and so are ``first`` and
+    ``last``, the least and the largest event time in the file, in microseconds.
+    """
+
+    path: str
+    partition: str | None
+    rows: int
+    size: int
+    first: int | None
+    last: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A data file that is on disk but in no commit yet: what it will be, its statistics as JSON, its columns."""
+
+    file: DataFile
+    statistics: str = field(repr=False)
+    schema: pa.Schema = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How the rows of the table changed between two versions.
+
+    As multisets, rows(until) = rows(since) + rows(added) - rows(removed). Rewriting files without changing rows does
+    not count, so ``added`` may name files that were merged into others since: they stay on disk until vacuumed.
+    """
+
+    since: int
+    until: int
+    added: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One version of the table: the files it consists of and the state that its commit carries."""
+
+    version: int
+    state: State
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """How large the newest version is, and how many updates have staged files that are not committed."""
+
+    version: int
+    partitions: int
+    files: int
+    rows: int
+    size: int
+    staged: int

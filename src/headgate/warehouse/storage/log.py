@@ -1,0 +1,272 @@
+"""The log of one table, written and read through `deltalake`: the only module that calls it.
+
+One entry is one atomic commit. `deltalake` checks nothing about the files it is given, ignores a new schema when
+appending, and replaces nothing twice; so whoever calls this has checked the commit before, and is the only writer.
+
+Entries are written without the library's own work after a commit (cleaning up, checkpoints): it looks through the
+whole log every time, which makes each commit slower the longer the log is. `checkpoint` does it every so often.
+Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from headgate.warehouse.spec import PARTITION_COLUMN
+from headgate.warehouse.storage.errors import ForeignCommitError, StorageError
+from headgate.warehouse.storage.files import DataFile, NewFile, State
+from headgate.warehouse.storage.history import LOG_DIRECTORY, REMOVED_KEY, STATE_KEY, entry_path, removal_details
+from headgate.warehouse.storage.partitions import EVENT_TIME
+from headgate.warehouse.storage.schemas import with_partition
+
+CHECKPOINT_INTERVAL = 50
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What one log entry is to say. ``update`` is None for maintenance, which changes files but no rows.
+
+    ``grown_schema`` is the whole new schema if the table gains columns (or is created). A table that exists can gain
+    columns only in a commit whose ``removed`` files are all those of whole partitions, or all files.
+    """
+
+    state: State
+    added: Sequence[NewFile]
+    removed: Sequence[DataFile]
+    update: int | None
+    grown_schema: pa.Schema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """A version of the table as the log tells it."""
+
+    version: int
+    last_update: int | None
+    schema: pa.Schema
+    partitioned: bool
+    files: list[DataFile]
+
+
+class DeltaLog:
+    def __init__(self, directory: Path, time_column: str | None, history_seconds: int) -> None:
+        self._directory = directory
+        self._time_column = time_column
+        self._history_seconds = history_seconds
+        self._application = f"headgate/{directory.name}"
+        self._handle: DeltaTable | None = None
+        #: the newest version as far as this process knows; -1 before the table exists
+        self.version = -1
+
+    def load(self) -> LoadedTable | None:
+        """The newest version from disk; None if the table does not exist."""
+        self._handle = None
+        self.version = -1
+        if not DeltaTable.is_deltatable(str(self._directory)):
+            return None
+        handle = DeltaTable(self._directory)
+        self._handle, self.version = handle, handle.version()
+        return self._loaded(handle)
+
+    def load_version(self, version: int) -> LoadedTable:
+        return self._loaded(DeltaTable(self._directory, version=version))
+
+    def read(self, version: int, columns: Sequence[str] | None) -> pa.Table:
+        """All rows of one version, in memory."""
+        table = DeltaTable(self._directory, version=version)
+        return table.to_pyarrow_table(columns=list(columns) if columns is not None else None)
+
+    def append(self, commit: Commit) -> int:
+        """Write ``commit`` as the next entry. If this fails, only `load` can tell whether the entry was written."""
+        expected = self.version + 1
+        try:
+            if self.version < 0:
+                self._create(commit)
+            else:
+                self._write(self._current(), commit)
+        except (DeltaError, OSError) as error:
+            if entry_path(self._directory, expected).exists():
+                raise ForeignCommitError(self._directory, expected) from error
+            raise StorageError(
+                f"version {expected} of the table in {self._directory} could not be written: {error}. "
+                "Its files stay where they are; try the update again."
+            ) from error
+        self.version = expected
+        return expected
+
+    def checkpoint(self) -> None:
+        """Sum up the log in one file, clean up entries older than the history to keep, and reopen the table.
+
+        Reopening is what frees memory: a handle that only follows the log grows with every commit.
+        """
+        handle = self._current()
+        handle.create_checkpoint()
+        handle.cleanup_metadata()
+        self._handle = None
+
+    def checkpoint_is_due(self) -> bool:
+        try:
+            pointer = (self._directory / LOG_DIRECTORY / "_last_checkpoint").read_text(encoding="utf-8")
+            newest: int = json.loads(pointer)["version"]
+        except FileNotFoundError:
+            newest = -1
+        return self.version - newest >= CHECKPOINT_INTERVAL
+
+    def vacuum(self, retention_hours: int, state: State) -> list[Path]:
+        """Delete what no version of the last ``retention_hours`` refers to; two log entries tell of it."""
+        handle = self._current()
+        if not handle.vacuum(retention_hours, dry_run=True, enforce_retention_duration=False, full=True):
+            return []
+        deleted = handle.vacuum(
+            retention_hours,
+            dry_run=False,
+            enforce_retention_duration=False,
+            full=True,
+            commit_properties=CommitProperties(custom_metadata={STATE_KEY: dict(state)}),
+            post_commithook_properties=_NO_HOOKS,
+        )
+        handle.update_incremental()
+        self.version = handle.version()
+        return [self._directory / path for path in deleted]
+
+    def _current(self) -> DeltaTable:
+        """The table opened at the version known; refuses to go on if the log is ahead of it."""
+        if self._handle is None:
+            self._handle = DeltaTable(self._directory)
+        elif self._handle.version() < self.version:
+            self._handle.update_incremental()
+        if self._handle.version() != self.version:
+            raise ForeignCommitError(self._directory, self.version + 1)
+        return self._handle
+
+    def _create(self, commit: Commit) -> None:
+        interval = f"interval {self._history_seconds} seconds"
+        create_table_with_add_actions(
+            str(self._directory),
+            self._delta_schema(commit.grown_schema),
+            _add_actions(commit),
+            partition_by=self._partition_by(),
+            name=self._directory.name,
+            configuration={
+                "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+                "delta.logRetentionDuration": interval,
+                "delta.deletedFileRetentionDuration": interval,
+            },
+            commit_properties=self._properties(commit),
+            post_commithook_properties=_NO_HOOKS,
+        )
+
+    def _write(self, handle: DeltaTable, commit: Commit) -> None:
+        mode, filters = "append", None
+        actions: list[AddAction | RemoveAction] = [*_add_actions(commit)]
+        schema = handle.schema()
+        if commit.grown_schema is None:
+            actions += _remove_actions(commit)
+        else:
+            # Only an overwrite can change the schema, and it works out itself which files its filter removes.
+            mode, schema = "overwrite", self._delta_schema(commit.grown_schema)
+            if self._time_column is not None:
+                filters = [(PARTITION_COLUMN, "in", sorted({str(file.partition) for file in commit.removed}))]
+        handle.create_write_transaction(
+            actions,
+            mode,
+            schema,
+            self._partition_by(),
+            filters,
+            commit_properties=self._properties(commit),
+            post_commithook_properties=_NO_HOOKS,
+        )
+
+    def _properties(self, commit: Commit) -> CommitProperties:
+        metadata: dict[str, Any] = {STATE_KEY: dict(commit.state)}
+        if commit.update is not None and commit.removed:
+            metadata[REMOVED_KEY] = removal_details(commit.removed)
+        transactions = [Transaction(self._application, commit.update)] if commit.update is not None else None
+        # No retries: the one writer knows the newest version, so a conflict means that there is another writer.
+        return CommitProperties(custom_metadata=metadata, max_commit_retries=0, app_transactions=transactions)
+
+    def _partition_by(self) -> list[str]:
+        return [PARTITION_COLUMN] if self._time_column is not None else []
+
+    def _delta_schema(self, schema: pa.Schema) -> Schema:
+        return Schema.from_arrow(with_partition(schema) if self._time_column is not None else schema)
+
+    def _loaded(self, handle: DeltaTable) -> LoadedTable:
+        schema = pa.schema(handle.schema().to_arrow())
+        partition_columns = handle.metadata().partition_columns
+        if partition_columns != self._partition_by():
+            raise StorageError(
+                f"the table in {self._directory} is partitioned by {partition_columns}; expected "
+                f"{self._partition_by()}, as declared with the time column {self._time_column!r}. "
+                "Give the table another name, or declare it as it was."
+            )
+        columns = pa.schema([field for field in schema if field.name != PARTITION_COLUMN])
+        return LoadedTable(
+            handle.version(),
+            handle.transaction_version(self._application),
+            columns,
+            bool(partition_columns),
+            self._live_files(handle),
+        )
+
+    def _live_files(self, handle: DeltaTable) -> list[DataFile]:
+        adds = pa.table(handle.get_add_actions())
+        count = adds.num_rows
+        partitions = firsts = lasts = [None] * count
+        if self._time_column is not None and count:
+            partitions = _child(adds, "partition", PARTITION_COLUMN).to_pylist()
+            firsts, lasts = (
+                _child(adds, bound, self._time_column).cast(EVENT_TIME).cast(pa.int64()).to_pylist()
+                for bound in ("min", "max")
+            )
+        paths = [unquote(path) for path in adds.column("path").to_pylist()]
+        rows = adds.column("num_records").to_pylist()
+        sizes = adds.column("size_bytes").to_pylist()
+        return [DataFile(*file) for file in zip(paths, partitions, rows, sizes, firsts, lasts, strict=True)]
+
+
+def _child(adds: pa.Table, group: str, name: str) -> pa.ChunkedArray:
+    return pa.chunked_array([chunk.field(name) for chunk in adds.column(group).chunks])
+
+
+def _add_actions(commit: Commit) -> list[AddAction]:
+    now = _now_millis()
+    return [
+        AddAction(
+            path=new.file.path,
+            size=new.file.size,
+            partition_values=_partition_values(new.file),
+            modification_time=now,
+            data_change=commit.update is not None,
+            stats=new.statistics,
+        )
+        for new in commit.added
+    ]
+
+
+def _remove_actions(commit: Commit) -> list[RemoveAction]:
+    now = _now_millis()
+    return [
+        RemoveAction(file.path, commit.update is not None, now, file.size, _partition_values(file))
+        for file in commit.removed
+    ]
+
+
+def _partition_values(file: DataFile) -> dict[str, str | None]:
+    return {} if file.partition is None else {PARTITION_COLUMN: file.partition}
+
+
+def _now_millis() -> int:
+    return time.time_ns() // 1_000_000

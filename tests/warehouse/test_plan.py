@@ -1,0 +1,168 @@
+"""Planning an update: which blocks of event time, from which versions, up to where."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.warehouse.plan import (
+    MICROS,
+    Shape,
+    SourceState,
+    Span,
+    TableState,
+    block_length,
+    join,
+    pending_blocks,
+    plan_recompute,
+    trailing_edge,
+)
+
+HOUR = 3600 * MICROS
+SHAPE = Shape(block=HOUR)
+
+
+def source(*changed: Span, freshness: int | None = 10 * HOUR, name: str = "s", version: int = 7) -> SourceState:
+    return SourceState(name, consumed=3, version=version, freshness=freshness, changed=changed)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "seconds"),
+    [
+        pytest.param([600, 3600], 3600, id="partitions that nest"),
+        pytest.param([3600], 3600, id="one length"),
+        pytest.param([600, 900], 1800, id="partitions that do not nest"),
+        pytest.param([0.5, 2], 2, id="parts of a second"),
+    ],
+)
+def test_a_block_is_whole_partitions_of_everybody(lengths: list[float], seconds: float) -> None:
+    assert block_length(lengths) == seconds * MICROS
+
+
+@pytest.mark.parametrize(
+    ("freshness", "edge"),
+    [
+        pytest.param([5, 3, 9], 3, id="the least fresh decides"),
+        pytest.param([5, None], None, id="an empty source keeps the others waiting"),
+        pytest.param([], None, id="no source with event time"),
+    ],
+)
+def test_the_trailing_edge_is_the_freshness_of_the_least_fresh_source(
+    freshness: list[int | None], edge: int | None
+) -> None:
+    states = [source(freshness=fresh, name=f"s{i}") for i, fresh in enumerate(freshness)]
+    dimension = SourceState("d", 0, 1, None, has_time=False)
+    assert trailing_edge([*states, dimension]) == edge
+
+
+@pytest.mark.parametrize(
+    ("shape", "table", "changed", "blocks"),
+    [
+        pytest.param(SHAPE, TableState(None), [(0, HOUR - 1)], [0], id="one block, to its last moment"),
+        pytest.param(SHAPE, TableState(None), [(0, HOUR)], [0, 1], id="the next moment is in the next block"),
+        pytest.param(SHAPE, TableState(9 * HOUR), [(2 * HOUR, 2 * HOUR)], [2], id="late data dirties an old block"),
+        pytest.param(SHAPE, TableState(9 * HOUR, dirty=((0, 1),)), [], [0], id="what was left over"),
+        pytest.param(SHAPE, TableState(9 * HOUR), [], [], id="nothing changed"),
+        pytest.param(
+            Shape(HOUR, lookback=HOUR),
+            TableState(None),
+            [(2 * HOUR, 2 * HOUR)],
+            [2, 3],
+            id="lookback reaches the next block",
+        ),
+        pytest.param(SHAPE, TableState(None), [(9 * HOUR, 30 * HOUR)], [9, 10], id="nothing beyond the trailing edge"),
+        pytest.param(
+            Shape(HOUR, several_sources=True),
+            TableState(8 * HOUR + 5),
+            [],
+            [8, 9, 10],
+            id="what the edge has passed over",
+        ),
+    ],
+)
+def test_the_blocks_to_compute_are(shape: Shape, table: TableState, changed: list[Span], blocks: list[int]) -> None:
+    assert [start // HOUR for start in pending_blocks(shape, table, [source(*changed)])] == blocks
+
+
+def test_an_update_consumes_the_newest_versions_and_reaches_the_edge() -> None:
+    plan = plan_recompute(SHAPE, TableState(None), [source((0, 9 * HOUR))])
+    assert plan is not None
+    assert (plan.freshness, plan.dirty, dict(plan.versions)) == (10 * HOUR, (), {"s": 7})
+
+
+def test_a_limited_update_takes_the_oldest_blocks_and_is_fresh_as_far_as_they_reach() -> None:
+    plan = plan_recompute(SHAPE, TableState(None), [source((0, 9 * HOUR))], most_seconds=2 * 3600)
+    assert plan is not None
+    assert plan.blocks == (0, HOUR)
+    assert plan.freshness == 2 * HOUR - 1
+    assert plan.dirty == ((2 * HOUR, 10 * HOUR - 1),)
+
+
+def test_newest_first_takes_the_newest_blocks_and_leaves_the_rest_for_later() -> None:
+    shape = Shape(HOUR, newest_first=True)
+    plan = plan_recompute(shape, TableState(None), [source((0, 9 * HOUR))], most_seconds=2 * 3600)
+    assert plan is not None
+    assert [start // HOUR for start in plan.blocks] == [8, 9]
+    assert plan.freshness == 10 * HOUR
+    assert plan.dirty == ((0, 8 * HOUR - 1),)
+
+
+def test_repairing_old_blocks_does_not_make_a_table_less_fresh() -> None:
+    table = TableState(10 * HOUR)
+    plan = plan_recompute(SHAPE, table, [source((0, 5 * HOUR))], most_seconds=3600)
+    assert plan is not None
+    assert plan.freshness == 10 * HOUR
+
+
+def test_even_the_smallest_limit_gets_one_block_done() -> None:
+    plan = plan_recompute(SHAPE, TableState(None), [source((0, 9 * HOUR))], most_seconds=1e-3)
+    assert plan is not None
+    assert plan.blocks == (0,)
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 6)).map(lambda s: (s[0], s[0] + s[1])), max_size=6)
+
+
+@given(SPANS)
+def test_joined_spans_cover_the_same_moments_and_do_not_touch(spans: list[Span]) -> None:
+    joined = join(spans)
+    moments = {moment for first, last in spans for moment in range(first, last + 1)}
+    assert {moment for first, last in joined for moment in range(first, last + 1)} == moments
+    assert all(later[0] > earlier[1] + 1 for earlier, later in pairwise(joined))
+
+
+@given(
+    arrivals=st.lists(SPANS, min_size=1, max_size=5),
+    limit=st.sampled_from([math.inf, 3e-6, 8e-6]),
+    newest=st.booleans(),
+    block=st.integers(1, 7),
+)
+def test_however_updates_are_limited_every_moment_that_changed_is_computed_in_the_end(
+    arrivals: list[list[Span]], limit: float, newest: bool, block: int
+) -> None:
+    """Each moment is computed by an update planned after it changed; the table ends up fresh, with nothing dirty."""
+    shape = Shape(block, newest_first=newest)
+    table = TableState(None)
+    stale: set[int] = set()
+    freshest = -1
+    for number, spans in enumerate(arrivals):
+        stale |= {moment for first, last in spans for moment in range(first, last + 1)}
+        freshest = max([freshest, *(last for _, last in spans)])
+        state = SourceState("s", number, number + 1, freshest if freshest >= 0 else None, tuple(spans))
+        rest = state
+        for _ in range(60 if number == len(arrivals) - 1 else 1):
+            plan = plan_recompute(shape, table, [rest], limit)
+            if plan is None:
+                break
+            for first, last in plan.spans:
+                stale -= set(range(first, last + 1))
+            assert table.freshness is None or plan.freshness >= table.freshness
+            table = TableState(plan.freshness, plan.dirty)
+            rest = SourceState("s", number + 1, number + 1, freshest)
+    assert not stale
+    assert not table.dirty
+    assert table.freshness == (freshest if freshest >= 0 else None)
