@@ -3,10 +3,11 @@
 WP+MinMem of the paper is the Chain policy (section 3.4). What a topology *carries* is the input rate at which its mean
 latency crosses 100 ms; TRAIN, whose one batch takes longer than that on an idle machine, is held to 200 ms.
 
-The operating system loses here because it credits threads that have slept: light operators sleep often, wake up with
-credit and push aside the heavy one that they depend on. A second line of threads shows it without that credit. The
-model has neither Storm's helper threads nor its garbage collector nor caches that threads spoil for each other, so
-where these were what cost the paper's Storm its throughput, less is gained here.
+What the operating system loses on PRED and STATS it loses mostly because it credits threads that have slept: light
+operators sleep often, wake up with credit and push a heavy one aside that is needed all the time. A second line of
+threads shows it without that credit. But it never leaves a core idle while a thread can run, and the model has
+neither Storm's helper threads, nor a garbage collector, nor caches that threads spoil for each other. So it carries
+far more than the paper's Storm, and there is less to gain.
 """
 
 from __future__ import annotations

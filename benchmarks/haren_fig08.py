@@ -1,9 +1,9 @@
 """Haren, figure 8: queries of two classes in a steady state, under the multi-class policy and under threads.
 
-The paper's operating system lets HIGH queries wait behind LOW ones. The simulated one does not: HIGH queries have half the
-rate, so their threads have had less processor time, and a fair scheduler runs whoever had least as soon as it wakes
-up. Against that stand Haren's rounds: an operator waits for the one worker that it was dealt to, which may be busy with
-others or pausing, and every tenth of a second it is dealt to another.
+The paper's operating system lets HIGH queries wait behind LOW ones. The simulated one does not: HIGH queries have half
+the rate, so their threads have had less processor time, and a fair scheduler that serves all cores from one queue runs
+whoever had least as soon as it wakes up. Against that stand Haren's rounds: an operator waits for the one worker that
+it was dealt to, which may be pausing, or busy, and every tenth of a second it is dealt to another.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def draw(figure: Figure, rows: Sequence[Row]) -> None:
         axes.set_ylabel(f"{value} ({unit})")
         axes.margins(y=0.12)
         if value == "throughput":
-            axes.legend()
+            axes.legend(loc="upper left")
         else:
             axes.set_yscale("log")
 

@@ -3,12 +3,16 @@
 The operators are those of figure 8. A burst of five seconds, with fifteen between two of them, brings the HIGH queries
 ten times their steady rate: more than the machine can do beside the LOW queries while it lasts, and more than it
 can do at all if a third of its time goes into switches between threads.
+
+Under threads it is the LOW queries that are late by more and more: a fair scheduler gives the HIGH ones, which rest
+for three quarters of the time, all they need to be done before the next burst.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarks._operators import TWO_CLASS_LOAD, Variant, haren, simulate, threads
@@ -35,6 +39,7 @@ def measure(variant: Variant, seconds: float, sample: float, seed: int) -> list[
         {
             "variant": variant.label,
             "class": name,
+            "line": f"{variant.label}, {name}",
             "seed": seed,
             "time": each.time,
             "throughput": each.classes[number].throughput_in,
@@ -78,10 +83,10 @@ def _claims(rows: Sequence[Row]) -> list[Claim]:
             holds=10 * max(ours) < max(theirs),
         ),
         Claim(
-            claim="and it stays within 50 % from burst to burst",
+            claim="and it does not grow from burst to burst by more than 10 %",
             paper="and keeps it at a near-constant level during the whole execution (0.1 s)",
             measured=f"{_listed(ours)} in the {CYCLES} bursts",
-            holds=max(ours) < 1.5 * min(ours),
+            holds=all(later < 1.1 * earlier for earlier, later in pairwise(ours)),
         ),
         Claim(
             claim="under threads the maximum latency of both classes grows from burst to burst",
@@ -158,6 +163,6 @@ BENCHMARK = Benchmark(
     takes="3 min",
     run=run,
     draw=draw,
-    pivot=Pivot("time", "variant", "max latency so far"),
+    pivot=Pivot("time", "line", "max latency so far"),
     reps=2,
 )

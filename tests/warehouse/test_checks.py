@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.errors import DeclarationError
-from headgate.warehouse.checks import DeclarationErrors, Mistake, find_mistakes, read_query
+from headgate.warehouse.checks import DeclarationErrors, Mistake, find_mistakes
 from headgate.warehouse.declare import Warehouse
+from headgate.warehouse.query_text import read_query
 from headgate.warehouse.spec import Place
 
 SOURCE: Any = object()

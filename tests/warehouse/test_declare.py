@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from headgate.warehouse.checks import DeclarationErrors
 from headgate.warehouse.declare import Handle, Warehouse, base_folder
-from headgate.warehouse.drawing import graph_of
 from headgate.warehouse.spec import DimensionSpec, Place, StreamSpec, TableSpec
 
 #: Declaring never looks into a source.
@@ -265,7 +264,7 @@ def test_any_valid_declaration_gives_a_spec_whose_graph_is_what_was_declared(
 ) -> None:
     warehouse, sources, partitions = declared
     spec = warehouse.spec()
-    graph = graph_of(spec)
+    graph = spec.graph()
     assert sorted(graph.names) == sorted(sources)
     upstream = {name: tuple(graph.names[i] for i in graph.upstream[graph.index[name]]) for name in graph.names}
     assert upstream == sources

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from headgate.cli.declare import Format, graph
 from headgate.core.errors import DeclarationError
 from headgate.warehouse.declare import Warehouse
-from headgate.warehouse.drawing import FORMATS, graph_of, mermaid, svg, text
+from headgate.warehouse.drawing import FORMATS, mermaid, svg, text
 from headgate.warehouse.spec import WarehouseSpec
 
 SOURCE: Any = object()
@@ -150,7 +150,7 @@ def test_boxes_do_not_overlap_and_every_edge_leads_from_its_source_to_its_table_
     assert list(picture.boxes) == list(spec.names())
     assert not any(overlap(a, b) for a, b in combinations(picture.boxes.values(), 2))
     assert all(box.right < picture.width and box.bottom < picture.height for box in picture.boxes.values())
-    for (source, table), edge in zip(graph_of(spec).edges, picture.edges, strict=True):
+    for (source, table), edge in zip(spec.graph().edges, picture.edges, strict=True):
         start, end = picture.boxes[source], picture.boxes[table]
         assert start.right < end.left
         assert edge[0] == pytest.approx((start.right, (start.top + start.bottom) / 2), abs=0.2)

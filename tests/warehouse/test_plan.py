@@ -27,7 +27,7 @@ SHAPE = Shape(block=HOUR)
 
 
 def source(*changed: Span, freshness: int | None = 10 * HOUR, name: str = "s", version: int = 7) -> SourceState:
-    return SourceState(name, consumed=3, version=version, freshness=freshness, changed=changed)
+    return SourceState(name, version=version, freshness=freshness, changed=changed)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_trailing_edge_is_the_freshness_of_the_least_fresh_source(
     freshness: list[int | None], edge: int | None
 ) -> None:
     states = [source(freshness=fresh, name=f"s{i}") for i, fresh in enumerate(freshness)]
-    dimension = SourceState("d", 0, 1, None, has_time=False)
+    dimension = SourceState("d", 1, None, has_time=False)
     assert trailing_edge([*states, dimension]) == edge
 
 
@@ -152,7 +152,7 @@ def test_however_updates_are_limited_every_moment_that_changed_is_computed_in_th
     for number, spans in enumerate(arrivals):
         stale |= {moment for first, last in spans for moment in range(first, last + 1)}
         freshest = max([freshest, *(last for _, last in spans)])
-        state = SourceState("s", number, number + 1, freshest if freshest >= 0 else None, tuple(spans))
+        state = SourceState("s", number + 1, freshest if freshest >= 0 else None, tuple(spans))
         rest = state
         for _ in range(60 if number == len(arrivals) - 1 else 1):
             plan = plan_recompute(shape, table, [rest], limit)
@@ -162,7 +162,7 @@ def test_however_updates_are_limited_every_moment_that_changed_is_computed_in_th
                 stale -= set(range(first, last + 1))
             assert table.freshness is None or plan.freshness >= table.freshness
             table = TableState(plan.freshness, plan.dirty)
-            rest = SourceState("s", number + 1, number + 1, freshest)
+            rest = SourceState("s", number + 1, freshest)
     assert not stale
     assert not table.dirty
     assert table.freshness == (freshest if freshest >= 0 else None)

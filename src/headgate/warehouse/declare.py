@@ -26,10 +26,9 @@ from headgate.warehouse.checks import (
     NodeSpec,
     about,
     find_mistakes,
-    read_function,
-    read_query,
 )
 from headgate.warehouse.durations import seconds
+from headgate.warehouse.query_text import read_function, read_query
 from headgate.warehouse.spec import CatchUp, DimensionSpec, Mode, Place, StreamSpec, TableSpec, WarehouseSpec
 
 if TYPE_CHECKING:

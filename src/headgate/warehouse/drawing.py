@@ -19,11 +19,6 @@ from headgate.warehouse.durations import readable
 from headgate.warehouse.spec import DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 
 
-def graph_of(spec: WarehouseSpec) -> Graph:
-    """What was declared, in the order of ``spec.names()``; every source feeds the tables computed from it."""
-    return Graph(spec.names(), ((source, table.name) for table in spec.tables for source in table.sources))
-
-
 def counts(spec: WarehouseSpec) -> str:
     """How many of what was declared, in words."""
     numbers = [("stream", len(spec.streams)), ("dimension", len(spec.dimensions)), ("table", len(spec.tables))]
@@ -36,7 +31,7 @@ def counts(spec: WarehouseSpec) -> str:
 
 def text(spec: WarehouseSpec) -> str:
     """One line for each node, below the heading of its level: the longest way from a source."""
-    graph = graph_of(spec)
+    graph = spec.graph()
     nodes = nodes_of(spec)
     rows = [_text_row(node) for node in nodes]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -65,7 +60,7 @@ def mermaid(spec: WarehouseSpec) -> str:
     for node in nodes_of(spec):
         label = "<br/>".join([f"<b>{node.name}</b>", *_small_print(node)])
         lines.append(f"    {_mermaid_id(node.name)}{_SHAPES[kind_of(node)].format(label)}:::{kind_of(node)}")
-    lines += [f"    {_mermaid_id(source)} --> {_mermaid_id(target)}" for source, target in graph_of(spec).edges]
+    lines += [f"    {_mermaid_id(source)} --> {_mermaid_id(target)}" for source, target in spec.graph().edges]
     lines += [
         f"    classDef {kind} fill:{fill},stroke:{stroke},color:{_INK}" for kind, (fill, stroke) in _COLOURS.items()
     ]
@@ -146,7 +141,7 @@ class _Box:
 def svg(spec: WarehouseSpec) -> str:
     """A picture that stands for itself: no script, no font and no file beside it."""
     boxes = [_Box(n.name, kind_of(n), tuple(_small_print(n)), n.comment or n.name) for n in nodes_of(spec)]
-    layout = _Layout(graph_of(spec), [box.height for box in boxes], [box.width for box in boxes])
+    layout = _Layout(spec.graph(), [box.height for box in boxes], [box.width for box in boxes])
     heading = f"{spec.name}: {counts(spec)}"
     width = max(layout.width, len(heading) * 15 * _LETTER) + 2 * _MARGIN
     height = layout.height + _HEADING + 2 * _MARGIN

@@ -24,11 +24,10 @@ Span = tuple[int, int]
 class SourceState:
     """A source as an update finds it: its version and freshness, and what changed since the table last looked.
 
-    ``changed`` are the spans of files added or removed since ``consumed``; a dimension has no event time: no freshness.
+    ``changed`` are the spans of files added or removed since; a dimension has no event time: no freshness.
     """
 
     name: str
-    consumed: int
     version: int
     freshness: int | None
     changed: tuple[Span, ...] = ()

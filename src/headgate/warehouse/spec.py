@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from headgate.core.graph import Graph
+
 if TYPE_CHECKING:
     from headgate.warehouse.sources import Source
 
@@ -105,3 +107,7 @@ class WarehouseSpec:
     def names(self) -> tuple[str, ...]:
         nodes: tuple[StreamSpec | DimensionSpec | TableSpec, ...] = (*self.streams, *self.dimensions, *self.tables)
         return tuple(node.name for node in nodes)
+
+    def graph(self) -> Graph:
+        """What was declared, in the order of ``names``; every source feeds the tables computed from it."""
+        return Graph(self.names(), ((source, table.name) for table in self.tables for source in table.sources))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headgate.warehouse.sources.errors import SourceError
-from headgate.warehouse.sources.file_batch import Batch, ddl, finished, load, no_rows, union
+from headgate.warehouse.sources.file_batch import Batch, as_json, ddl, finished, load, no_rows, union
 from headgate.warehouse.sources.schema import Column
 
 if TYPE_CHECKING:
@@ -44,9 +44,8 @@ def _read(
     options = {**batch.options, "mergeSchema": "false"}
     rows = load(spark, batch, names, format_name, ddl(stored), options)
     values = [_from_nanoseconds(c.quoted) if c.name in nanoseconds else c.quoted for c in batch.columns]
-    fields = ", ".join(f"{value} AS {column.quoted}" for value, column in zip(values, batch.columns, strict=True))
-    raw = f"to_json(struct({fields}), map('ignoreNullFields', 'false'))"
-    return finished(rows, batch, values, raw=raw, error="NULL")
+    fields = [f"{value} AS {column.quoted}" for value, column in zip(values, batch.columns, strict=True)]
+    return finished(rows, batch, values, raw=as_json(fields), error="NULL")
 
 
 def _from_nanoseconds(column: str) -> str:
@@ -56,8 +55,8 @@ def _from_nanoseconds(column: str) -> str:
 
 def _in_nanoseconds(batch: Batch, name: str) -> frozenset[str]:
     """The declared timestamps that one file keeps in nanoseconds."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     path = batch.path(name)
     try:
@@ -78,19 +77,16 @@ def _in_nanoseconds(batch: Batch, name: str) -> frozenset[str]:
 def parquet_is_complete(path: str) -> bool:
     """Whether the end of a Parquet file, which is written last, is there."""
     beginning, end, size = _ends(path, 4, 8)
-    return (
-        size is None
-        or size >= 12
-        and beginning in _PARQUET_MAGIC
-        and end[4:] in _PARQUET_MAGIC
-        and int.from_bytes(end[:4], "little") <= size - 12
-    )
+    if size is None:
+        return True
+    footer = int.from_bytes(end[:4], "little")
+    return beginning in _PARQUET_MAGIC and end[4:] in _PARQUET_MAGIC and footer + 12 <= size
 
 
 def orc_is_complete(path: str) -> bool:
     """Whether the end of an ORC file, which is written last, is there: the magic, then the length of what it ends."""
     beginning, end, size = _ends(path, 3, 4)
-    return size is None or size > 4 and beginning == _ORC_MAGIC and end[:3] == _ORC_MAGIC
+    return size is None or (size > 4 and beginning == _ORC_MAGIC and end[:3] == _ORC_MAGIC)
 
 
 def _ends(path: str, first: int, last: int) -> tuple[bytes, bytes, int | None]:

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from headgate.warehouse.sources.errors import SourceError, SourceUnreadable, current_user
 
-#: a modification time younger than this when the directory is listed proves nothing: file systems count in
-#: steps of up to two seconds
-TRUSTED_AFTER_NS = 2_500_000_000
+#: a modification time younger than this when the directory is listed proves nothing, because file systems count in
+#: steps: of some milliseconds, or of one or two whole seconds
+FINE_STEP_NS, COARSE_STEP_NS = 100_000_000, 2_500_000_000
 #: an unchanged modification time is believed for this long
 LIST_ANYWAY_SECONDS = 5.0
 
@@ -102,7 +102,8 @@ class Directory:
         ):
             return known
         names, folders = self._listed(path, relative)
-        return _Folder(modified, looked_at_ns - modified > TRUSTED_AFTER_NS, now, names, folders)
+        step = COARSE_STEP_NS if modified % 1_000_000_000 == 0 else FINE_STEP_NS
+        return _Folder(modified, looked_at_ns - modified > step, now, names, folders)
 
     def _listed(self, path: str, relative: str) -> tuple[list[str], list[str]]:
         prefix = f"{relative}/" if relative else ""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
-from headgate.warehouse.sources.schema import PRIVATE_PREFIX, Column
+from headgate.warehouse.sources.schema import Column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: the column of our own in which the path of a row's file travels, as Spark writes it
-PATH = f"{PRIVATE_PREFIX}path"
+#: what Spark calls the path of a row's file, in frames that come straight from ``load``
+PATH = "_metadata.file_path"
 
 #: a name is a name, whatever characters are in it; directories called date=2026-11-15 add no columns; a file that
 #: cannot be read fails the job
@@ -47,20 +47,19 @@ class Batch:
 def load(
     spark: SparkSession, batch: Batch, names: Iterable[str], format_name: str, schema: str, options: Mapping[str, str]
 ) -> DataFrame:
-    """The rows of the named files with the columns of ``schema``, then ``PATH``."""
-    from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
+    """The rows of the named files with the columns of ``schema``; ``PATH`` can be selected from them, too."""
     paths = [f"file://{batch.path(name)}" for name in names]
     exactly = _EXACTLY | (_WITHOUT_CHECKSUMS if any(":" in path[len("file:") :] for path in paths) else {})
-    reader = spark.read.format(format_name).schema(schema).options(**{**options, **exactly})
-    return reader.load(paths).select("*", F.col("_metadata.file_path").alias(PATH))
+    return spark.read.format(format_name).schema(schema).options(**{**options, **exactly}).load(paths)
 
 
-def finished(rows: DataFrame, batch: Batch, columns: Iterable[str], *, raw: str, error: str) -> DataFrame:
+def finished(
+    rows: DataFrame, batch: Batch, columns: Iterable[str], *, path: str = PATH, raw: str, error: str
+) -> DataFrame:
     """The result of a read: ``columns`` as SQL expressions in the declared order, then file, raw text and error."""
     return rows.selectExpr(
         *(f"{expression} AS {column.quoted}" for expression, column in zip(columns, batch.columns, strict=True)),
-        f"{_relative_name(batch)} AS {FILE_COLUMN}",
+        f"{_relative_name(batch, path)} AS {FILE_COLUMN}",
         f"{raw} AS {RAW_COLUMN}",
         f"CAST({error} AS STRING) AS {ERROR_COLUMN}",
     )
@@ -72,6 +71,12 @@ def no_rows(spark: SparkSession, columns: Iterable[Column]) -> DataFrame:
 
 
 ADDED = (FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)
+
+
+def as_json(fields: Iterable[str]) -> str:
+    """In SQL, a row of ``fields`` as text, for rows that never were text."""
+    options = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+    return f"to_json(struct({', '.join(fields)}), {sql_map(options)})"
 
 
 def union(frames: list[DataFrame]) -> DataFrame:
@@ -97,8 +102,8 @@ def sql_map(options: Mapping[str, str]) -> str:
     return f"map({', '.join(sql_text(part) for option in options.items() for part in option)})"
 
 
-def _relative_name(batch: Batch) -> str:
-    """The name of a row's file in the batch's directory, from a path such as ``file:/landing/a%20b+c.json``."""
+def _relative_name(batch: Batch, path: str) -> str:
+    """The name of a row's file in the batch's directory; ``path`` gives one such as ``file:/landing/a%20b+c.json``."""
     # in an encoded path, unlike in an encoded form, a plus sign is a plus sign
-    decoded = f"regexp_replace(url_decode(replace({PATH}, '+', '%2B')), '^file:/+', '/')"
+    decoded = f"regexp_replace(url_decode(replace({path}, '+', '%2B')), '^file:/+', '/')"
     return f"substring({decoded}, {len(batch.path('')) + 1})"

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: options of Spark's readers that would change which rows are read or whether bad ones are noticed
-_OURS = (
-    ("path", "pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter", "maxFilesPerTrigger")
-    + ("ignoreMissingFiles", "ignoreCorruptFiles", "mergeSchema", "inferSchema", "enforceSchema", "mode")
-    + ("columnNameOfCorruptRecord", "multiLine", "wholetext", "lineSep", "encoding", "charset", "comment")
-    + ("singleVariantColumn", "columnPruning")
-)
+_OURS = {
+    *("path", "pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "maxfilespertrigger"),
+    *("ignoremissingfiles", "ignorecorruptfiles", "mergeschema", "inferschema", "enforceschema", "mode"),
+    *("columnnameofcorruptrecord", "multiline", "wholetext", "linesep", "encoding", "charset", "comment"),
+    *("singlevariantcolumn", "columnpruning"),
+}
 _WHY_NOT = {
     "multiline": "a row is one line",
     "wholetext": "a row is one line",
@@ -60,10 +60,9 @@ class FileFormat:
 
     def checked_options(self, options: Mapping[str, object], where: str) -> dict[str, str]:
         """The user's options as Spark takes them, under their one spelling."""
-        ours = {name.lower() for name in _OURS}
         checked = {}
         for name, value in options.items():
-            if name.lower() in ours or (name.lower() == "header" and self.name != "csv"):
+            if name.lower() in _OURS or (name.lower() == "header" and self.name != "csv"):
                 why = _WHY_NOT.get(name.lower(), "Headgate sets it itself")
                 raise DeclarationError(f"{where}: the option {name!r} cannot be set: {why}")
             spelling = {"delimiter": "sep"}.get(name.lower(), name.lower() if name.lower() in _SPELLED else name)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Literal
 from headgate.core.errors import DeclarationError
 from headgate.warehouse.durations import seconds
 from headgate.warehouse.sources.errors import SourceChanged, SourceUnreadable, current_user
-from headgate.warehouse.sources.file_formats import FORMATS, Batch, FileFormat
+from headgate.warehouse.sources.file_batch import Batch
+from headgate.warehouse.sources.file_formats import FORMATS, FileFormat
 from headgate.warehouse.sources.file_ranges import FileOffset, FileRange
 from headgate.warehouse.sources.listing import Found, Listing, Stamp, stamp_of
 from headgate.warehouse.sources.protocol import Limit, Offset, Pending, Range, own, within
@@ -26,8 +27,8 @@ from headgate.warehouse.sources.schema import parse_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ORDERS: dict[str, Callable[[Found], object]] = {
-    "name": lambda file: file.name,
+ORDERS: dict[str, Callable[[Found], tuple[int, str]]] = {
+    "name": lambda file: (0, file.name),
     "modified": lambda file: (file.modified, file.name),
 }
 

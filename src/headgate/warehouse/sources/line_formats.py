@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from headgate.warehouse.sources.errors import SourceError
-from headgate.warehouse.sources.file_batch import Batch, ddl, finished, load, no_rows, sql_map, sql_text, union
+from headgate.warehouse.sources.file_batch import PATH, Batch, ddl, finished, load, no_rows, sql_map, sql_text, union
 from headgate.warehouse.sources.schema import PRIVATE_PREFIX, Column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LINE = f"{PRIVATE_PREFIX}line"
+_PATH = f"{PRIVATE_PREFIX}path"
 _TEXT = f"{PRIVATE_PREFIX}text"
 _PARSED = f"{PRIVATE_PREFIX}parsed"
 _CORRUPT = f"{PRIVATE_PREFIX}corrupt"
@@ -58,7 +59,7 @@ def read_json(spark: SparkSession, batch: Batch) -> DataFrame:
     def single(parsed: str) -> str:
         return f"(size({parsed}.r) <=> 1 AND {parsed}.r[0] IS NOT NULL AND {parsed}._end <=> 1)"
 
-    rows = _lines(spark, batch, batch.names).selectExpr("*", f"{parse(batch.columns)} AS {_PARSED}")
+    rows = _parsed_lines(spark, batch, batch.names, parse(batch.columns))
     values = [f"get({_PARSED}.r, 0).{column.quoted}" for column in batch.columns]
     reason = _reason(
         parse([Column(column.name, "string") for column in batch.columns]),
@@ -69,7 +70,7 @@ def read_json(spark: SparkSession, batch: Batch) -> DataFrame:
         texts=lambda seen, column: f"get({seen}.r, 0).{column.quoted}",
     )
     good = f"{single(_PARSED)} AND {_PARSED}.{_CORRUPT} IS NULL"
-    return finished(rows, batch, values, raw=_TEXT, error=_error(good, reason))
+    return finished(rows, batch, values, path=_PATH, raw=_TEXT, error=_error(good, reason))
 
 
 def read_csv(spark: SparkSession, batch: Batch) -> DataFrame:
@@ -78,7 +79,7 @@ def read_csv(spark: SparkSession, batch: Batch) -> DataFrame:
     A quote inside a quoted value is doubled, as RFC 4180 says, unless the options say otherwise.
     """
     options = {"sep": ",", "quote": '"', "escape": '"', **batch.options}
-    if options.pop("header", "true") != "true":
+    if options.pop("header", "true").lower() != "true":
         frames = [_read_records(spark, batch, batch.names, batch.columns, options, "")] if batch.names else []
     else:
         by_header: dict[str, list[str]] = {}
@@ -106,10 +107,7 @@ def _read_records(
         schema = ddl([*columns, Column(_CORRUPT, "string")])
         return f"from_csv({_TEXT}, {sql_text(schema)}, {sql_map(_permissive(options))})"
 
-    rows = _lines(spark, batch, names)
-    if header:
-        rows = rows.where(f"{_TEXT} <> {sql_text(header)}")
-    rows = rows.selectExpr("*", f"{parse(found)} AS {_PARSED}")
+    rows = _parsed_lines(spark, batch, names, parse(found), header)
     present = {column.name for column in found}
     values = [
         f"{_PARSED}.{column.quoted}" if column.name in present else f"CAST(NULL AS {column.type})"
@@ -126,14 +124,23 @@ def _read_records(
     closed = _quotes_are_closed(options)
     good = f"{closed} AND {_PARSED}.{_CORRUPT} IS NULL"
     reason = f"CASE WHEN NOT {closed} THEN 'a quote is not closed on the line' ELSE {reason} END"
-    return finished(rows, batch, values, raw=_TEXT, error=_error(good, reason))
+    return finished(rows, batch, values, path=_PATH, raw=_TEXT, error=_error(good, reason))
 
 
-def _lines(spark: SparkSession, batch: Batch, names: Sequence[str]) -> DataFrame:
-    """``_LINE`` as it is in the file, and ``_TEXT``, which is valid UTF-8 and never blank."""
-    rows = load(spark, batch, names, "text", f"{_LINE} string", {})
-    rows = rows.selectExpr("*", f"trim(LEADING '\ufeff' FROM make_valid_utf8({_LINE})) AS {_TEXT}")
-    return rows.where(f"trim(BOTH ' \t\r' FROM {_TEXT}) <> ''")
+def _parsed_lines(spark: SparkSession, batch: Batch, names: Sequence[str], parse: str, header: str = "") -> DataFrame:
+    """Lines as they are in their files, as valid UTF-8, and what ``parse`` makes of them, worked out once per line.
+
+    Left to itself, Spark moves a later filter on the error below this step, with a copy of ``parse`` in place of every
+    mention of its result: four times the work. It does not move anything past an expression whose value may change
+    from call to call, and the number of the partition counts as one. It is never negative, so it changes nothing.
+    """
+    lines = load(spark, batch, names, "text", f"{_LINE} string", {}).selectExpr(
+        _LINE,
+        f"{PATH} AS {_PATH}",
+        f"trim(LEADING '\ufeff' FROM make_valid_utf8({_LINE})) AS {_TEXT}",
+        f"IF(spark_partition_id() >= 0, {parse}, NULL) AS {_PARSED}",
+    )
+    return lines.where(f"trim(BOTH ' \t\r' FROM {_TEXT}) <> '' AND {_TEXT} <> {sql_text(header)}")
 
 
 def _permissive(options: Mapping[str, str]) -> dict[str, str]:
@@ -159,14 +166,18 @@ def _reason(
     array of one, so that it happens once, and only for bad rows.
     """
     misfits = ", ".join(
-        f"CASE WHEN {value} IS NULL AND {texts('seen', column)} IS NOT NULL THEN concat("
-        f"{sql_text(column.name + ': ')}, left({texts('seen', column)}, {_SHOWN}), "
-        f"{sql_text(f' is not a value of the type {column.type}')}) END"
-        for column, value in zip(columns, values, strict=True)
+        _misfit(column, value, texts("seen", column)) for column, value in zip(columns, values, strict=True)
     )
     named = f"coalesce(nullif(concat_ws('; ', {misfits}), ''), 'does not fit the schema')"
     told = f"CASE WHEN {unless('seen')} THEN {named} ELSE {sql_text(otherwise)} END"
     return f"transform(array({parsed_as_texts}), seen -> {told})[0]"
+
+
+def _misfit(column: Column, value: str, text: str) -> str:
+    before, after = sql_text(f"{column.name}: '"), sql_text(f"' is not of the type {column.type}")
+    return (
+        f"CASE WHEN {value} IS NULL AND {text} IS NOT NULL THEN concat({before}, left({text}, {_SHOWN}), {after}) END"
+    )
 
 
 def _quotes_are_closed(options: Mapping[str, str]) -> str:

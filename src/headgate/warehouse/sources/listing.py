@@ -145,10 +145,12 @@ class Listing:
         """Those of ``names`` that are wanted and not loaded."""
         if len(self._unwanted) > len(names):
             self._unwanted.intersection_update(names)
-        unwanted = self._unwanted
+        known, unwanted = self._whole, self._unwanted
         new = []
         for name in [name for name in names if name not in loaded and name not in unwanted]:
-            if not self._wanted(name):
+            if name in known:
+                new.append(name)
+            elif not self._wanted(name):
                 unwanted.add(name)
             elif not name.isprintable() and not _is_text(name):
                 unwanted.add(name)

@@ -82,8 +82,8 @@ class Stored(ABC):
             return stored._from_content(value)
         except (KeyError, TypeError, ValueError) as error:
             raise SourceError(
-                f"a stored {noun} of the kind {value['kind']!r} cannot be understood ({type(error).__name__}: {error}): "
-                f"{_short(value)}. Was it written by a newer version of Headgate?"
+                f"a stored {noun} of the kind {value['kind']!r} cannot be understood "
+                f"({type(error).__name__}: {error}): {_short(value)}. Was it written by a newer version of Headgate?"
             ) from None
 
 

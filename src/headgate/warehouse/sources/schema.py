@@ -28,10 +28,10 @@ _ALIASES = {
     "numeric": "decimal",
     "timestamp_ltz": "timestamp",
 }
-_PLAIN = frozenset(
-    ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string", "binary", "date")
-    + ("timestamp", "timestamp_ntz", "variant")
-)
+_PLAIN = {
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal"),
+    *("string", "binary", "date", "timestamp", "timestamp_ntz", "variant"),
+}
 _NESTED = {"array": 1, "map": 2, "struct": None}
 _EXAMPLE = "write it as in 'ts timestamp, sensor string, temp double'"
 

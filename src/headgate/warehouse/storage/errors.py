@@ -19,16 +19,16 @@ class StorageError(HeadgateError):
 
 
 class AlreadyCommittedError(StorageError):
-    """Update ``update`` is not newer than ``newest``, which the log has as ``version`` (None: cleaned up since)."""
+    """``update`` is not newer than ``newest``; the log has it as ``version``, or that entry was cleaned up (None)."""
 
-    def __init__(self, table: str, update: int, newest: int, version: int | None) -> None:
+    def __init__(self, table: str, update: int, version: int | None, newest: int) -> None:
         self.update = update
-        self.newest = newest
         self.version = version
-        where = f"as version {version}" if version is not None else "in a log entry that was cleaned up since"
+        self.newest = newest
+        where = f"it is version {version} of" if version is not None else "it is older than what is left of"
         super().__init__(
-            f"update {update} of table {table!r} cannot be committed: update {newest} is in its log already, {where}. "
-            f"Go on from the state of the newest commit, with update {newest + 1}."
+            f"update {update} of table {table!r} cannot be committed again: {where} the log, whose newest update is "
+            f"{newest}. Go on from the newest state, with update {newest + 1}."
         )
 
 
@@ -37,13 +37,13 @@ class SchemaError(StorageError):
 
 
 class HistoryLostError(StorageError):
-    """The log entry of ``version`` was cleaned up, so the changes since then cannot be told."""
+    """The log entry of ``version``, or a file that only old versions have, was cleaned up."""
 
     def __init__(self, table: str, version: int) -> None:
         self.version = version
         super().__init__(
-            f"what version {version} of table {table!r} changed is not known any more: its log entry was cleaned up. "
-            "Compute from a snapshot of the whole table instead, and go on from the snapshot's version."
+            f"version {version} of table {table!r} is not known any more: its log entry or its files were cleaned up. "
+            "Compute from a snapshot of the newest version instead, and go on from there."
         )
 
 

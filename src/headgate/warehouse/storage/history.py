@@ -1,100 +1,119 @@
-"""Reading what single entries of a Delta log say: files added and removed, and the state carried.
+"""What the log of a table tells about its past: changes between versions, earlier states, files of old versions.
 
-A log entry is a JSON file of one action a line; its name is its version. Only entries that Headgate wrote are
-understood in full: they carry the state, and for each file removed what only its addition knew.
+The past goes back as far as the log does; what was cleaned up is lost, and said to be.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
-from headgate.warehouse.spec import PARTITION_COLUMN
+from headgate.warehouse.storage.entries import LOG_DIRECTORY, LogEntry, entry_path, read_entry
 from headgate.warehouse.storage.errors import HistoryLostError, StorageError
 from headgate.warehouse.storage.files import Changes, DataFile, State
-from headgate.warehouse.storage.partitions import parse_time
 
-LOG_DIRECTORY = "_delta_log"
-#: the key of the commit's metadata that holds the state
-STATE_KEY = "headgate"
-#: the key that holds, for each path removed, its rows and event times: Delta's own remove actions lack them
-REMOVED_KEY = "headgateRemoved"
+_REMEMBERED_ENTRIES = 256
+_NAMED = re.compile(rb'"path":"data/([^/"]+)/')
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One version: the state it carries, and the files by which it changed the table's rows."""
+class History:
+    """The log entries of one table: the latest from memory, older ones read when they are asked for.
 
-    version: int
-    state: State | None
-    added: tuple[DataFile, ...] = ()
-    removed: tuple[DataFile, ...] = ()
+    Entries never change, so every thread may read while one at a time calls `remember`.
+    """
 
+    def __init__(self, table: Path, time_column: str | None) -> None:
+        self._table = table
+        self._time_column = time_column
+        self._remembered: dict[int, LogEntry] = {}
 
-def entry_path(table: Path, version: int) -> Path:
-    return table / LOG_DIRECTORY / f"{version:020}.json"
+    def remember(self, entry: LogEntry) -> None:
+        self._remembered[entry.version] = entry
+        if len(self._remembered) > _REMEMBERED_ENTRIES:
+            del self._remembered[next(iter(self._remembered))]
 
+    def entry(self, version: int) -> LogEntry:
+        """What ``version`` says; HistoryLostError if its entry was cleaned up."""
+        return self._remembered.get(version) or read_entry(self._table, version, self._time_column)
 
-def read_entry(table: Path, version: int, time_column: str | None) -> LogEntry:
-    try:
-        lines = entry_path(table, version).read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise HistoryLostError(table.name, version) from None
-    actions = [json.loads(line) for line in lines if line]
-    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    details = info.get(REMOVED_KEY, {})
-    try:
-        return LogEntry(
-            version,
-            info.get(STATE_KEY),
-            tuple(_added(action["add"], time_column) for action in _changing(actions, "add")),
-            tuple(_removed(action["remove"], details) for action in _changing(actions, "remove")),
-        )
-    except KeyError as missing:
+    def changes(self, since: int, until: int) -> Changes:
+        """What the entries after ``since`` add up to; a file that came and went between leaves no trace."""
+        added: dict[str, DataFile] = {}
+        removed: dict[str, DataFile] = {}
+        for version in range(since + 1, until + 1):
+            entry = self.entry(version)
+            if entry.unknown is not None:
+                raise StorageError(
+                    f"version {version} of the table in {self._table} was not written by headgate: it changes rows "
+                    f"without saying which ({entry.unknown}). Compute what depends on this table from a snapshot of it."
+                )
+            for file in entry.removed:
+                if added.pop(file.path, None) is None:
+                    removed[file.path] = file
+            added.update((file.path, file) for file in entry.added)
+        return Changes(since, until, tuple(added.values()), tuple(removed.values()))
+
+    def states(self, version: int) -> Iterator[State]:
+        """The state at ``version`` and after each earlier update, newest first, as far back as the log goes."""
+        any_given = carried = False
+        for entry in self._backwards(version):
+            if entry.state is None:
+                continue
+            if not any_given:
+                yield entry.state
+                any_given, carried = True, entry.update is None
+            elif entry.update is not None:
+                # Maintenance carries the state of the update before it, which must not count twice.
+                if not carried:
+                    yield entry.state
+                carried = False
+
+    def state(self, version: int) -> State:
+        """The state at ``version``: that of its own entry, or an older one if others have written since."""
+        for state in self.states(version):
+            return state
         raise StorageError(
-            f"version {version} of the table in {table} was not written by headgate: it changes a file without {missing}. "
-            "Recompute what depends on this table from a snapshot."
-        ) from missing
+            f"no entry of the log in {self._table / LOG_DIRECTORY} carries a state, so headgate did not write this "
+            "table; move it away or give your table another name"
+        )
+
+    def version_of(self, update: int, newest: int) -> int | None:
+        """The version that committed ``update``, looked for from ``newest`` back; None if the log has it no more."""
+        committed = (entry for entry in self._backwards(newest) if entry.update is not None)
+        found = next((entry for entry in committed if entry.update is not None and entry.update <= update), None)
+        return found.version if found is not None and found.update == update else None
+
+    def _backwards(self, version: int) -> Iterator[LogEntry]:
+        try:
+            for earlier in range(version, -1, -1):
+                yield self.entry(earlier)
+        except HistoryLostError:
+            return
 
 
-def net_changes(since: int, entries: Iterable[LogEntry]) -> Changes:
-    """What ``entries``, in order, add up to; a file that came and went between leaves no trace."""
-    added: dict[str, DataFile] = {}
-    removed: dict[str, DataFile] = {}
-    until = since
-    for entry in entries:
-        until = entry.version
-        for file in entry.removed:
-            if added.pop(file.path, None) is None:
-                removed[file.path] = file
-        added.update((file.path, file) for file in entry.added)
-    return Changes(since, until, tuple(added.values()), tuple(removed.values()))
+def named_directories(table: Path) -> set[str]:
+    """The directories below ``data`` that some entry still in the log names."""
+    names: set[str] = set()
+    for path in (table / LOG_DIRECTORY).glob("*.json"):
+        names.update(name.decode() for name in _NAMED.findall(path.read_bytes()))
+    return names
 
 
-def removal_details(files: Iterable[DataFile]) -> dict[str, list[int | None]]:
-    """What a commit that removes ``files`` says under `REMOVED_KEY`."""
-    return {file.path: [file.rows, file.first, file.last] for file in files}
-
-
-def _changing(actions: Iterable[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [action for action in actions if kind in action and action[kind]["dataChange"]]
-
-
-def _added(add: dict[str, Any], time_column: str | None) -> DataFile:
-    statistics = json.loads(add["stats"])
-    first = last = None
-    if time_column is not None:
-        first = parse_time(statistics["minValues"][time_column])
-        last = parse_time(statistics["maxValues"][time_column])
-    partition = add["partitionValues"].get(PARTITION_COLUMN)
-    return DataFile(unquote(add["path"]), partition, statistics["numRecords"], add["size"], first, last)
-
-
-def _removed(remove: dict[str, Any], details: dict[str, list[int | None]]) -> DataFile:
-    path = unquote(remove["path"])
-    rows, first, last = details[path]
-    return DataFile(path, remove["partitionValues"].get(PARTITION_COLUMN), rows or 0, remove["size"], first, last)
+def removed_since(table: Path, newest: int, seconds: float) -> set[str]:
+    """The paths that versions up to ``newest`` removed in the last ``seconds``, whether or not rows changed."""
+    limit = time.time() - seconds
+    paths: set[str] = set()
+    for version in range(newest, -1, -1):
+        entry = entry_path(table, version)
+        try:
+            if entry.stat().st_mtime < limit:
+                break
+            lines = entry.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            break
+        paths.update(unquote(json.loads(line)["remove"]["path"]) for line in lines if line.startswith('{"remove"'))
+    return paths

@@ -12,7 +12,7 @@ Cost: adding and removing a file, and finding the files of a partition, do not d
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 from headgate.core.errors import InvariantError
@@ -73,6 +73,10 @@ class FileIndex:
         chosen = (self._partitions.get(partition, {}) for partition in partitions)
         return tuple(files[path] for files in chosen for path in sorted(files))
 
+    @property
+    def partition_count(self) -> int:
+        return len(self._order)
+
     def partitions(self) -> tuple[str, ...]:
         return tuple(label for _, label in self._order)
 
@@ -80,7 +84,7 @@ class FileIndex:
         """The partitions with a file whose event times overlap ``first`` to ``last``, both included."""
         # No file reaches further than _longest from the start of its partition, so earlier starts need no look.
         begin = bisect_left(self._order, (first - self._longest, ""))
-        end = bisect_right(self._order, last, key=lambda entry: entry[0])
+        end = bisect_left(self._order, (last + 1, ""))
         return tuple(label for _, label in self._order[begin:end] if self._overlaps(label, first, last))
 
     def _overlaps(self, label: str, first: int, last: int) -> bool:

@@ -1,10 +1,10 @@
 """The log of one table, written and read through `deltalake`: the only module that calls it.
 
-One entry is one atomic commit. `deltalake` checks nothing about the files it is given, ignores a new schema when
-appending, and replaces nothing twice; so whoever calls this has checked the commit before, and is the only writer.
+One entry is one atomic commit. The library checks nothing about the files it is given, drops a new schema silently
+when it appends, and commits the same update twice if asked to: whoever calls this has checked the commit before.
 
-Entries are written without the library's own work after a commit (cleaning up, checkpoints): it looks through the
-whole log every time, which makes each commit slower the longer the log is. `checkpoint` does it every so often.
+Entries are written without the library's own work after a commit (cleaning up, checkpoints), which looks through the
+whole log every time, so that each commit is slower the longer the log is. `checkpoint` does it every so often.
 Not thread-safe.
 """
 
@@ -24,13 +24,24 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from headgate.warehouse.spec import PARTITION_COLUMN
-from headgate.warehouse.storage.errors import ForeignCommitError, StorageError
+from headgate.warehouse.storage.cleaning import clean_up_log
+from headgate.warehouse.storage.entries import (
+    LOG_DIRECTORY,
+    REMOVED_KEY,
+    STATE_KEY,
+    entry_path,
+    read_entry,
+    removal_details,
+)
+from headgate.warehouse.storage.errors import ForeignCommitError, HistoryLostError, StorageError
 from headgate.warehouse.storage.files import DataFile, NewFile, State
-from headgate.warehouse.storage.history import LOG_DIRECTORY, REMOVED_KEY, STATE_KEY, entry_path, removal_details
 from headgate.warehouse.storage.partitions import EVENT_TIME
 from headgate.warehouse.storage.schemas import with_partition
+from headgate.warehouse.storage.staging import directory_of
 
 CHECKPOINT_INTERVAL = 50
+#: so many of the newest entries stay, however old they are: a table that changes rarely keeps its history too
+KEPT_ENTRIES = 4 * CHECKPOINT_INTERVAL
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -51,17 +62,21 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """A version of the table as the log tells it."""
+    """A version of the table as the log tells it; ``last_update`` is -1 if there was none."""
 
     version: int
-    last_update: int | None
+    last_update: int
     schema: pa.Schema
-    partitioned: bool
     files: list[DataFile]
 
 
 class DeltaLog:
     def __init__(self, directory: Path, time_column: str | None, history_seconds: int) -> None:
+        if "\\" in str(directory) or unquote(str(directory)) != str(directory):
+            raise StorageError(
+                f"no table can be kept in {directory}: the Delta library takes backslashes and percent signs followed "
+                "by two digits for something else. Choose a directory whose path has none."
+            )
         self._directory = directory
         self._time_column = time_column
         self._history_seconds = history_seconds
@@ -81,15 +96,19 @@ class DeltaLog:
         return self._loaded(handle)
 
     def load_version(self, version: int) -> LoadedTable:
-        return self._loaded(DeltaTable(self._directory, version=version))
+        """An older version; HistoryLostError if the log does not reach back to it."""
+        return self._loaded(self._opened_at(version))
 
     def read(self, version: int, columns: Sequence[str] | None) -> pa.Table:
-        """All rows of one version, in memory."""
-        table = DeltaTable(self._directory, version=version)
-        return table.to_pyarrow_table(columns=list(columns) if columns is not None else None)
+        """All rows of one version, in memory; HistoryLostError if they cannot be had any more."""
+        handle = self._opened_at(version)
+        try:
+            return handle.to_pyarrow_table(columns=list(columns) if columns is not None else None)
+        except FileNotFoundError as error:
+            raise HistoryLostError(self._directory.name, version) from error
 
     def append(self, commit: Commit) -> int:
-        """Write ``commit`` as the next entry. If this fails, only `load` can tell whether the entry was written."""
+        """Write ``commit`` as the next entry; what the library does after writing it may fail without harm."""
         expected = self.version + 1
         try:
             if self.version < 0:
@@ -97,12 +116,14 @@ class DeltaLog:
             else:
                 self._write(self._current(), commit)
         except (DeltaError, OSError) as error:
-            if entry_path(self._directory, expected).exists():
+            self._handle = None
+            if not entry_path(self._directory, expected).exists():
+                raise StorageError(
+                    f"version {expected} of the table in {self._directory} could not be written: {error}. "
+                    "Its files stay where they are; try the update again."
+                ) from error
+            if not self._is_ours(commit, expected):
                 raise ForeignCommitError(self._directory, expected) from error
-            raise StorageError(
-                f"version {expected} of the table in {self._directory} could not be written: {error}. "
-                "Its files stay where they are; try the update again."
-            ) from error
         self.version = expected
         return expected
 
@@ -112,9 +133,9 @@ class DeltaLog:
         Reopening is what frees memory: a handle that only follows the log grows with every commit.
         """
         handle = self._current()
-        handle.create_checkpoint()
-        handle.cleanup_metadata()
         self._handle = None
+        handle.create_checkpoint()
+        clean_up_log(self._directory, self.version - KEPT_ENTRIES, self._history_seconds)
 
     def checkpoint_is_due(self) -> bool:
         try:
@@ -123,23 +144,6 @@ class DeltaLog:
         except FileNotFoundError:
             newest = -1
         return self.version - newest >= CHECKPOINT_INTERVAL
-
-    def vacuum(self, retention_hours: int, state: State) -> list[Path]:
-        """Delete what no version of the last ``retention_hours`` refers to; two log entries tell of it."""
-        handle = self._current()
-        if not handle.vacuum(retention_hours, dry_run=True, enforce_retention_duration=False, full=True):
-            return []
-        deleted = handle.vacuum(
-            retention_hours,
-            dry_run=False,
-            enforce_retention_duration=False,
-            full=True,
-            commit_properties=CommitProperties(custom_metadata={STATE_KEY: dict(state)}),
-            post_commithook_properties=_NO_HOOKS,
-        )
-        handle.update_incremental()
-        self.version = handle.version()
-        return [self._directory / path for path in deleted]
 
     def _current(self) -> DeltaTable:
         """The table opened at the version known; refuses to go on if the log is ahead of it."""
@@ -151,6 +155,19 @@ class DeltaLog:
             raise ForeignCommitError(self._directory, self.version + 1)
         return self._handle
 
+    def _is_ours(self, commit: Commit, version: int) -> bool:
+        text = entry_path(self._directory, version).read_text(encoding="utf-8")
+        entry = read_entry(self._directory, version, self._time_column)
+        # The directories carry random tokens, so nobody else can name them.
+        ours = all(directory_of(new.file.path) in text for new in commit.added)
+        return ours and (entry.update, entry.state) == (commit.update, commit.state)
+
+    def _opened_at(self, version: int) -> DeltaTable:
+        try:
+            return DeltaTable(self._directory, version=version)
+        except DeltaError as error:
+            raise HistoryLostError(self._directory.name, version) from error
+
     def _create(self, commit: Commit) -> None:
         interval = f"interval {self._history_seconds} seconds"
         create_table_with_add_actions(
@@ -161,6 +178,11 @@ class DeltaLog:
             name=self._directory.name,
             configuration={
                 "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+                # Readers look at the statistics of the first 32 columns unless told otherwise. The time column
+                # must be among them, wherever it stands; files carry no statistics of the others beyond.
+                "delta.dataSkippingNumIndexedCols": "-1",
+                # Cleaning up is left to `checkpoint`, which also keeps a number of entries; the library would not.
+                "delta.enableExpiredLogCleanup": "false",
                 "delta.logRetentionDuration": interval,
                 "delta.deletedFileRetentionDuration": interval,
             },
@@ -213,12 +235,9 @@ class DeltaLog:
                 "Give the table another name, or declare it as it was."
             )
         columns = pa.schema([field for field in schema if field.name != PARTITION_COLUMN])
+        last_update = handle.transaction_version(self._application)
         return LoadedTable(
-            handle.version(),
-            handle.transaction_version(self._application),
-            columns,
-            bool(partition_columns),
-            self._live_files(handle),
+            handle.version(), -1 if last_update is None else last_update, columns, self._live_files(handle)
         )
 
     def _live_files(self, handle: DeltaTable) -> list[DataFile]:

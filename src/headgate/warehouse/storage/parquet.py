@@ -6,7 +6,7 @@ no partition column inside.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -15,20 +15,23 @@ import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from headgate.warehouse.spec import PARTITION_COLUMN
-from headgate.warehouse.storage.errors import StorageError
+from headgate.warehouse.storage.errors import SchemaError, StorageError
 from headgate.warehouse.storage.files import DataFile, NewFile
 from headgate.warehouse.storage.partitions import partition_start, split_by_partition
-from headgate.warehouse.storage.schemas import storable
+from headgate.warehouse.storage.schemas import is_stored_as_is, storable
+from headgate.warehouse.storage.staging import DATA_DIRECTORY
 from headgate.warehouse.storage.statistics import file_statistics
 
+_PARTITION_PREFIX = f"{PARTITION_COLUMN}="
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def write_rows(
     table: Path, directory: Path, rows: pa.Table, time_column: str | None, partition_length: float | None
 ) -> list[NewFile]:
-    """Write ``rows`` into ``directory`` below ``table``: one file for each partition, or one file without event time."""
-    stored = rows.cast(storable(rows.schema), safe=True) if rows.schema != storable(rows.schema) else rows
+    """Write ``rows`` into ``directory`` below ``table``: a file for each partition, or one file without event time."""
+    # Not `safe`: times finer than microseconds are cut off, as Delta has none; all other casts only widen.
+    stored = rows.cast(storable(rows.schema), safe=False)
     if stored.num_rows == 0:
         return []
     parts: list[tuple[str | None, pa.Table]] = [(None, stored)]
@@ -49,44 +52,26 @@ def write_file(table: Path, path: Path, rows: pa.Table, partition: str | None, t
 
 
 def adopt_files(table: Path, directory: Path, time_column: str | None) -> list[NewFile]:
-    """Describe the files that Spark wrote into ``directory``, and delete what is no Parquet file (markers, checksums).
+    """Describe the files that Spark wrote into ``directory``, and delete all else (markers, checksums, empty files).
 
-    The markers have to go because vacuuming spares them, so that the directory would never become empty.
+    The markers have to go because they would keep the directory from becoming empty when its files are not needed
+    any more.
     """
-    found = sorted(path for path in directory.rglob("*") if path.is_file())
+    if table / DATA_DIRECTORY not in directory.parents:
+        raise StorageError(f"{directory} is not below {table / DATA_DIRECTORY}; let Spark write where `stage` says")
     adopted = []
-    for path in found:
-        if path.suffix != ".parquet" or path.name.startswith((".", "_")):
+    for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+        new = _adopted(table, path, directory, time_column) if _is_data(path.relative_to(directory)) else None
+        if new is None:
             path.unlink()
-            continue
-        with pq.ParquetFile(path) as file:
-            footer, schema = file.metadata, file.schema_arrow
-        if footer.num_rows == 0:
-            path.unlink()
-            continue
-        partition = _partition_of(path, directory) if time_column is not None else None
-        adopted.append(_described(table, path, footer, storable(schema), partition, time_column))
-        _refuse_other_encodings(path, schema)
+        else:
+            adopted.append(new)
     return adopted
 
 
 def read_rows(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
     """The rows of the files in the order given; columns that a file does not have are null."""
     return ds.dataset([str(path) for path in paths], schema=schema, format="parquet").to_table()
-
-
-def bins(files: Iterable[DataFile], size: int) -> Iterator[list[DataFile]]:
-    """``files`` in the order of event time, cut where the sum of their sizes would exceed ``size``."""
-    current: list[DataFile] = []
-    total = 0
-    for file in sorted(files, key=lambda file: (file.first or 0, file.path)):
-        if current and total + file.size > size:
-            yield current
-            current, total = [], 0
-        current.append(file)
-        total += file.size
-    if current:
-        yield current
 
 
 def _described(
@@ -103,21 +88,30 @@ def _described(
     return NewFile(file, statistics.text, schema)
 
 
-def _refuse_other_encodings(path: Path, schema: pa.Schema) -> None:
-    """Files of others cannot be converted, so each column must be stored already as it is declared."""
-    for stored, declared in zip(schema, storable(schema), strict=True):
-        if stored.type != declared.type:
-            raise StorageError(
-                f"{path}: column {stored.name!r} is stored as {stored.type}; expected {declared.type}. "
-                "Cast the column before it is written."
-            )
+def _is_data(path: Path) -> bool:
+    hidden = (part.startswith(("_", ".")) and not part.startswith(_PARTITION_PREFIX) for part in path.parts)
+    return path.suffix == ".parquet" and not any(hidden)
+
+
+def _adopted(table: Path, path: Path, directory: Path, time_column: str | None) -> NewFile | None:
+    with pq.ParquetFile(path) as file:
+        footer, schema = file.metadata, file.schema_arrow
+    if footer.num_rows == 0:
+        return None
+    stored = storable(schema)
+    converted = [field.name for field in schema if not is_stored_as_is(field.type)]
+    if converted:
+        expected = ", ".join(f"{name!r} as {stored.field(name).type}" for name in converted)
+        got = ", ".join(str(schema.field(name).type) for name in converted)
+        raise SchemaError(f"{path} must store {expected}; got {got}. Cast the column before it is written.")
+    partition = _partition_of(path, directory) if time_column is not None else None
+    return _described(table, path, footer, stored, partition, time_column)
 
 
 def _partition_of(path: Path, directory: Path) -> str | None:
-    prefix = f"{PARTITION_COLUMN}="
     for part in path.relative_to(directory).parts[:-1]:
-        if part.startswith(prefix):
-            label = unquote(part.removeprefix(prefix))
+        if part.startswith(_PARTITION_PREFIX):
+            label = unquote(part.removeprefix(_PARTITION_PREFIX))
             if label == _HIVE_NULL:
                 raise StorageError(f"{path} holds rows without an event time; reject such rows before they are written")
             partition_start(label)

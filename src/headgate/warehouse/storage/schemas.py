@@ -7,19 +7,18 @@ never loses one and no column changes its type. The partition column is Delta's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.warehouse.spec import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import SchemaError
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
-_AS_THEY_ARE = frozenset(
-    (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
-    + (pa.string(), pa.binary(), pa.date32(), _TIMESTAMP)
+_SAME = (
+    *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    *(pa.string(), pa.binary(), pa.date32()),
 )
-_WIDENED = {
+_STORED_AS = {
+    **{kind: kind for kind in _SAME},
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
     pa.uint32(): pa.int64(),
@@ -30,16 +29,6 @@ _WIDENED = {
     pa.binary_view(): pa.binary(),
     pa.date64(): pa.date32(),
 }
-_ADVICE: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (
-        lambda kind: pa.types.is_timestamp(kind),
-        "cast it to a timestamp with time zone (if Spark wrote it as one: set spark.sql.parquet.outputTimestampType "
-        "to TIMESTAMP_MICROS)",
-    ),
-    (pa.types.is_null, "give the column a type, for example with a cast of null"),
-    (pa.types.is_unsigned_integer, "cast it to a signed or decimal type"),
-    (lambda _: True, "cast it to another type"),
-)
 
 
 def storable(schema: pa.Schema) -> pa.Schema:
@@ -84,22 +73,48 @@ def with_partition(schema: pa.Schema) -> pa.Schema:
     return schema.append(pa.field(PARTITION_COLUMN, pa.string()))
 
 
+def is_stored_as_is(kind: pa.DataType) -> bool:
+    """Whether files may store ``kind`` without a cast; what may be null does not matter, as readers expect more."""
+    if pa.types.is_nested(kind):
+        return all(is_stored_as_is(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(_stored(kind, "") == kind)
+
+
 def _stored(kind: pa.DataType, name: str) -> pa.DataType:
-    if kind in _AS_THEY_ARE or pa.types.is_decimal128(kind):
-        return kind
-    if kind in _WIDENED:
-        return _WIDENED[kind]
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return _TIMESTAMP
-    if pa.types.is_fixed_size_binary(kind):
-        return pa.binary()
+    if pa.types.is_nested(kind):
+        return _stored_nested(kind, name)
     if pa.types.is_dictionary(kind):
         return _stored(kind.value_type, name)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(pa.field("element", _stored(kind.value_type, f"{name}.element")))
+    stored = _stored_simple(kind)
+    if stored is None:
+        raise SchemaError(f"column {name!r} is {kind}, a type that not every Delta reader knows; {_advice(kind)}")
+    return stored
+
+
+def _stored_simple(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_timestamp(kind):
+        return _TIMESTAMP if kind.tz is not None else None
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    return kind if pa.types.is_decimal128(kind) else _STORED_AS.get(kind)
+
+
+def _stored_nested(kind: pa.DataType, name: str) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(child.name, _stored(child.type, f"{name}.{child.name}")) for child in kind])
     if pa.types.is_map(kind):
         return pa.map_(_stored(kind.key_type, f"{name}.key"), _stored(kind.item_type, f"{name}.value"))
-    advice = next(text for applies, text in _ADVICE if applies(kind))
-    raise SchemaError(f"column {name!r} is {kind}, a type that not every Delta reader knows; {advice}")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(pa.field("element", _stored(kind.value_type, f"{name}.element")))
+    raise SchemaError(f"column {name!r} is {kind}, a type that not every Delta reader knows; {_advice(kind)}")
+
+
+def _advice(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return (
+            "make it a timestamp with a time zone (for files that Spark wrote, see that its session has "
+            "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS)"
+        )
+    if pa.types.is_null(kind):
+        return "give its nulls a type, with a cast"
+    return "cast it to another type"

@@ -2,7 +2,7 @@
 
 Files are written first, into a directory of the update's own (``data/u<update>-<token>``), by this process or by
 Spark; then one commit names them. So whatever happens in between leaves, at worst, files that no entry names
-(``sweep`` deletes them), and opening the table again gives the state of the last commit.
+(`TableStore.sweep` deletes them), and opening the table again gives the state of the last commit.
 
 Knows nothing of schedules, sources and queries. It is the only writer of its directory.
 """
@@ -10,23 +10,21 @@ Knows nothing of schedules, sources and queries. It is the only writer of its di
 from __future__ import annotations
 
 import copy
-import json
 import logging
-import os
-import secrets
 import shutil
 import threading
-import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake.exceptions import DeltaError
 
-from headgate.warehouse.storage import maintenance, parquet, schemas
-from headgate.warehouse.storage.errors import AlreadyCommittedError, HistoryLostError, StorageError
+from headgate.warehouse.storage import cleaning, maintenance, parquet
+from headgate.warehouse.storage.admission import admit_files, admit_schema, admit_state
+from headgate.warehouse.storage.errors import AlreadyCommittedError, StorageError
 from headgate.warehouse.storage.files import (
+    ALL,
     Changes,
     DataFile,
     Everything,
@@ -35,14 +33,343 @@ from headgate.warehouse.storage.files import (
     State,
     StoreStatistics,
 )
-from headgate.warehouse.storage.history import LogEntry, named_directories, net_changes, read_entry
+from headgate.warehouse.storage.history import History, named_directories, removed_since
 from headgate.warehouse.storage.index import FileIndex
+from headgate.warehouse.storage.live import LiveTable
 from headgate.warehouse.storage.log import Commit, DeltaLog
-from headgate.warehouse.storage.partitions import partition_start
+from headgate.warehouse.storage.maintenance import TARGET_BYTES, Rewrite
+from headgate.warehouse.storage.staging import Staging, directory_of
 
-DATA_DIRECTORY = "data"
-#: how long versions can be read and changes told, unless the table is opened with another length
+#: how long versions can be read and changes told, unless a table is created with another length
 HISTORY_SECONDS = 86_400
-_REMEMBERED_ENTRIES = 256
 
 _log = logging.getLogger(__name__)
+
+
+class TableStore:
+    """One table: plans from memory, writes files beside it, commits them to its log.
+
+    Every method may be called from every thread. Two locks, always taken in this order:
+    ``_writing`` serialises what writes the log (``_delta``) and is held while it is written: tens of milliseconds.
+    ``_guard`` guards ``_table``, ``_staging``, ``_named`` and ``_in_doubt`` and is held for memory operations only,
+    so that planning never waits for a commit. Data files are read, written and deleted under neither.
+
+    Invariants:
+    1. ``_table`` describes the newest version of the log, or ``_in_doubt`` is set and it is read again before use.
+    2. A file is in the index if and only if the log at that version has it live.
+    3. A commit with the number of an update that is in the log, or of an older one, is refused.
+    4. A directory below ``data`` that is neither staged nor named by the log can be deleted.
+
+    Failure: a method that raises has not changed the rows. If the log could not be written, or the writing was
+    interrupted, the log is read again, and a second attempt either succeeds or raises AlreadyCommittedError.
+
+    Cost: planning and committing do work in proportion to the files and partitions named. `deltalake` adds some
+    microseconds for each live file and each log entry kept, which rolling up and the length of history bound.
+    """
+
+    def __init__(
+        self, directory: Path | str, time_column: str | None = None, *, history_seconds: int = HISTORY_SECONDS
+    ) -> None:
+        self.directory = Path(directory).absolute()
+        self.time_column = time_column
+        self.history_seconds = history_seconds
+        self._writing = threading.Lock()
+        self._guard = threading.Lock()
+        self._delta = DeltaLog(self.directory, time_column, history_seconds)
+        self._staging = Staging(self.directory)
+        #: the directories that log entries name; read from the log when first needed, then kept up
+        self._named: set[str] | None = None
+        self._in_doubt = False
+        self._table = self._load()
+
+    # ---- what is there -----------------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        return self.version >= 0
+
+    @property
+    def version(self) -> int:
+        """The newest version; -1 before the first commit."""
+        with self._settled() as table:
+            return table.version
+
+    @property
+    def state(self) -> dict[str, object]:
+        """What the newest commit carries; empty before the first."""
+        with self._settled() as table:
+            return copy.deepcopy(dict(table.state))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, without the partition column; none before the first commit."""
+        with self._settled() as table:
+            return table.schema
+
+    def files(self) -> tuple[DataFile, ...]:
+        """All live files, by partition, then path."""
+        with self._settled() as table:
+            return table.index.files()
+
+    def files_in(self, partitions: Iterable[str]) -> tuple[DataFile, ...]:
+        """The live files of ``partitions`` in the order given; none for a partition that does not exist."""
+        with self._settled() as table:
+            return table.index.files_in(partitions)
+
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that have files, in the order of time."""
+        with self._settled() as table:
+            return table.index.partitions()
+
+    def partitions_between(self, first: int, last: int) -> tuple[str, ...]:
+        """The partitions with a file whose event times overlap ``first`` to ``last``, both included.
+
+        A partition that was rolled up is longer than the others: whoever replaces it must supply all the rows of its
+        files, whose event times may lie outside ``first`` to ``last``.
+        """
+        with self._settled() as table:
+            return table.index.partitions_between(first, last)
+
+    def path_of(self, file: DataFile) -> Path:
+        return self.directory / file.path
+
+    def rows(self, files: Iterable[DataFile]) -> pa.Table:
+        """The rows of ``files`` in memory, in their order; columns that a file does not have are null."""
+        return parquet.read_rows([self.path_of(file) for file in files], self.schema)
+
+    def statistics(self) -> StoreStatistics:
+        with self._settled() as table:
+            index = table.index
+            size = (index.partition_count, len(index), index.rows, index.size)
+            return StoreStatistics(table.version, *size, staged=len(self._staging))
+
+    def changes(self, since: int, until: int | None = None) -> Changes:
+        """How the rows changed after version ``since`` (-1: from nothing) up to ``until`` (default: the newest)."""
+        with self._settled() as table:
+            last = table.version if until is None else until
+            if not -1 <= since <= last <= table.version:
+                raise StorageError(
+                    f"changes of table {self.directory.name!r} were asked for from version {since} to {last}; "
+                    f"expected -1 <= from <= to <= {table.version}, its newest. If the table was deleted and made "
+                    "anew, compute what depends on it from a snapshot."
+                )
+            history = table.history
+        return history.changes(since, last)
+
+    def states(self) -> Iterator[State]:
+        """The state now and after each earlier update, newest first, as far back as the log goes."""
+        with self._settled() as table:
+            history, version = table.history, table.version
+        return (copy.deepcopy(dict(state)) for state in history.states(version))
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """One version: the newest from memory, an older one from the log."""
+        with self._settled() as table:
+            newest = Snapshot(table.version, copy.deepcopy(dict(table.state)), table.index.files())
+            history = table.history
+        if version is None or version == newest.version:
+            return newest
+        self._check_version(version, newest.version)
+        files = FileIndex(self._delta.load_version(version).files).files()
+        return Snapshot(version, copy.deepcopy(dict(history.state(version))), files)
+
+    def arrow(self, columns: Sequence[str] | None = None, at_version: int | None = None) -> pa.Table:
+        """The rows of one version in memory, with the partition column: for small tables."""
+        newest = self.version
+        version = newest if at_version is None else at_version
+        self._check_version(version, newest)
+        return self._delta.read(version, columns)
+
+    # ---- writing files, then committing them -------------------------------------------------------------------
+
+    def stage(self, update: int) -> Path:
+        """A directory for the files of ``update``, for Spark to write; it does not exist yet."""
+        with self._guard:
+            return self._staging.stage(update)
+
+    def write_arrow(self, update: int, rows: pa.Table, partition_length: float | None = None) -> list[NewFile]:
+        """Write ``rows`` as Parquet, one file for each partition of ``partition_length`` seconds."""
+        return parquet.write_rows(self.directory, self.stage(update), rows, self.time_column, partition_length)
+
+    def adopt(self, directory: Path) -> list[NewFile]:
+        """The Parquet files that Spark wrote into a staged directory, ``partitionBy`` the partition column if any."""
+        return parquet.adopt_files(self.directory, directory, self.time_column)
+
+    def commit(
+        self,
+        update: int,
+        files: Sequence[NewFile],
+        *,
+        replace: Collection[str] | Everything | None = None,
+        state: State,
+        schema: pa.Schema,
+    ) -> int:
+        """Add ``files`` and remove those of the partitions in ``replace``, in one log entry; its version.
+
+        Makes the table if there is none. Refuses, before anything is written: an update that is in the log already,
+        columns lost or changed (gaining some is fine), and files that are not there or do not fit.
+        """
+        with self._writing:
+            with self._settled() as table:
+                if update <= table.last_update:
+                    version = table.history.version_of(update, table.version)
+                    raise AlreadyCommittedError(self.directory.name, update, version, table.last_update)
+                current = table.schema if table.version >= 0 else None
+                grown = admit_schema(current, schema, self.time_column, replace)
+                columns = table.schema if grown is None else grown
+                removed = _named_by(replace, table.index)
+            # Nothing else changes the index while _writing is held, so the file system can be asked without _guard.
+            admit_files(self.directory, files, table.index, columns, self.time_column is not None)
+            admit_state(state)
+            kept = copy.deepcopy(dict(state))
+            version = self._append(Commit(kept, tuple(files), removed, update, grown))
+            self._checkpoint_if_due()
+            return version
+
+    # ---- maintenance: changes files, never rows ----------------------------------------------------------------
+
+    def compact(self, partitions: Iterable[str] | None = None, target_bytes: int = TARGET_BYTES) -> int | None:
+        """Merge the small files inside each of ``partitions`` (default: all); the version, None if there is nothing."""
+        with self._settled() as table:
+            chosen = [None, *table.index.partitions()] if partitions is None else list(partitions)
+            rewrites = maintenance.compaction(table.index, chosen, target_bytes)
+            schema = table.schema
+        return self._rewrite(rewrites, schema)
+
+    def roll_up(self, older_than_micros: int, length_seconds: int, target_bytes: int = TARGET_BYTES) -> int | None:
+        """Merge partitions into longer ones that end before ``older_than_micros``; the version, None if nothing."""
+        with self._settled() as table:
+            rewrites = maintenance.roll_up(table.index, older_than_micros, length_seconds, target_bytes)
+            schema = table.schema
+        return self._rewrite(rewrites, schema)
+
+    def sweep(self, older_than_seconds: float) -> list[Path]:
+        """Delete the directories of updates that died before their commit, if not written to for so long."""
+        candidates = cleaning.staged_directories(self.directory, older_than_seconds)
+        with self._settled() as table:
+            if self._named is None:
+                self._named = named_directories(self.directory)
+            named = self._named | {directory_of(file.path) for file in table.index.files()}
+            abandoned = [path for path in candidates if path not in self._staging and path.name not in named]
+        for directory in abandoned:
+            shutil.rmtree(directory)
+        return abandoned
+
+    def vacuum(self, retention_seconds: float | None = None) -> int:
+        """Delete the files that no version of the last ``retention_seconds`` has; how many.
+
+        The default is the length of history, so that every version that can be read stays readable. Nothing is
+        written to the log, and no commit waits: what is live when the look begins is kept.
+        """
+        retention = self.history_seconds if retention_seconds is None else retention_seconds
+        candidates = cleaning.staged_directories(self.directory, retention)
+        with self._settled() as table:
+            version = table.version
+            needed = {file.path for file in table.index.files()}
+            chosen = [path for path in candidates if path not in self._staging]
+        needed |= removed_since(self.directory, version, retention)
+        return cleaning.delete_unneeded(self.directory, chosen, needed)
+
+    def checkpoint(self) -> None:
+        """Sum up the log so that it opens fast, and clean up entries older than the history."""
+        with self._writing:
+            if self.exists:
+                self._delta.checkpoint()
+
+    # ---- inside ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _settled(self) -> Iterator[LiveTable]:
+        """What is known of the newest version, under ``_guard``; read again first if a write has left it in doubt."""
+        with self._guard:
+            if self._in_doubt:
+                self._table = self._load()
+                self._in_doubt = False
+            yield self._table
+
+    @contextmanager
+    def _doubtful(self) -> Iterator[None]:
+        """Around writing the log: if it fails, or is interrupted, only the log knows whether it took place.
+
+        Whoever settles the doubt uses ``_delta`` without ``_writing``. That is safe because a writer settles first, so
+        while it writes there is no doubt, and this is the last it does.
+        """
+        try:
+            yield
+        except BaseException:
+            with self._guard:
+                self._in_doubt = True
+            raise
+
+    def _load(self) -> LiveTable:
+        history = History(self.directory, self.time_column)
+        loaded = self._delta.load()
+        if loaded is None:
+            return LiveTable(history)
+        state = history.state(loaded.version)
+        index = FileIndex(loaded.files)
+        return LiveTable(history, loaded.version, loaded.last_update, state, loaded.schema, index)
+
+    def _append(self, commit: Commit) -> int:
+        """Write a commit to the log and follow it in memory; called with ``_writing`` held and nothing in doubt."""
+        with self._doubtful():
+            version = self._delta.append(commit)
+            with self._guard:
+                if self._named is not None:
+                    self._named.update(directory_of(new.file.path) for new in commit.added)
+                if commit.update is not None:
+                    self._staging.release_updates(commit.update)
+                self._table.apply(version, commit)
+        return version
+
+    def _rewrite(self, rewrites: Sequence[Rewrite], schema: pa.Schema) -> int | None:
+        """Merge files without changing rows. Files that an update has replaced meanwhile are left alone."""
+        if not rewrites:
+            return None
+        with self._guard:
+            directory = self._staging.stage(None)
+        try:
+            written = [(rewrite, self._merge(rewrite, directory, i, schema)) for i, rewrite in enumerate(rewrites)]
+            with self._writing:
+                with self._settled() as table:
+                    valid = [
+                        (rewrite.sources, new)
+                        for rewrite, new in written
+                        if all(file.path in table.index for file in rewrite.sources)
+                    ]
+                if not valid:
+                    return None
+                removed = tuple(file for sources, _ in valid for file in sources)
+                version = self._append(Commit(table.state, tuple(new for _, new in valid), removed, None))
+                self._checkpoint_if_due()
+                return version
+        finally:
+            with self._guard:
+                self._staging.release(directory)
+
+    def _merge(self, rewrite: Rewrite, directory: Path, number: int, schema: pa.Schema) -> NewFile:
+        rows = parquet.read_rows([self.path_of(file) for file in rewrite.sources], schema)
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"merged-{number}.parquet"
+        return parquet.write_file(self.directory, path, rows, rewrite.partition, self.time_column)
+
+    def _checkpoint_if_due(self) -> None:
+        """A commit that stands must not fail for a checkpoint: without one the log is only slower to open."""
+        try:
+            if self._delta.checkpoint_is_due():
+                self._delta.checkpoint()
+        except (DeltaError, OSError, StorageError) as error:
+            _log.warning("no checkpoint in %s, which the next commit will try again: %s", self.directory, error)
+
+    def _check_version(self, version: int, newest: int) -> None:
+        if not 0 <= version <= newest:
+            raise StorageError(
+                f"table {self.directory.name!r} has no version {version}; expected 0 to {newest}"
+                + (": nothing has been committed yet" if newest < 0 else "")
+            )
+
+
+def _named_by(replace: Collection[str] | Everything | None, index: FileIndex) -> tuple[DataFile, ...]:
+    if replace is None:
+        return ()
+    return index.files() if replace is ALL else index.files_in(dict.fromkeys(replace))

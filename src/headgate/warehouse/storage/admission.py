@@ -1,0 +1,85 @@
+"""What a commit must be like before it may reach the log, which checks nothing itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.warehouse.storage import schemas
+from headgate.warehouse.storage.errors import SchemaError, StorageError
+from headgate.warehouse.storage.files import ALL, DataFile, Everything, NewFile, State
+from headgate.warehouse.storage.index import FileIndex
+from headgate.warehouse.storage.partitions import EVENT_TIME, partition_start
+from headgate.warehouse.storage.staging import DATA_DIRECTORY
+
+
+def admit_files(table: Path, files: Iterable[NewFile], index: FileIndex, schema: pa.Schema, partitioned: bool) -> None:
+    """Refuse files that are not there, not new, not below the table's data, or unfit for its partitions or columns."""
+    seen: set[str] = set()
+    for new in files:
+        file = new.file
+        if file.path in seen or file.path in index:
+            raise StorageError(f"{file.path} is in the table or in this commit already; each file is added once")
+        seen.add(file.path)
+        _admit_path(table, file)
+        _admit_times(file, partitioned)
+        schemas.check_file(new.schema, schema, file.path)
+
+
+def admit_state(state: State) -> None:
+    """Refuse a state that would not come back from the log as it is."""
+    try:
+        returned = json.loads(json.dumps(dict(state), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise StorageError(f"the state of a commit must be plain JSON: {error}; got {state!r}") from error
+    if returned != state:
+        raise StorageError(f"the state of a commit must come back from JSON as it is; got {state!r}")
+
+
+def admit_schema(
+    current: pa.Schema | None, given: pa.Schema, time_column: str | None, replaced: Collection[str] | Everything | None
+) -> pa.Schema | None:
+    """The table's new columns if ``given`` makes a table or adds columns to it, None if they stay as they are."""
+    stored = schemas.storable(given)
+    if time_column is not None and (time_column not in stored.names or stored.field(time_column).type != EVENT_TIME):
+        raise SchemaError(f"the time column {time_column!r} must be a column of {EVENT_TIME}; got {stored}")
+    if current is None:
+        return stored
+    merged = schemas.merge(current, stored)
+    if merged is current:
+        return None
+    if time_column is None and replaced is not ALL:
+        # Delta's library changes columns only together with replacing something, and here there is no partition.
+        raise StorageError(
+            "a table without event time can gain columns only in a commit that replaces all of it; "
+            f"gained: {merged.names[len(current.names) :]}"
+        )
+    return merged
+
+
+def _admit_path(table: Path, file: DataFile) -> None:
+    parts = PurePosixPath(file.path).parts
+    if len(parts) < 2 or parts[0] != DATA_DIRECTORY or ".." in parts:
+        raise StorageError(f"{file.path!r} must be a path below {table / DATA_DIRECTORY}, relative to {table}")
+    try:
+        size = (table / file.path).stat().st_size
+    except FileNotFoundError:
+        raise StorageError(f"{table / file.path} does not exist; it was deleted after it was written") from None
+    if size != file.size:
+        raise StorageError(f"{table / file.path} has {size} bytes; expected {file.size}, as when it was written")
+
+
+def _admit_times(file: DataFile, partitioned: bool) -> None:
+    if (file.partition is not None) != partitioned:
+        has = "has" if partitioned else "does not have"
+        raise StorageError(f"{file.path} is in partition {file.partition!r}, but its table {has} event time")
+    if file.partition is None:
+        return
+    if file.first is None or file.last is None or not partition_start(file.partition) <= file.first <= file.last:
+        raise StorageError(
+            f"{file.path} has event times {file.first} to {file.last}, which do not lie in its partition "
+            f"{file.partition!r} (from {partition_start(file.partition)})"
+        )

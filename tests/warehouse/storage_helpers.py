@@ -1,0 +1,79 @@
+"""Small tables of clicks for the tests of the storage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from headgate.warehouse.storage import TableStore, partition_label
+
+SECOND = 1_000_000
+HOUR = 3_600
+TIME = pa.timestamp("us", tz="UTC")
+CLICKS = pa.schema([("ts", TIME), ("v", pa.int64())])
+
+
+def clicks(*seconds: float) -> pa.Table:
+    """One row for each event time in seconds since the epoch; ``v`` is the event time in microseconds."""
+    micros = [round(second * SECOND) for second in seconds]
+    return pa.table({"ts": pa.array(micros, TIME), "v": pa.array(micros, pa.int64())})
+
+
+def hours(*numbers: int) -> list[str]:
+    """The names of hourly partitions, by the number of the hour since the epoch."""
+    return [partition_label(number * HOUR * SECOND, HOUR) for number in numbers]
+
+
+def load(
+    store: TableStore, update: int, rows: pa.Table, replace: Any = None, state: dict[str, object] | None = None
+) -> int:
+    """Write ``rows`` into hourly partitions and commit them as ``update``."""
+    files = store.write_arrow(update, rows, HOUR)
+    return store.commit(update, files, replace=replace, state=state or {"update": update}, schema=rows.schema)
+
+
+def values(rows: pa.Table) -> Counter[int]:
+    return Counter(rows.column("v").to_pylist())
+
+
+def seen_by_delta(store: TableStore, version: int | None = None) -> Counter[int]:
+    """What another Delta reader finds in the table."""
+    return values(DeltaTable(store.directory, version=version).to_pyarrow_table())
+
+
+def rows_of(store: TableStore, files: Iterable[Any]) -> Counter[int]:
+    """The rows of data files, read one by one."""
+    import pyarrow.parquet as pq
+
+    return sum((values(pq.read_table(store.path_of(file), partitioning=None)) for file in files), Counter())
+
+
+def on_disk(store: TableStore) -> set[str]:
+    """Every data file that is there, whether or not a commit names it."""
+    return {path.relative_to(store.directory).as_posix() for path in (store.directory / "data").rglob("*.parquet")}
+
+
+def paths(files: Iterable[Any]) -> set[str]:
+    return {file.path for file in files}
+
+
+def log_entries(store: TableStore) -> list[Path]:
+    return sorted((store.directory / "_delta_log").glob("*.json"))
+
+
+def spark_like(directory: Path, partitions: dict[str, pa.Table], extra: Collection[str] = ()) -> None:
+    """Write what Spark leaves behind when it writes ``partitionBy`` the partition column."""
+    import pyarrow.parquet as pq
+
+    for label, rows in partitions.items():
+        folder = directory / f"_partition={label.replace(':', '%3A')}"
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, folder / "part-00000-a b.c000.snappy.parquet", store_schema=False)
+        (folder / ".part-00000-a b.c000.snappy.parquet.crc").write_bytes(b"crc")
+    (directory / "_SUCCESS").touch()
+    (directory / "._SUCCESS.crc").touch()

@@ -1,0 +1,350 @@
+"""What every source promises: each chunk that arrives is loaded exactly once, whatever happens in between.
+
+A *lab* is a source in a world that the test controls. A new kind of source joins by adding a lab to ``LABS``. The
+properties are checked twice: on chunks, with many random histories, and on rows read by Spark, with a few.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.warehouse.sources import Files, Generator, Limit, Offset, Range, Source
+from headgate.warehouse.sources.file_ranges import FileRange
+from headgate.warehouse.sources.generator_ranges import GeneratorRange
+
+
+class Lab(Protocol):
+    #: how often each chunk is to be loaded: once
+    arrived: Counter[str]
+
+    def source(self) -> Source:
+        """A new object for the same source, as after a restart."""
+
+    def something_arrives(self, chance: random.Random) -> None: ...
+
+    def time_passes(self) -> None: ...
+
+    def loaded_data_is_removed(self, chance: random.Random, names: list[str]) -> None: ...
+
+    def chunks_of(self, found: Range) -> list[str]: ...
+
+    def rows(self) -> Counter[tuple[bool, str]]:
+        """Whether it is good, and a text that tells it from others, of every row that has arrived."""
+
+    def row(self, row: Any) -> tuple[bool, str]:
+        """The same of a row that was read."""
+
+
+class FilesLab:
+    """A directory into which files come under any names, with any modification times, some by renaming."""
+
+    def __init__(self, folder: Path, *, recursive: bool) -> None:
+        self.folder = folder
+        self.recursive = recursive
+        self.arrived = Counter[str]()
+        self.ahead = 0.0
+        self._rows = Counter[tuple[bool, str]]()
+        self._changes = 0
+
+    def source(self) -> Files:
+        return Files(
+            self.folder,
+            schema="id string, value double",
+            settle="1 second",
+            recursive=self.recursive,
+            clock=lambda: time.time() + self.ahead,
+        )
+
+    def something_arrives(self, chance: random.Random) -> None:
+        below = chance.choice(["", "a/", "b/c/"]) if self.recursive else ""
+        name = f"{below}{chance.choice('amz')}{len(self.arrived)}{chance.choice(['', ' ü', ':+%20', '[1]'])}.json"
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f"{path.name}.tmp") if chance.random() < 0.5 else path
+        unfinished.write_text("".join(self._lines(name, chance)))
+        modified = chance.choice([1, 10**9, time.time(), time.time() + 10**6])
+        os.utime(unfinished, (modified, modified))
+        unfinished.rename(path)
+        self.arrived[name] += 1
+        self._the_directory_changed()
+
+    def _lines(self, name: str, chance: random.Random) -> Iterator[str]:
+        for number in range(chance.choice([0, 1, 5])):
+            if chance.random() < 0.3:
+                text = f'{{"id": "{name}#{number}", "value": "none"}}'
+            else:
+                text = f'{{"id": "{name}#{number}", "value": {number}}}'
+            self._rows[("none" not in text, f"{name}#{number}")] += 1
+            yield f"{text}\n"
+
+    def _the_directory_changed(self) -> None:
+        # each change at an older, later second: as if there were time enough between them to trust the directory
+        self._changes += 1
+        for folder, _, _ in os.walk(self.folder):
+            os.utime(folder, (self._changes, self._changes))
+
+    def time_passes(self) -> None:
+        self.ahead += 0.7
+
+    def loaded_data_is_removed(self, chance: random.Random, names: list[str]) -> None:
+        for name in chance.sample(sorted(names), chance.randint(0, len(names))):
+            (self.folder / name).unlink(missing_ok=True)
+        self._the_directory_changed()
+
+    def chunks_of(self, found: Range) -> list[str]:
+        assert isinstance(found, FileRange)
+        return list(found.files)
+
+    def rows(self) -> Counter[tuple[bool, str]]:
+        return self._rows
+
+    def row(self, row: Any) -> tuple[bool, str]:
+        assert json.loads(row._raw)["id"] == row.id
+        assert row.id.startswith(f"{row._file}#")
+        return row._error is None, row.id
+
+
+class GeneratorLab:
+    """A generator whose clock the test moves."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 1_000_000.0
+        self.arrived = Counter({"chunk 0": 1})
+
+    def source(self) -> Generator:
+        shares = {"late": 0.2, "malformed": 0.3}
+        return Generator(rows_per_chunk=3, every="2 seconds", start=1_000_000, clock=lambda: self.now, **shares)
+
+    def something_arrives(self, chance: random.Random) -> None:
+        for _ in range(chance.randint(1, 3)):
+            self.now += 2
+            self.arrived[f"chunk {len(self.arrived)}"] += 1
+
+    def time_passes(self) -> None:
+        """Nothing that a generator waits for."""
+
+    def loaded_data_is_removed(self, chance: random.Random, names: list[str]) -> None:
+        """There is nothing to remove."""
+
+    def chunks_of(self, found: Range) -> list[str]:
+        assert isinstance(found, GeneratorRange)
+        return [f"chunk {number}" for number in range(found.first, found.last + 1)]
+
+    def rows(self) -> Counter[tuple[bool, str]]:
+        source = self.source()
+        began = 1_000_000_000_000
+        rows = Counter[tuple[bool, str]]()
+        for number in range(len(self.arrived)):
+            table = source._recipe.chunk(number, began + number * 2_000_000).to_pydict()
+            for moment, broken in zip(table["ts"], table["_headgate_broken"], strict=True):
+                rows[(not broken, f"{moment:%M:%S.%f}")] += 1
+        return rows
+
+    def row(self, row: Any) -> tuple[bool, str]:
+        if row._error is None:
+            return True, f"{row.ts:%M:%S.%f}"
+        return False, row._raw[len('{"ts":"1970-01-12T13:') :][: len("46:40.000000")]
+
+
+@contextmanager
+def files_lab() -> Iterator[Lab]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield FilesLab(Path(folder), recursive=False)
+
+
+@contextmanager
+def nested_files_lab() -> Iterator[Lab]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield FilesLab(Path(folder), recursive=True)
+
+
+@contextmanager
+def generator_lab() -> Iterator[Lab]:
+    yield GeneratorLab(Path())
+
+
+LABS = [
+    pytest.param(files_lab, id="files"),
+    pytest.param(nested_files_lab, id="files in directories"),
+    pytest.param(generator_lab, id="generator"),
+]
+
+
+class Loader:
+    """A warehouse reduced to its loop: it knows nothing but what it has committed."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.source: Source = lab.source()
+        self.committed: list[str] = [json.dumps(self.source.start().to_json())]
+        self.loaded = Counter[str]()
+        self.ranges: list[Range] = []
+
+    def offset(self) -> Offset:
+        """From a full offset and the ranges since, as after a restart."""
+        offset = Offset.from_json(json.loads(self.committed[0]))
+        for written in self.committed[1:]:
+            offset = self.source.advance(offset, Range.from_json(json.loads(written)))
+        return offset
+
+    def poll(self) -> None:
+        pending = self.source.latest(self.offset())
+        found = self.source.next_range(self.offset(), Limit())
+        assert (pending.chunks == 0) == (found is None)
+        assert pending.notices == ()
+        if found is not None:
+            assert pending.oldest is not None and pending.newest is not None
+            assert pending.oldest <= found.oldest <= found.newest <= pending.newest
+            assert 0 < found.chunks <= pending.chunks
+            assert found.bytes <= pending.bytes
+
+    def load(self, limit: Limit, *, crash: bool = False) -> bool:
+        """Take a range, and commit it unless we crash before."""
+        found = self.source.next_range(self.offset(), limit)
+        if found is None:
+            return False
+        self._check_limit(found, limit)
+        again = Range.from_json(json.loads(json.dumps(found.to_json())))
+        assert again == found
+        self.source.verify(again)
+        if crash:
+            self.restart()
+        else:
+            self.committed.append(json.dumps(found.to_json()))
+            self.loaded.update(self.lab.chunks_of(again))
+            self.ranges.append(again)
+        return True
+
+    def _check_limit(self, found: Range, limit: Limit) -> None:
+        assert found.chunks == len(self.lab.chunks_of(found)) >= 1
+        if found.chunks > 1:
+            assert limit.chunks is None or found.chunks <= limit.chunks
+            assert limit.bytes is None or found.bytes <= limit.bytes
+            assert limit.seconds is None or found.newest - found.oldest <= limit.seconds
+
+    def restart(self) -> None:
+        self.source = self.lab.source()
+
+    def write_full_offset(self) -> None:
+        self.committed = [json.dumps(self.offset().to_json())]
+
+    def commit_again(self) -> None:
+        if len(self.committed) > 1:
+            self.committed.append(self.committed[-1])
+
+    def finish(self) -> None:
+        for _ in range(2):
+            self.lab.time_passes()
+        while self.load(Limit()):
+            pass
+        assert self.source.latest(self.offset()).chunks == 0
+
+
+LIMITS = st.builds(
+    Limit,
+    chunks=st.none() | st.integers(1, 4),
+    bytes=st.none() | st.integers(0, 300),
+    seconds=st.none() | st.floats(0, 5),
+    first=st.sampled_from(["oldest", "newest"]),
+)
+
+
+def steps(lab: Lab, loader: Loader, chance: random.Random, limit: Limit) -> dict[str, Callable[[], object]]:
+    return {
+        "arrive": lambda: lab.something_arrives(chance),
+        "wait": lab.time_passes,
+        "poll": loader.poll,
+        "load": lambda: loader.load(limit),
+        "crash": lambda: loader.load(limit, crash=True),
+        "restart": loader.restart,
+        "full offset": loader.write_full_offset,
+        "commit again": loader.commit_again,
+        "remove": lambda: lab.loaded_data_is_removed(chance, list(loader.loaded)),
+    }
+
+
+NAMES = ["arrive", "wait", "poll", "load", "crash", "restart", "full offset", "commit again", "remove"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make_lab", LABS)
+@given(history=st.lists(st.tuples(st.sampled_from(NAMES), LIMITS), min_size=5, max_size=40), seed=st.integers(0, 2**32))
+def test_every_chunk_is_loaded_exactly_once_in_any_history(
+    make_lab: Callable[[], Any], history: list[tuple[str, Limit]], seed: int
+) -> None:
+    chance = random.Random(seed)
+    with make_lab() as lab:
+        loader = Loader(lab)
+        for name, limit in history:
+            steps(lab, loader, chance, limit)[name]()
+        loader.finish()
+        assert loader.loaded == lab.arrived
+
+
+@pytest.mark.parametrize("make_lab", LABS)
+def test_reading_again_from_the_start_finds_everything_that_is_still_there(make_lab: Callable[[], Any]) -> None:
+    with make_lab() as lab:
+        for _ in range(5):
+            lab.something_arrives(random.Random(1))
+        first, second = Loader(lab), Loader(lab)
+        first.finish()
+        second.finish()
+        assert first.loaded == second.loaded == lab.arrived
+
+
+@pytest.mark.parametrize("make_lab", LABS)
+def test_polling_from_another_thread_does_not_disturb_loading(make_lab: Callable[[], Any]) -> None:
+    with make_lab() as lab, ThreadPoolExecutor(max_workers=1) as poller:
+        chance = random.Random(3)
+        loader = Loader(lab)
+        for _ in range(15):
+            polled = [poller.submit(loader.source.latest, loader.offset()) for _ in range(5)]
+            lab.something_arrives(chance)
+            lab.time_passes()
+            loader.load(Limit(chunks=2, first=chance.choice(["oldest", "newest"])))
+            assert all(future.result().notices == () for future in polled)
+        loader.finish()
+        assert loader.loaded == lab.arrived
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("make_lab", LABS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_row_is_read_exactly_once_and_every_bad_one_is_accounted_for(
+    spark: Any, make_lab: Callable[[], Any], seed: int
+) -> None:
+    chance = random.Random(seed)
+    with make_lab() as lab:
+        loader = Loader(lab)
+        for _ in range(6):
+            lab.something_arrives(chance)
+            lab.time_passes()
+            limit = Limit(chunks=chance.choice([None, 1, 3]), first=chance.choice(["oldest", "newest"]))
+            loader.load(limit, crash=chance.random() < 0.3)
+        loader.finish()
+        expected = lab.rows()
+        read = Counter[tuple[bool, str]]()
+        for found in loader.ranges:
+            frame = loader.source.read(spark, found)
+            # two queries with other columns, as for a table and its rejected rows: together they are all rows
+            good = frame.where("_error IS NULL").collect()
+            bad = frame.where("_error IS NOT NULL").drop("value").collect()
+            read.update(lab.row(row) for row in [*good, *bad])
+            loader.source.verify(found)
+        assert read == expected
+        assert any(good for good, _ in expected) and any(not good for good, _ in expected)

@@ -1,0 +1,466 @@
+"""Which files of a directory are taken, when, and what is said about those that are not. Nothing is read here."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headgate.core.errors import DeclarationError
+from headgate.warehouse.sources import Files, Limit, Notice, Pending, SourceChanged, SourceError, SourceUnreadable
+from headgate.warehouse.sources.directory import LIST_ANYWAY_SECONDS
+from headgate.warehouse.sources.file_ranges import FileOffset, FileRange
+from headgate.warehouse.sources.listing import CHECKED_PER_LOOK
+
+SCHEMA = "ts timestamp, sensor string, temp double"
+
+
+class Clock:
+    """The system's clock, moved by hand."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+
+def source(folder: Path, **changed: object) -> Files:
+    return Files(folder, **({"schema": SCHEMA, "settle": 0} | changed))  # type: ignore[arg-type]
+
+
+def taken(files: Files, offset: FileOffset | None = None, limit: Limit | None = None) -> list[str]:
+    """The names in the next range, in order."""
+    found = files.next_range(offset or files.start(), limit or Limit())
+    return list(found.files) if found else []
+
+
+def after_loading_all(files: Files) -> FileOffset:
+    found = files.next_range(files.start(), Limit())
+    assert found is not None
+    return files.advance(files.start(), found)
+
+
+def write(folder: Path, *names: str, text: str = "{}\n") -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+# --- which files ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ignored", [".hidden.json", "_SUCCESS", "a.json.tmp", "a.json.part", "a.json.inprogress", "a.json.crdownload"]
+)
+def test_names_of_unfinished_and_hidden_files_are_ignored(tmp_path: Path, ignored: str) -> None:
+    write(tmp_path, ignored, "a.json")
+    assert taken(source(tmp_path)) == ["a.json"]
+    assert source(tmp_path).latest(FileOffset()).note == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({}, ["a.json", "b.csv"], id="files of the directory"),
+        pytest.param({"pattern": "*.json"}, ["a.json"], id="by pattern"),
+        pytest.param({"pattern": "[!a]*"}, ["b.csv"], id="by pattern with letters"),
+        pytest.param({"recursive": True}, ["a.json", "b.csv", "x/c.json", "x/y/d.json"], id="and those below"),
+        pytest.param({"recursive": True, "pattern": "d.*"}, ["x/y/d.json"], id="a pattern is about the last name"),
+    ],
+)
+def test_the_files_read_are(tmp_path: Path, options: dict[str, object], expected: list[str]) -> None:
+    write(tmp_path, "a.json", "b.csv", "x/c.json", "x/y/d.json", "x/_temporary/e.json", ".git/f.json")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert taken(source(tmp_path, **options)) == expected
+
+
+def test_a_link_to_a_file_is_a_file_and_a_broken_one_is_none(tmp_path: Path) -> None:
+    write(tmp_path, "elsewhere/a.json")
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing/good.json").symlink_to(tmp_path / "elsewhere/a.json")
+    (tmp_path / "landing/broken.json").symlink_to(tmp_path / "elsewhere/b.json")
+    assert taken(source(tmp_path / "landing")) == ["good.json"]
+
+
+@pytest.mark.parametrize(
+    ("order", "first", "expected"),
+    [
+        ("name", "oldest", ["a", "b", "c"]),
+        ("name", "newest", ["c", "b", "a"]),
+        ("modified", "oldest", ["b", "c", "a"]),
+        ("modified", "newest", ["a", "c", "b"]),
+    ],
+)
+def test_files_are_taken_in_the_order_asked_for(tmp_path: Path, order: str, first: str, expected: list[str]) -> None:
+    write(tmp_path, "a", "b", "c")
+    for modified, name in enumerate(["b", "c", "a"]):
+        os.utime(tmp_path / name, (modified, modified))
+    files = source(tmp_path, order=order)
+    assert taken(files, limit=Limit(first=first)) == expected  # type: ignore[arg-type]
+    assert taken(files, limit=Limit(chunks=2, first=first)) == expected[:2]  # type: ignore[arg-type]
+
+
+def test_a_file_that_comes_late_under_an_early_name_with_an_old_time_is_found(tmp_path: Path) -> None:
+    files = source(tmp_path)
+    write(tmp_path, "m.json")
+    offset = after_loading_all(files)
+    write(tmp_path, "a.json")
+    os.utime(tmp_path / "a.json", (1, 1))
+    assert files.latest(offset).chunks == 1
+    assert taken(files, offset) == ["a.json"]
+
+
+def test_what_lies_behind_is_counted_with_its_size_and_its_times_of_arrival(tmp_path: Path) -> None:
+    before = time.time()
+    write(tmp_path, "a.json", "b.json", text="12345")
+    os.utime(tmp_path / "a.json", (1, 1))
+    pending = source(tmp_path).latest(FileOffset())
+    assert (pending.chunks, pending.bytes, pending.note, pending.notices) == (2, 10, "", ())
+    assert pending.oldest is not None and pending.newest is not None
+    # a copy that keeps the old modification time has arrived only now; file systems count in steps of some ms
+    assert before - 0.1 <= pending.oldest <= pending.newest <= time.time() + 0.1
+
+
+def test_empty_files_are_taken_like_any_other(tmp_path: Path) -> None:
+    write(tmp_path, "empty.json", text="")
+    assert source(tmp_path).latest(FileOffset()) != Pending()
+    assert taken(source(tmp_path)) == ["empty.json"]
+
+
+# --- whole files ----------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_left_alone_until_it_has_not_changed_for_the_time_to_settle(tmp_path: Path) -> None:
+    clock = Clock()
+    files = source(tmp_path, settle="10 seconds", clock=clock)
+    write(tmp_path, "a.json")
+    assert taken(files) == []
+    assert files.latest(files.start()) == Pending(note="1 file is not whole yet: a.json")
+    clock.ahead = 9.0
+    assert taken(files) == []
+    clock.ahead = 10.1
+    assert taken(files) == ["a.json"]
+
+
+def test_an_old_modification_time_does_not_make_a_young_file_whole(tmp_path: Path) -> None:
+    files = source(tmp_path, settle="10 seconds")
+    write(tmp_path, "b.json", "a.json")
+    os.utime(tmp_path / "a.json", (1, 1))
+    assert files.latest(files.start()).note == "2 files are not whole yet, among them a.json"
+
+
+def test_a_file_that_grows_again_between_poll_and_range_has_to_settle_again(tmp_path: Path) -> None:
+    clock = Clock()
+    files = source(tmp_path, settle="10 seconds", clock=clock)
+    write(tmp_path, "a.json", "b.json")
+    clock.ahead = 11.0
+    assert files.latest(files.start()).chunks == 2
+    clock.ahead = 0.0
+    write(tmp_path, "a.json", text="more than before")
+    assert taken(files) == ["b.json"]
+
+
+PARQUET = b"PAR1" + b"\0" * 20 + (20).to_bytes(4, "little") + b"PAR1"
+ORC = b"ORC" + b"\0" * 20 + b"ORC" + b"\x17"
+
+
+@pytest.mark.parametrize(
+    ("format_", "content", "whole"),
+    [
+        pytest.param("parquet", PARQUET, True, id="parquet"),
+        pytest.param("parquet", PARQUET[:-1], False, id="parquet, one byte short"),
+        pytest.param("parquet", b"PAR1", False, id="parquet, just begun"),
+        pytest.param("parquet", b"", False, id="parquet, nothing yet"),
+        pytest.param("parquet", b"PAR1" + b"\xff" * 20 + b"PAR1", False, id="parquet, footer longer than the file"),
+        pytest.param("parquet", b'{"a": 1}\n' * 10, False, id="parquet, something else"),
+        pytest.param("orc", ORC, True, id="orc"),
+        pytest.param("orc", ORC[:-1], False, id="orc, one byte short"),
+        pytest.param("orc", b"ORC", False, id="orc, just begun"),
+        pytest.param("orc", b"", False, id="orc, nothing yet"),
+    ],
+)
+def test_a_file_that_ends_in_its_footer_is_whole_when_that_is_there(
+    tmp_path: Path, format_: str, content: bytes, whole: bool
+) -> None:
+    (tmp_path / "a").write_bytes(content)
+    files = source(tmp_path, format=format_)
+    assert taken(files) == (["a"] if whole else [])
+    assert files.latest(files.start()).note == ("" if whole else "1 file is not whole yet: a")
+    (tmp_path / "a").write_bytes(PARQUET if format_ == "parquet" else ORC)
+    assert taken(files) == ["a"]
+
+
+# --- changes ----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_changes_after_it_was_loaded_is_reported_once_and_not_loaded_again(tmp_path: Path) -> None:
+    files = source(tmp_path)
+    write(tmp_path, "a.json", "b.json")
+    offset = after_loading_all(files)
+    assert files.latest(offset).notices == ()
+    write(tmp_path, "a.json", text="longer than before")
+    pending = files.latest(offset)
+    assert pending.chunks == 0
+    assert pending.notices == (
+        Notice("a.json", "changed after it was loaded; it is not loaded again: write new rows to a new file"),
+    )
+    assert files.latest(offset).notices == ()
+    assert taken(files, offset) == []
+
+
+def test_changes_are_found_among_more_files_than_are_checked_at_once(tmp_path: Path) -> None:
+    files = source(tmp_path)
+    write(tmp_path, *(f"{number:04d}" for number in range(3 * CHECKED_PER_LOOK + 5)))
+    offset = after_loading_all(files)
+    write(tmp_path, "0000", "0250", "0304", text="longer than before")
+    notices = [notice.chunk for _ in range(8) for notice in files.latest(offset).notices]
+    assert sorted(notices) == ["0000", "0250", "0304"]
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "said"),
+    [
+        pytest.param(
+            lambda path: path.unlink(), "a.json was removed before its rows were loaded. Put it", id="removed"
+        ),
+        pytest.param(
+            lambda path: path.write_text("longer"), "a.json changed .*: it had 3 bytes, it has 6", id="other size"
+        ),
+        pytest.param(lambda path: os.utime(path, (1, 1)), "a.json changed .* 1970-01-01T00:00:01Z", id="other time"),
+    ],
+)
+def test_a_file_that_changes_before_it_was_loaded_is_an_error_that_says_what_to_do(
+    tmp_path: Path, meanwhile: object, said: str
+) -> None:
+    files = source(tmp_path)
+    write(tmp_path, "a.json", "b.json")
+    found = files.next_range(files.start(), Limit())
+    assert found is not None
+    files.verify(found)
+    meanwhile(tmp_path / "a.json")  # type: ignore[operator]
+    with pytest.raises(SourceChanged, match=said) as raised:
+        files.verify(found)
+    assert raised.value.chunk == str(tmp_path / "a.json")
+    with pytest.raises(SourceChanged, match=said):
+        files.read(None, found)  # type: ignore[arg-type]
+    again = files.next_range(files.start(), Limit())
+    assert again is not None
+    files.verify(again)
+
+
+def test_loaded_files_that_were_removed_are_forgotten_with_the_next_range(tmp_path: Path) -> None:
+    files = source(tmp_path)
+    write(tmp_path, "a.json", "b.json")
+    offset = after_loading_all(files)
+    (tmp_path / "a.json").unlink()
+    assert files.next_range(offset, Limit()) is None
+    write(tmp_path, "c.json")
+    found = files.next_range(offset, Limit())
+    assert found is not None and found.gone == ("a.json",)
+    assert sorted(files.advance(offset, found).files) == ["b.json", "c.json"]
+
+
+def test_nothing_is_forgotten_while_the_directory_is_away(tmp_path: Path) -> None:
+    landing = tmp_path / "landing"
+    files = source(landing)
+    write(landing, "a.json")
+    offset = after_loading_all(files)
+    landing.rename(tmp_path / "unmounted")
+    assert files.next_range(offset, Limit()) is None
+    (tmp_path / "unmounted").rename(landing)
+    assert taken(files, offset) == []
+
+
+def test_advancing_twice_by_one_range_is_advancing_once(tmp_path: Path) -> None:
+    files = source(tmp_path)
+    write(tmp_path, "a.json")
+    found = files.next_range(files.start(), Limit())
+    assert found is not None
+    once = files.advance(files.start(), found)
+    assert files.advance(once, found) == once
+
+
+# --- errors and notes ---------------------------------------------------------------------------------------------
+
+
+def test_a_missing_directory_is_waited_for(tmp_path: Path) -> None:
+    files = source(tmp_path / "later")
+    assert files.latest(files.start()) == Pending(note=f"waiting for the directory {tmp_path / 'later'}")
+    assert files.next_range(files.start(), Limit()) is None
+    write(tmp_path, "later/a.json")
+    assert taken(files) == ["a.json"]
+
+
+def test_a_file_in_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, "a.json")
+    with pytest.raises(SourceError, match=r"a\.json is not a directory: .* Use pattern='a\.json'"):
+        source(tmp_path / "a.json").latest(FileOffset())
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A directory that other users may enter, which those of pytest are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@contextmanager
+def an_ordinary_user() -> Iterator[None]:
+    """Tests in containers often run as root, whom no permission stops."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_file_that_may_not_be_read_is_an_error_that_says_whom_to_allow(open_to_all: Path) -> None:
+    files = source(open_to_all)
+    write(open_to_all, "a.json")
+    os.chmod(open_to_all / "a.json", 0)
+    with an_ordinary_user():
+        found = files.next_range(files.start(), Limit())
+        assert found is not None
+        with pytest.raises(SourceUnreadable, match=r"a\.json cannot be read: Permission denied\. Allow the user"):
+            files.read(None, found)  # type: ignore[arg-type]
+
+
+def test_a_parquet_file_that_may_not_be_read_is_not_mistaken_for_an_unfinished_one(open_to_all: Path) -> None:
+    files = source(open_to_all, format="parquet")
+    write(open_to_all, "a.parquet")
+    os.chmod(open_to_all / "a.parquet", 0)
+    with an_ordinary_user():
+        assert taken(files) == ["a.parquet"]
+
+
+def test_a_directory_that_may_not_be_listed_is_an_error(open_to_all: Path) -> None:
+    locked = open_to_all / "locked"
+    locked.mkdir(mode=0)
+    with an_ordinary_user(), pytest.raises(SourceUnreadable, match="locked cannot be listed: Permission denied"):
+        source(locked).latest(FileOffset())
+
+
+def test_a_name_that_is_no_text_is_reported_once_and_left_out(tmp_path: Path) -> None:
+    try:
+        (tmp_path / os.fsdecode(b"caf\xe9.json")).touch()
+    except OSError:
+        pytest.skip("this file system takes only names in UTF-8")
+    write(tmp_path, "ünïcode\n.json")
+    files = source(tmp_path)
+    assert files.latest(files.start()).notices == (
+        Notice("caf\\xe9.json", "is left out: its name is not valid UTF-8; rename it"),
+    )
+    assert files.latest(files.start()).notices == ()
+    assert taken(files) == ["ünïcode\n.json"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        pytest.param({"path": ""}, "Files needs the directory", id="no path"),
+        pytest.param({"path": "s3://bucket/x"}, "a directory of this machine, not an address; mount it", id="address"),
+        pytest.param({"format": "xml"}, "format takes one of json, csv, parquet, orc, text; got 'xml'", id="format"),
+        pytest.param({"schema": ""}, "needs a schema", id="no schema"),
+        pytest.param({"schema": "ts timestmap"}, "unknown type 'timestmap'", id="bad schema"),
+        pytest.param({"order": "size"}, "order takes one of name, modified; got 'size'", id="order"),
+        pytest.param({"pattern": "x/*"}, "pattern is compared with names without their directories", id="pattern"),
+        pytest.param({"settle": "soon"}, "settle takes a length of time", id="settle"),
+        pytest.param({"settle": -1}, "settle takes a length of time", id="negative settle"),
+        pytest.param({"options": {"MODE": "DROPMALFORMED"}}, "the option 'MODE' cannot be set: Headgate", id="mode"),
+        pytest.param({"options": {"multiLine": True}}, "'multiLine' cannot be set: a row is one line", id="many lines"),
+        pytest.param({"options": {"header": True}}, "the option 'header' cannot be set", id="header of json"),
+        pytest.param({"format": "csv", "schema": "a array<int>"}, "which csv files cannot hold", id="array in csv"),
+        pytest.param({"format": "text", "schema": "a int"}, "text has the schema 'value string'", id="schema of text"),
+    ],
+)
+def test_a_declaration_that_cannot_be_meant_is_refused(wrong: dict[str, object], said: str) -> None:
+    declared: dict[str, object] = {"path": "landing", "schema": SCHEMA} | wrong
+    with pytest.raises(DeclarationError, match=said):
+        Files(**declared)  # type: ignore[arg-type]
+
+
+def test_relative_paths_count_from_the_folder_of_the_pipeline_file(tmp_path: Path) -> None:
+    write(tmp_path, "landing/a.json")
+    declared = source(Path("landing"), order="modified")
+    resolved = declared.resolve(tmp_path)
+    assert taken(resolved) == ["a.json"]
+    assert (resolved.order, resolved.schema) == ("modified", SCHEMA)
+    assert resolved.resolve(Path("/elsewhere")) == resolved
+
+
+def test_a_declaration_prints_as_it_was_written() -> None:
+    assert repr(Files("landing", format="text")).startswith(
+        "Files(path='landing', format='text', schema='value string'"
+    )
+
+
+# --- cost ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_that_stands_still_is_not_listed_again(tmp_path: Path) -> None:
+    clock = Clock()
+    files = source(tmp_path, clock=clock)
+    long_ago = (1_000_000_000, 1_000_000_000)
+    write(tmp_path, "a.json")
+    os.utime(tmp_path, long_ago)
+    assert taken(files) == ["a.json"]
+    write(tmp_path, "b.json")
+    os.utime(tmp_path, long_ago)  # as on a file system that does not keep the times of directories
+    assert taken(files) == ["a.json"]
+    clock.ahead = LIST_ANYWAY_SECONDS
+    assert taken(files) == ["a.json", "b.json"]
+
+
+def test_a_directory_that_has_just_changed_is_listed_again_whatever_its_time_says(tmp_path: Path) -> None:
+    files = source(tmp_path)
+    write(tmp_path, "a.json")
+    now = time.time_ns()
+    os.utime(tmp_path, ns=(now, now))
+    assert taken(files) == ["a.json"]
+    write(tmp_path, "b.json")
+    os.utime(tmp_path, ns=(now, now))  # as if both fell into one tick of the file system's clock
+    assert taken(files) == ["a.json", "b.json"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recursive", [False, True], ids=["one directory", "a hundred directories"])
+def test_polling_beside_ten_thousand_loaded_files_takes_less_than_ten_milliseconds(
+    tmp_path: Path, recursive: bool
+) -> None:
+    for folder in range(100):
+        (tmp_path / f"{folder}").mkdir()
+        for number in range(100):
+            name = f"{folder}/{number:08d}.json" if recursive else f"{folder:04d}{number:04d}.json"
+            (tmp_path / name).touch()
+        os.utime(tmp_path / f"{folder}", (1, 1))
+    os.utime(tmp_path, (1, 1))
+    files = source(tmp_path, recursive=recursive)
+    offset = after_loading_all(files)
+    assert len(offset.files) == 10_000
+    took = []
+    for _ in range(20):
+        before = time.perf_counter()
+        assert files.latest(offset).chunks == 0
+        took.append(time.perf_counter() - before)
+    assert sorted(took)[len(took) // 2] < 0.010
+
+
+def test_a_range_names_sizes_and_times(tmp_path: Path) -> None:
+    write(tmp_path, "a.json")
+    os.utime(tmp_path / "a.json", ns=(0, 1_234_567_891))
+    found = source(tmp_path).next_range(FileOffset(), Limit())
+    assert isinstance(found, FileRange)
+    assert (found.chunks, found.bytes) == (1, 3)
+    assert found.to_json()["files"] == [["a.json", 3, 1_234_567]]
+    assert found.oldest == found.newest
