@@ -220,9 +220,12 @@ def test_a_commit_of_somebody_else_is_noticed_loaded_and_then_built_upon(store: 
     assert seen_by_delta(store) == values(clicks(1, 2, 3))
 
 
-def test_rows_that_another_tool_appended_are_noticed_and_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reopened", [False, True], ids=["after a commit", "after opening"])
+def test_rows_that_another_tool_appended_are_noticed_and_kept(tmp_path: Path, reopened: bool) -> None:
     store = TableStore(tmp_path / "items")
     load(store, 1, clicks(1))
+    if reopened:
+        store = TableStore(tmp_path / "items")
     write_deltalake(store.directory, clicks(2), mode="append")
     with pytest.raises(ForeignCommitError):
         load(store, 2, clicks(3))

@@ -12,6 +12,7 @@ import traceback
 import typer
 
 from headgate import __version__
+from headgate.cli.declare import check, graph
 from headgate.cli.listing import policies
 from headgate.cli.simulate import demo, simulate
 from headgate.core.errors import DeclarationError, HeadgateError, UserCodeError
@@ -27,6 +28,8 @@ app = typer.Typer(
 app.command()(simulate)
 app.command()(policies)
 app.command()(demo)
+app.command()(check)
+app.command()(graph)
 
 
 def _print_version(wanted: bool) -> None:
