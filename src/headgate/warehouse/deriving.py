@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from headgate.core.errors import HeadgateError, UserCodeError
 from headgate.warehouse.analysis import apply_query
@@ -120,7 +119,7 @@ class TableDeriver:
                 or any(a <= file.first and file.last <= b for a, b in plan.spans)
             ):
                 continue
-            there = pq.read_table(self.table.path_of(file)).select(rows.column_names)
+            there = self.table.rows([file]).select(rows.column_names)
             parts.append(there.filter(pc.invert(_inside(there.column(self.spec.time), plan.spans))).cast(rows.schema))
         return pa.concat_tables(parts)
 
