@@ -29,7 +29,7 @@ START = datetime(2026, 11, 15, 10, 0, tzinfo=UTC)
 
 def city(folder: Path) -> WarehouseSpec:
     """Two streams, an appended table, a recomputed one, and one over both."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     wh = Warehouse("city", path=str(folder / "warehouse"))
     for name, columns in (("readings", "ts timestamp, sensor string, temp double"), ("cars", "ts timestamp, n int")):
@@ -73,7 +73,7 @@ def rows_of(store: TableStore) -> list[tuple[Any, ...]]:
 
 def batch(warehouse: OpenWarehouse, name: str, spark: SparkSession) -> list[tuple[Any, ...]]:
     """The table's query over all rows of its sources up to its own freshness, computed by Spark in one go."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     table = next(table for table in warehouse.spec.tables if table.name == name)
     times = {node.name: node.time for node in (*warehouse.spec.streams, *warehouse.spec.tables)}

@@ -33,7 +33,7 @@ def test_sql_over_the_log_sees_the_rows_of_the_newest_commit(store: TableStore) 
 
 def partitioned(frame: DataFrame) -> DataFrame:
     """``frame`` with the name of each row's hourly partition, worked out by Spark."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     start = F.timestamp_seconds(F.floor(F.unix_micros("ts") / (HOUR * SECOND)) * HOUR)
     return frame.withColumn("_partition", F.date_format(start, "yyyy-MM-dd'T'HH:mm:ss'Z'"))

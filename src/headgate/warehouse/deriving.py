@@ -143,7 +143,7 @@ class TableDeriver:
     def _frame(
         self, spark: SparkSession, source: SourceTable, files: Sequence[DataFile], plan: RecomputePlan | None
     ) -> DataFrame:
-        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql import functions as F
 
         if not files:
             return spark.createDataFrame([], source.schema)
