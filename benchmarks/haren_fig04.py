@@ -87,7 +87,7 @@ def _goal(rows: Sequence[Row], policy: str, value: str, paper: str) -> list[Clai
             claim=f"{policy} has the {most} {value} {among} with {LOADED[0]} queries and more",
             paper=paper,
             measured="; ".join(
-                f"{n} {'yes' if won else 'no'}: " + ", ".join(f"{v} {mean[n, v]:.4g}" for v in names)
+                f"{n} {'yes' if won else 'no'}: " + ", ".join(f"{v} {_short(mean[n, v])}" for v in names)
                 for n, won in zip(LOADED, wins, strict=True)
             ),
             holds=all(wins),
@@ -95,6 +95,10 @@ def _goal(rows: Sequence[Row], policy: str, value: str, paper: str) -> list[Clai
 
     rivals = [other for other in POLICIES if other != policy]
     return [claim(rivals, "of the policies"), claim(["threads"], "compared with threads")]
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _unloaded(rows: Sequence[Row]) -> Claim:

@@ -108,6 +108,10 @@ class WarehouseSpec:
         nodes: tuple[StreamSpec | DimensionSpec | TableSpec, ...] = (*self.streams, *self.dimensions, *self.tables)
         return tuple(node.name for node in nodes)
 
+    def with_time(self) -> tuple[StreamSpec | TableSpec, ...]:
+        """Everything that has event time: streams and tables."""
+        return (*self.streams, *self.tables)
+
     def graph(self) -> Graph:
         """What was declared, in the order of ``names``; every source feeds the tables computed from it."""
         return Graph(self.names(), ((source, table.name) for table in self.tables for source in table.sources))
