@@ -1,8 +1,8 @@
 """What the experiments with operators have in common: what scheduling costs, and how a point is measured.
 
 Haren and EdgeWise ran on boards with four ARM cores of 1.2 to 2 GHz. Neither paper states what a switch or a decision
-took there, so these are typical figures, chosen before any result was seen. Work of operators takes the same
-time wherever it runs: caches appear only in what a switch costs.
+took there, so these are typical figures, not fitted to the papers' results. Work of operators takes the same time
+wherever it runs: caches appear only in what a switch costs.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,8 +76,9 @@ def test_names_of_unfinished_and_hidden_files_are_ignored(tmp_path: Path, ignore
     ],
 )
 def test_the_files_read_are(tmp_path: Path, options: dict[str, object], expected: list[str]) -> None:
-    write(tmp_path, "a.json", "b.csv", "x/c.json", "x/y/d.json", "x/_temporary/e.json", ".git/f.json")
+    write(tmp_path, "a.json", "b.csv", "x/c.json", "x/y/d.json", "x/_temporary/e.json", ".git/f.json", "x/.h.json")
     (tmp_path / "loop").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
     assert taken(source(tmp_path, **options)) == expected
 
 
@@ -422,15 +423,38 @@ def test_a_directory_that_stands_still_is_not_listed_again(tmp_path: Path) -> No
     assert taken(files) == ["a.json", "b.json"]
 
 
-def test_a_directory_that_has_just_changed_is_listed_again_whatever_its_time_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changed_at",
+    [
+        pytest.param(lambda now: now + 1, id="a file system that counts in milliseconds"),
+        pytest.param(lambda now: now // 1_000_000_000 * 1_000_000_000, id="a file system that counts in seconds"),
+    ],
+)
+def test_a_directory_that_has_just_changed_is_listed_again_whatever_its_time_says(
+    tmp_path: Path, changed_at: Callable[[int], int]
+) -> None:
     files = source(tmp_path)
     write(tmp_path, "a.json")
-    now = time.time_ns()
-    os.utime(tmp_path, ns=(now, now))
+    changed = changed_at(time.time_ns())
+    os.utime(tmp_path, ns=(changed, changed))
     assert taken(files) == ["a.json"]
     write(tmp_path, "b.json")
-    os.utime(tmp_path, ns=(now, now))  # as if both fell into one tick of the file system's clock
+    os.utime(tmp_path, ns=(changed, changed))  # as if both fell into one step of the file system's clock
     assert taken(files) == ["a.json", "b.json"]
+
+
+def test_a_loaded_file_that_an_old_listing_does_not_have_is_not_forgotten(tmp_path: Path) -> None:
+    long_ago = (1_000_000_000, 1_000_000_000)
+    files = source(tmp_path)
+    write(tmp_path, "a.json")
+    os.utime(tmp_path, long_ago)
+    assert taken(files) == ["a.json"]
+    write(tmp_path, "b.json")
+    os.utime(tmp_path, long_ago)
+    offset = after_loading_all(source(tmp_path, pattern="b.*"))
+    found = files.next_range(offset, Limit())
+    assert found is not None
+    assert (list(found.files), found.gone) == (["a.json"], ())
 
 
 @pytest.mark.slow
@@ -457,10 +481,16 @@ def test_polling_beside_ten_thousand_loaded_files_takes_less_than_ten_millisecon
 
 
 def test_a_range_names_sizes_and_times(tmp_path: Path) -> None:
-    write(tmp_path, "a.json")
+    write(tmp_path, "a.json", "b.json")
     os.utime(tmp_path / "a.json", ns=(0, 1_234_567_891))
-    found = source(tmp_path).next_range(FileOffset(), Limit())
+    first = os.stat(tmp_path / "a.json").st_ctime
+    while os.stat(tmp_path / "b.json").st_ctime <= first:
+        os.utime(tmp_path / "b.json", ns=(0, 1_000))
+    files = source(tmp_path)
+    found = files.next_range(FileOffset(), Limit())
     assert isinstance(found, FileRange)
-    assert (found.chunks, found.bytes) == (1, 3)
-    assert found.to_json()["files"] == [["a.json", 3, 1_234_567]]
-    assert found.oldest == found.newest
+    assert (found.chunks, found.bytes) == (2, 6)
+    assert found.to_json()["files"] == [["a.json", 3, 1_234_567], ["b.json", 3, 1]]
+    assert (found.oldest, found.newest) == (first, os.stat(tmp_path / "b.json").st_ctime)
+    pending = files.latest(files.start())
+    assert (pending.oldest, pending.newest) == (found.oldest, found.newest)

@@ -51,7 +51,8 @@ class Files:
       or ORC file is whole when its end has been written, too.
     - ``recursive``: read the files of directories below, too.
 
-    Give every file a name of its own: a changed file under the name of a loaded one is reported, not loaded.
+    Give every file a name of its own: a changed file under the name of a loaded one is reported, not loaded, and
+    one that was taken away for a while and comes back may be loaded again.
     """
 
     path: str | os.PathLike[str]
@@ -129,19 +130,19 @@ class Files:
 
     def next_range(self, offset: Offset, limit: Limit) -> FileRange | None:
         loaded = own(offset, FileOffset, self).files
-        chosen: list[Found] = []
-        while not chosen or not self._listing.unchanged(chosen):
+        while True:
             found = self._listing.look(loaded).whole
             if not found:
                 return None
             found.sort(key=ORDERS[self.order], reverse=limit.first == "newest")
             chosen = within(limit, found)
+            gone = self._listing.gone(loaded)
+            # Asked last: if the directory was unmounted a moment ago, not all that seems to be gone is gone.
+            if self._listing.unchanged(chosen):
+                break
         arrivals = [file.arrived for file in chosen]
         return FileRange(
-            files={file.name: file.stamp for file in chosen},
-            oldest=min(arrivals),
-            newest=max(arrivals),
-            gone=self._listing.gone(loaded),
+            files={file.name: file.stamp for file in chosen}, oldest=min(arrivals), newest=max(arrivals), gone=gone
         )
 
     def advance(self, offset: Offset, loaded: Range) -> FileOffset:

@@ -234,8 +234,8 @@ class Source(Protocol):
     def read(self, spark: SparkSession, wanted: Range) -> DataFrame:
         """The rows of ``wanted``: the declared columns, then ``_file``, ``_raw`` and ``_error`` (null in a good row).
 
-        Which rows are good does not depend on which columns are used. Raises SourceChanged if the rows are no longer
-        those that the range was made of.
+        Which rows are good does not depend on which columns are used; a bad row has in its columns what could be made
+        out. Raises SourceChanged if the rows are no longer those that the range was made of.
         """
 
     def verify(self, loaded: Range) -> None:

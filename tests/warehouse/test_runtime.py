@@ -1,0 +1,100 @@
+"""A running warehouse: fresh tables without anybody asking, and one table's trouble is its own."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.core.registry import policy_from
+from headgate.warehouse.declare import Warehouse
+from headgate.warehouse.opened import OpenWarehouse, open_warehouse
+from headgate.warehouse.runtime import RunOptions, Runtime, UpdateMade
+from headgate.warehouse.sources import Generator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+#: how long a test waits for something that should happen at once on an idle machine
+PATIENCE = 120.0
+
+
+class Watch:
+    """Waits for updates; never sleeps, and gives up after ``PATIENCE``."""
+
+    def __init__(self) -> None:
+        self._news = threading.Condition()
+        self.made: list[UpdateMade] = []
+
+    def note(self, made: UpdateMade) -> None:
+        with self._news:
+            self.made.append(made)
+            self._news.notify_all()
+
+    def until(self, fulfilled: Callable[[Counter[str], Counter[str]], bool]) -> None:
+        """Wait until ``fulfilled(updates by table, failures by table)``."""
+
+        def holds() -> bool:
+            good = Counter(m.name for m in self.made if m.outcome is not None)
+            return fulfilled(good, Counter(m.name for m in self.made if m.failure is not None))
+
+        with self._news:
+            assert self._news.wait_for(holds, PATIENCE), self.made[-5:]
+
+
+def warehouse_with(folder: Path, spark: SparkSession, broken: bool = False) -> OpenWarehouse:
+    wh = Warehouse("small", path=str(folder / "warehouse"))
+    start = datetime.now(UTC).timestamp() - 60
+    source = Generator(every="1 second", rows_per_chunk=20, seed=3, start=start)
+    wh.stream("readings", source, time="ts", period="1 second", partition="1 min")
+    wh.sql("hot", "select ts, sensor, temp from readings where temp > 20", time="ts", partition="1 min", priority=50)
+
+    @wh.table(time="minute", partition="1 min", priority=5)
+    def minutes(readings: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        minute = F.date_trunc("minute", "ts").alias("minute")
+        counted = readings.groupBy(minute).agg(F.count("*").alias("n"))
+        return counted.withColumn("bad", F.raise_error(F.lit("my own mistake"))) if broken else counted
+
+    return open_warehouse(wh.spec(), spark)
+
+
+def test_tables_are_kept_fresh_and_rows_add_up(tmp_path: Path, spark: SparkSession) -> None:
+    opened = warehouse_with(tmp_path, spark)
+    watch = Watch()
+    runtime = Runtime(opened, spark, RunOptions(tracks=2), watch.note)
+    runtime.start()
+    watch.until(lambda good, _: good["hot"] >= 2 and good["minutes"] >= 2)
+    runtime.replace_policy(policy_from("fifo"))
+    before = len(watch.made)
+    watch.until(lambda good, _: sum(good.values()) >= before + 2)
+    assert "readings" in str(runtime.explain("readings"))
+    runtime.stop()
+    statistics = {row.name: row for row in runtime.statistics()}
+    assert all(row.state == "ok" and row.staleness is not None for row in statistics.values())
+    assert opened.nodes["readings"].store.arrow().num_rows == statistics["readings"].rows
+    opened.bring_up_to_date(spark)
+    counted = opened.nodes["minutes"].store.arrow().column("n").to_pylist()
+    assert sum(counted) == opened.nodes["readings"].store.arrow().num_rows
+
+
+def test_a_table_that_fails_backs_off_with_the_users_own_words_and_the_others_go_on(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    watch = Watch()
+    runtime = Runtime(warehouse_with(tmp_path, spark, broken=True), spark, RunOptions(tracks=1), watch.note)
+    runtime.start()
+    watch.until(lambda good, bad: bad["minutes"] >= 2 and good["hot"] >= 2)
+    runtime.stop()
+    statistics = {row.name: row for row in runtime.statistics()}
+    assert statistics["minutes"].state == "failing"
+    assert any("my own mistake" in m.failure.traceback for m in watch.made if m.failure is not None)
+    assert statistics["hot"].state == "ok"
