@@ -5,12 +5,12 @@ the mean, so that 5 queries leave the machine half idle and 15 are more than it 
 ingress and egress; what an ingress has not fetched yet waits with its data source.
 
 With 10 queries the policies have time to spare, and what is queued then waits for a worker that pauses, or for the next
-meeting. Latency is that of results, so under overload a policy looks the better the more it leaves undone. And ingress operators
-are cheap, so threads, which share time out evenly, fetch the most, though it only moves the waiting into the queues.
+meeting. Latency is that of results, so under overload a policy looks the better the more it leaves undone. Ingress
+operators are cheap, so threads, which share time out evenly, fetch the most; it only moves the waiting into the queues.
 
-The operating system of the simulator is fairer than a real one: one run queue for all cores, and nothing
-suffers from a switch but the clock. So it loses only by the number of its switches, one per tuple and operator. How
-much that is depends on the cost of a switch, so a second line shows a bare one of 5 µs.
+The operating system of the simulator is fairer than a real one: one run queue for all cores, and nothing suffers from
+a switch but the clock. So it loses only by the number of its switches, up to one per tuple and operator. How much that
+is depends on the cost of a switch, so a second line shows a bare one of 5 µs: with 10 queries that decides who wins.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def measure(variant: Variant, queries: int, seconds: float, seed: int) -> Row:
 
 
 def run(context: Context) -> Results:
-    seconds = 0.5 if context.smoke else SECONDS
+    seconds = 0.3 if context.smoke else SECONDS
     arguments = [
         {"variant": variant, "queries": queries, "seconds": seconds, "seed": seed}
         for queries in ((5, 20) if context.smoke else QUERIES)

@@ -291,7 +291,6 @@ def test_every_script_declares_its_benchmark_and_explains_itself(name: str) -> N
     assert sys.modules[f"benchmarks.{name}"].__doc__
 
 
-@pytest.mark.skipif(not README.exists(), reason="benchmarks/README.md is not written yet")
 def test_the_readme_table_and_the_scripts_name_each_other() -> None:
     lines = [line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     named = {name for line in lines for name in re.findall(r"python -m benchmarks (\w+)", line)}

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.core.choosable import Choosable
 from headgate.core.errors import InvariantError, ParameterError
 from headgate.core.graph import Ints
 from headgate.core.matrix import FeatureView
@@ -88,29 +88,12 @@ class Lanes:
                 raise InvariantError(f"a lane must name workers between 0 and {workers - 1}; got {lane}")
 
 
-class Placement(ABC):
+class Placement(Choosable, ABC):
     """Sorts nodes into lanes. Subclasses are frozen dataclasses whose fields are the placement's parameters."""
-
-    name: ClassVar[str]
-    summary: ClassVar[str] = ""
-    paper: ClassVar[str] = ""
-    needs: ClassVar[tuple[str, ...]] = ()
-
-    def __init_subclass__(cls) -> None:
-        if not hasattr(cls, "name"):
-            cls.name = cls.__name__
 
     @abstractmethod
     def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
         """Where each node in ``view`` may run."""
-
-    def __str__(self) -> str:
-        changed = [
-            f"{f.name}={getattr(self, f.name)}"
-            for f in fields(self)  # type: ignore[arg-type]
-            if getattr(self, f.name) != f.default
-        ]
-        return f"{self.name}:{','.join(changed)}" if changed else self.name
 
 
 def one_worker_each(lanes: Lanes) -> Ints:

@@ -8,17 +8,17 @@ that nobody waits for ever is the loops' business.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import fields
 from typing import ClassVar
 
 import numpy as np
 
+from headgate.core.choosable import Choosable
 from headgate.core.errors import UserCodeError
 from headgate.core.graph import Floats, Ints
 from headgate.core.matrix import FeatureView
 
 
-class Policy(ABC):
+class Policy(Choosable, ABC):
     """Ranks nodes. Subclasses are frozen dataclasses whose fields are the policy's parameters.
 
     ``priorities`` returns one row per node in view, larger rows first, rows compared from left to right; one number
@@ -29,21 +29,9 @@ class Policy(ABC):
     nodes cost as little per decision as a hundred.
     """
 
-    name: ClassVar[str]
-    """Short name, as on the command line; left out, the name of the class."""
-    summary: ClassVar[str] = ""
-    """What runs first, in one line."""
-    paper: ClassVar[str] = ""
-    """Where the rule comes from."""
-    needs: ClassVar[tuple[str, ...]] = ()
-    """The features that it reads."""
     local: ClassVar[bool] = False
     starves: ClassVar[bool] = False
     """True if a runnable node can wait for ever under this policy alone; then only the loop's guard saves it."""
-
-    def __init_subclass__(cls) -> None:
-        if not hasattr(cls, "name"):
-            cls.name = cls.__name__
 
     @abstractmethod
     def priorities(self, view: FeatureView) -> Floats:
@@ -56,15 +44,6 @@ class Policy(ABC):
     def requires(self) -> tuple[str, ...]:
         """The features this instance reads; more than ``needs`` where parameters bring in other policies."""
         return self.needs
-
-    def __str__(self) -> str:
-        """The name with the parameters that differ from their defaults, as one would write it to choose it."""
-        changed = [
-            f"{f.name}={getattr(self, f.name)}"
-            for f in fields(self)  # type: ignore[arg-type]
-            if getattr(self, f.name) != f.default
-        ]
-        return f"{self.name}:{','.join(changed)}" if changed else self.name
 
 
 def priorities_of(policy: Policy, view: FeatureView) -> Floats:

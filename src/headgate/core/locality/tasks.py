@@ -72,8 +72,8 @@ class StepLabel(IntEnum):
 
     @property
     def reason(self) -> str:
-        """The rule in words."""
-        raise NotImplementedError
+        """The rule in words; of a label that does not say it better, its name."""
+        return self.name.replace("_", " ").lower()
 
 
 class Step(StepLabel):
