@@ -94,7 +94,7 @@ class _Lines:
         if made.failure is not None:
             print(made.failure.traceback, file=sys.stderr)
             print(f"{_clock()} {made.name}: failed: {made.failure.summary}", file=sys.stderr, flush=True)
-        elif made.outcome is not None and not self._quiet:
+        elif made.outcome is not None and not self._quiet and made.outcome.freshness is not None:
             rejected = f", {made.outcome.rejected} rejected" if made.outcome.rejected else ""
             print(
                 f"{_clock()} {made.name}: {made.outcome.rows} rows{rejected} in {made.seconds:.2f} s",

@@ -8,6 +8,8 @@ HeadgateError
 │   ├── MissingFeatureError  a policy reads a feature that this engine does not have
 │   └── ScenarioError      a scenario file with an unknown key or an impossible value
 ├── UserCodeError          a policy or function written by the user failed; carries the user's own exception
+├── SourceError, StorageError, StateError, MisplacedRowsError, WarehouseInUseError
+│                          the warehouse: a source, a table on disk, or who runs it (``headgate.warehouse``)
 ├── SchedulerMisuseError   an engine broke the protocol of the locality loop (``headgate.core.locality``)
 └── InvariantError         a rule that Headgate keeps by itself was broken: our bug, please report it
 """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headgate.warehouse.cost import CostModel
 from headgate.warehouse.nodes import Node, Outcome
-from headgate.warehouse.opened import OpenWarehouse
 from headgate.warehouse.plan import MICROS
+from headgate.warehouse.spec import WarehouseSpec
 from headgate.warehouse.trouble import Failure, Trouble
 
 
@@ -102,12 +103,12 @@ class Entry:
 
 
 class Book:
-    """The pages of all tables."""
+    """The pages of all tables, and of their maintenance."""
 
-    def __init__(self, warehouse: OpenWarehouse, now: float) -> None:
-        declared = {node.name: node.priority for node in warehouse.spec.with_time()}
-        self._entries = {name: Entry(node, declared[name], now) for name, node in warehouse.nodes.items()}
-        self._order = warehouse.spec.names()
+    def __init__(self, nodes: Mapping[str, Node], spec: WarehouseSpec, now: float) -> None:
+        declared = {node.name: node.priority for node in spec.with_time()}
+        self._entries = {name: Entry(node, declared.get(name, 0.0), now) for name, node in nodes.items()}
+        self._order = spec.names()
 
     def of(self, name: str) -> Entry:
         return self._entries[name]

@@ -78,7 +78,15 @@ class TableDeriver:
         rows = self._with_neighbours(rows, replaced, plan)
         update = self.update + 1
         files = self.table.write_arrow(update, rows, self.spec.partition)
-        state = UpdateState(update, "recompute", plan.freshness, rows.num_rows, sources=plan.versions, dirty=plan.dirty)
+        state = UpdateState(
+            update,
+            "recompute",
+            plan.freshness,
+            rows.num_rows,
+            sources=plan.versions,
+            dirty=plan.dirty,
+            time=self.spec.time,
+        )
         version = self.table.commit(update, files, replace=replaced, state=state.to_json(), schema=rows.schema)
         return Derived(update, version, rows.num_rows, plan.freshness, plan.spans)
 
@@ -133,7 +141,7 @@ class TableDeriver:
         rows = self._run(spark, frames)
         update = self.update + 1
         written = self.table.write_arrow(update, rows, self.spec.partition)
-        state = UpdateState(update, "append", edge, rows.num_rows, sources=versions)
+        state = UpdateState(update, "append", edge, rows.num_rows, sources=versions, time=self.spec.time)
         version = self.table.commit(update, written, replace=None, state=state.to_json(), schema=rows.schema)
         span = time_span(rows, self.spec.time)
         return Derived(update, version, rows.num_rows, edge, (span,) if span else ())

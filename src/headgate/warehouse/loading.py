@@ -84,6 +84,7 @@ class StreamLoader:
             rejected=bad.num_rows,
             range=wanted.to_json(),
             offset=after.to_json() if update % OFFSET_EVERY == 1 else None,
+            time=self.spec.time,
         )
         files = self.table.write_arrow(update, good, self.spec.partition)
         version = self.table.commit(update, files, replace=None, state=state.to_json(), schema=good.schema)

@@ -154,6 +154,52 @@ class _Load(Job):
         return Outcome(loaded.version, loaded.rows, loaded.rejected, loaded.freshness, spans)
 
 
+class MaintenanceNode(Node):
+    """Merges the small files that updates leave behind in a table. It changes files, never rows.
+
+    The more files a partition has, the longer it takes to read, so the work is due once there are ``MOST_EXTRA`` files
+    more than partitions.
+    """
+
+    MOST_EXTRA = 24
+    #: directories of updates that died are old enough to be deleted when no update can still be writing to them
+    ABANDONED_SECONDS = 3600.0
+
+    def __init__(self, of: Node) -> None:
+        self.name = maintenance_name(of.name)
+        self.store = of.store
+        self.sources = (of.name,)
+
+    def pending(self) -> PendingUpdate | None:
+        statistics = self.store.statistics()
+        return PendingUpdate(1.0) if statistics.files - statistics.partitions >= self.MOST_EXTRA else None
+
+    def begin(self, most_seconds: float = math.inf) -> Job | None:
+        return None if self.pending() is None else _Maintain(self.store)
+
+    def end(self, job: Job, outcome: Outcome | None) -> None:
+        """Nothing to do: the files there are say what is left."""
+
+    def source_changed(self, source: str) -> None:
+        """Nothing to do: ``pending`` looks at the files there are."""
+
+
+def maintenance_name(table: str) -> str:
+    """What the maintenance of a table is called; no table can have that name."""
+    return f"{table} (maintenance)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Maintain(Job):
+    store: TableStore
+
+    def run(self, spark: SparkSession) -> Outcome:
+        version = self.store.compact()
+        self.store.vacuum()
+        self.store.sweep(MaintenanceNode.ABANDONED_SECONDS)
+        return Outcome(self.store.version if version is None else version, 0, 0, None, ())
+
+
 class TableNode(Node):
     """A derived table.
 

@@ -21,16 +21,16 @@ from headgate.core.dispatch import LOOP_FEATURES, Dispatch
 from headgate.core.explain import Explanation
 from headgate.core.features import features_named
 from headgate.core.inheritance import Inheritance, derive_periods, inherit_priorities
-from headgate.core.layers import Layered
+from headgate.core.layers import LIVE, MAINTENANCE, Layered
 from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement, Workers
 from headgate.core.placements import Proportional
 from headgate.core.policies import MaxBenefit
 from headgate.core.policy import Policy
 from headgate.warehouse.book import Book, NodeStatistics
-from headgate.warehouse.nodes import Job, Outcome
+from headgate.warehouse.nodes import Job, MaintenanceNode, Node, Outcome, maintenance_name
 from headgate.warehouse.opened import OpenWarehouse
-from headgate.warehouse.session import LIVE_POOL
+from headgate.warehouse.session import LIVE_POOL, MAINTENANCE_POOL
 from headgate.warehouse.trouble import Failure
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ FEATURES = (
 PATIENCE_PERIODS = 20.0
 #: until arrivals have taught better
 UNKNOWN_PERIOD = 10.0
+#: maintenance waits behind all updates, but never longer than its patience of so many seconds times 20
+MAINTENANCE_PERIOD = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +103,13 @@ class Runtime:
         self._spark = spark
         self._observer = observer
         self._clock = clock
-        self._names = warehouse.graph.names
-        self._book = Book(warehouse, clock())
-        self._matrix = FeatureMatrix(warehouse.graph, features_named(FEATURES))
+        self._nodes: dict[str, Node] = dict(warehouse.nodes)
+        self._nodes |= {node.name: node for node in map(MaintenanceNode, warehouse.nodes.values())}
+        #: the tables, each with its number in the warehouse's own graph, and behind them their maintenance
+        self._graph = warehouse.graph.adding(map(maintenance_name, warehouse.graph.names))
+        self._names = self._graph.names
+        self._book = Book(self._nodes, warehouse.spec, clock())
+        self._matrix = FeatureMatrix(self._graph, features_named(FEATURES))
         self._fill_stated_features()
         self._loop = Dispatch(
             self._matrix,
@@ -128,15 +134,18 @@ class Runtime:
         self.error: BaseException | None = None
 
     def _fill_stated_features(self) -> None:
-        spec, graph = self.warehouse.spec, self.warehouse.graph
+        spec, graph = self.warehouse.spec, self._graph
         declared = {node.name: node for node in spec.with_time()}
-        stated = [declared[name].priority for name in self._names]
-        self._matrix.fill("priority", stated)
+        declared |= {maintenance_name(name): node for name, node in declared.items()}
+        self._matrix.fill("priority", [declared[name].priority for name in self._names])
+        tables = len(self.warehouse.graph)
+        self._matrix.fill("layer", [LIVE if i < tables else MAINTENANCE for i in range(len(self._names))])
         self._matrix.fill(
             "priority", inherit_priorities(graph, self._matrix.columns["priority"], self.options.inheritance)
         )
         self._matrix.fill("class", [float(declared[name].importance_class) for name in self._names])
         periods = {stream.name: stream.period or UNKNOWN_PERIOD for stream in spec.streams}
+        periods |= {maintenance_name(name): MAINTENANCE_PERIOD for name in self.warehouse.nodes}
         self._matrix.fill("period", [periods.get(name, 0.0) for name in self._names])
         self._matrix.fill("period", derive_periods(graph, self._matrix.columns["period"]))
         patience = [
@@ -166,7 +175,7 @@ class Runtime:
 
     def explain(self, name: str) -> Explanation:
         """Why a table is or is not being updated at this moment."""
-        return self._ask(lambda: self._loop.explain(self.warehouse.graph.index[name], self._clock()))
+        return self._ask(lambda: self._loop.explain(self._graph.index[name], self._clock()))
 
     def replace_policy(self, policy: Policy) -> None:
         self._ask(lambda: self._loop.replace_policy(Layered(policy)))
@@ -210,7 +219,7 @@ class Runtime:
         if now >= self._next_poll:
             self._next_poll = now + self.options.poll
             for index, name in enumerate(self._names):
-                if not self.warehouse.nodes[name].sources or self._book.of(name).trouble.failures:
+                if not self._nodes[name].sources or self._book.of(name).trouble.failures:
                     self._refresh(index, now)
         if not self._stopping:
             for start in self._loop.decide(now):
@@ -233,7 +242,7 @@ class Runtime:
         """Look at a node and write down what the policies should know of it."""
         name = self._names[index]
         entry = self._book.of(name)
-        pending = self.warehouse.nodes[name].pending() if entry.trouble.due(now) else None
+        pending = self._nodes[name].pending() if entry.trouble.due(now) else None
         columns = self._matrix.columns
         if pending is None:
             self._released.pop(index, None)
@@ -258,7 +267,7 @@ class Runtime:
     def _begin(self, index: int, track: int, now: float) -> None:
         name = self._names[index]
         try:
-            job = self.warehouse.nodes[name].begin(self._most(index))
+            job = self._nodes[name].begin(self._most(index))
         except Exception as error:
             self._failed_to_begin(index, track, now, error)
             return
@@ -280,19 +289,22 @@ class Runtime:
     def _ended(self, done: _Done) -> None:
         now = self._clock()
         del self._running[done.track]
-        index = self.warehouse.graph.index[done.name]
-        self.warehouse.nodes[done.name].end(done.job, done.outcome)
+        index = self._graph.index[done.name]
+        self._nodes[done.name].end(done.job, done.outcome)
         self._released.pop(index, None)
         self._loop.finished(done.track, now)
         if done.outcome is not None:
             gained = float(self._matrix.columns["freshness_delta"][index])
             self._book.of(done.name).made(done.outcome, gained, done.seconds, now)
-            self.warehouse.updated(done.name)
+            if done.name in self.warehouse.nodes:
+                self.warehouse.updated(done.name)
         elif done.failure is not None:
             self._book.of(done.name).failed(done.failure)
         self._refresh(index, now)
-        for dependent in self.warehouse.graph.downstream[index]:
+        for dependent in self._graph.downstream[index]:
             self._refresh(dependent, now)
+        if done.name in self.warehouse.nodes:
+            self._refresh(self._graph.index[maintenance_name(done.name)], now)
         self._tell(UpdateMade(done.name, done.track, done.seconds, done.outcome, done.failure))
 
     def _tell(self, made: UpdateMade) -> None:
@@ -303,9 +315,10 @@ class Runtime:
 
     def _track(self, number: int) -> None:
         session = self._spark.newSession()
-        session.sparkContext.setLocalProperty("spark.scheduler.pool", LIVE_POOL)
         while (item := self._work[number].get()) is not None:
             name, job = item
+            pool = LIVE_POOL if name in self.warehouse.nodes else MAINTENANCE_POOL
+            session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
             session.sparkContext.setJobGroup(f"headgate {name}", f"update of {name}", True)
             started = self._clock()
             outcome, failure = None, None

@@ -23,6 +23,7 @@ class UpdateState:
     ``freshness`` is the largest event time up to which the table reflects its sources, in microseconds. A derived
     table has ``sources``, the versions it has consumed, and ``dirty``, event times still to be repaired. A base table
     has the ``range`` that the update loaded and now and then the whole ``offset``, both as the source writes them.
+    ``time`` is the column of event time, None in tables without; it is what reading needs if there is no declaration.
     """
 
     update: int = 0
@@ -34,6 +35,7 @@ class UpdateState:
     dirty: tuple[Span, ...] = ()
     range: Mapping[str, Any] | None = None
     offset: Mapping[str, Any] | None = None
+    time: str | None = None
 
     def to_json(self) -> dict[str, object]:
         """As a commit carries it; what is empty is left out."""
@@ -48,6 +50,7 @@ class UpdateState:
             "dirty": [list(span) for span in self.dirty],
             "range": self.range,
             "offset": self.offset,
+            "time": self.time,
         }
         return {key: value for key, value in written.items() if value is not None and value not in ([], {})}
 
@@ -71,4 +74,5 @@ class UpdateState:
             dirty=tuple((int(first), int(last)) for first, last in stored.get("dirty", ())),
             range=stored.get("range"),
             offset=stored.get("offset"),
+            time=stored.get("time"),
         )

@@ -1,0 +1,207 @@
+"""Reading the tables of a warehouse from its directory: without Spark, the pipeline file or the process that runs it.
+
+Tables that are kept fresh by themselves are never equally fresh. So several are read at one *edge*, a moment of event
+time up to which all of them are complete: the least of their freshnesses, or an earlier one that the reader chooses.
+Rows beyond the edge are left out. Tables without event time (rejected rows) are read whole.
+
+Every table is read at the version that was its newest when it was opened. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from deltalake import DeltaTable, QueryBuilder
+
+from headgate.core.errors import DeclarationError, HeadgateError, UnknownNameError
+from headgate.warehouse.query_text import read_query
+from headgate.warehouse.spec import PARTITION_COLUMN, REJECTED_SUFFIX
+from headgate.warehouse.state import UpdateState
+from headgate.warehouse.storage.history import History
+from headgate.warehouse.storage.partitions import EVENT_TIME, format_time
+
+_FOLDER = "tables"
+
+
+class NotAWarehouseError(DeclarationError):
+    """The directory does not exist or holds no warehouse."""
+
+
+class BeyondTheEdgeError(DeclarationError):
+    """A table was asked for at an event time up to which it is not complete yet."""
+
+
+class NoCommonEdgeError(HeadgateError):
+    """Among tables to be read together, one has not taken in anything yet."""
+
+
+class QueryError(DeclarationError):
+    """A query cannot be understood or has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """A table as its newest commit leaves it.
+
+    ``freshness`` is the event time in microseconds up to which it is complete, and ``time`` the column that holds
+    event times; both are None in tables without. ``kind`` says how update number ``update``, the last, was made.
+    ``rejected_of`` is the stream whose rejected rows the table holds.
+    """
+
+    name: str
+    version: int
+    rows: int
+    files: int
+    bytes: int
+    freshness: int | None
+    update: int
+    kind: str
+    time: str | None
+    rejected_of: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows that a query gives, the edge that it read its tables at, and which of them it read whole."""
+
+    rows: pa.Table
+    edge: int | None
+    whole: tuple[str, ...]
+
+
+def tables(path: Path | str) -> tuple[TableStatus, ...]:
+    """Every table of the warehouse in ``path`` by name, one of rejected rows right after its stream."""
+    found = [_Opened(directory).status() for directory in _directories(path).values()]
+    return tuple(sorted(found, key=lambda table: (table.rejected_of or table.name, table.name)))
+
+
+def trailing_edge(tables: Iterable[TableStatus]) -> int | None:
+    """The event time up to which all of ``tables`` are complete; None if none of them has any.
+
+    Raises NoCommonEdgeError if just some have taken in nothing: no moment is known to be complete in all of them.
+    """
+    return _edge({table.name: table.freshness for table in tables if table.time is not None})
+
+
+def read(path: Path | str, names: Sequence[str], at: int | None = None) -> dict[str, pa.Table]:
+    """The tables called ``names`` at one common edge, or at the earlier event time ``at``, in microseconds."""
+    opened = _open(path, names)
+    edge = _common_edge(opened, at)
+    return {name: table.rows(edge) for name, table in opened.items()}
+
+
+def query(path: Path | str, sql: str, at: int | None = None) -> Answer:
+    """What ``sql``, in the dialect of DataFusion, gives over the tables that it names, at one edge as in ``read``."""
+    reads = read_query(sql)
+    if reads.problems:
+        raise QueryError("; ".join(reads.problems))
+    opened = _open(path, reads.sources)
+    edge = _common_edge(opened, at)
+    builder = QueryBuilder()
+    try:
+        for table in opened.values():
+            table.register(builder, edge)
+        rows = pa.table(builder.execute(sql).read_all())
+    except Exception as error:  # failures while a query runs come as plain Exceptions
+        raise QueryError(f"the query failed: {' '.join(str(error).split())}") from error
+    return Answer(rows, edge, tuple(name for name, table in opened.items() if table.state.time is None))
+
+
+class _Opened:
+    """One table at the version that is its newest now."""
+
+    def __init__(self, directory: Path) -> None:
+        self.name = directory.name
+        self._delta = DeltaTable(directory)
+        self._version = self._delta.version()
+        self.state = UpdateState.from_json(History(directory, None).state(self._version), self.name)
+        self._columns = [field.name for field in self._delta.schema().fields if field.name != PARTITION_COLUMN]
+
+    def status(self) -> TableStatus:
+        files = pa.table(self._delta.get_add_actions())
+        return TableStatus(
+            name=self.name,
+            version=self._version,
+            rows=pc.sum(files.column("num_records")).as_py() or 0,
+            files=files.num_rows,
+            bytes=pc.sum(files.column("size_bytes")).as_py() or 0,
+            freshness=self.state.freshness,
+            update=self.state.update,
+            kind=self.state.kind,
+            time=self.state.time,
+            rejected_of=self.name.removesuffix(REJECTED_SUFFIX) if self.name.endswith(REJECTED_SUFFIX) else None,
+        )
+
+    def rows(self, edge: int | None) -> pa.Table:
+        wanted = None
+        if self.state.time is not None and edge is not None:
+            wanted = pc.field(self.state.time) <= pa.scalar(edge, EVENT_TIME)
+        return self._delta.to_pyarrow_dataset().to_table(columns=self._columns, filter=wanted)
+
+    def register(self, builder: QueryBuilder, edge: int | None) -> None:
+        """Make the rows up to ``edge`` known to SQL: a query can be given only whole Delta tables, and views of them"""
+        whole = f"{self.name} without edge"
+        builder.register(whole, self._delta)
+        view = f"select {', '.join(map(_quoted, self._columns))} from {_quoted(whole)}"
+        if self.state.time is not None and edge is not None:
+            moment = f"""arrow_cast({edge}, 'Timestamp(Microsecond, Some("UTC"))')"""
+            view += f" where {_quoted(self.state.time)} <= {moment}"
+        builder.execute(f"create view {_quoted(self.name)} as {view}").read_all()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _directories(path: Path | str) -> dict[str, Path]:
+    """{name: directory} of the tables that have been committed to at least once."""
+    root = Path(path)
+    if not root.is_dir():
+        what = "is a file" if root.exists() else "does not exist"
+        raise NotAWarehouseError(
+            f"{root} {what}; expected the directory of a warehouse, which its pipeline file states as path"
+        )
+    folder = root / _FOLDER
+    if not folder.is_dir():
+        raise NotAWarehouseError(
+            f"{root} is not a warehouse: it has no folder {_FOLDER!r}. Give the directory that the pipeline file "
+            "states as path; `headgate run` makes it."
+        )
+    return {d.name: d for d in sorted(folder.iterdir()) if d.is_dir() and DeltaTable.is_deltatable(str(d))}
+
+
+def _open(path: Path | str, names: Sequence[str]) -> dict[str, _Opened]:
+    directories = _directories(path)
+    for name in names:
+        if name not in directories:
+            raise UnknownNameError("table", name, directories, hint="A table exists from its first update on.")
+    return {name: _Opened(directories[name]) for name in names}
+
+
+def _common_edge(opened: Mapping[str, _Opened], at: int | None) -> int | None:
+    freshness = {name: table.state.freshness for name, table in opened.items() if table.state.time is not None}
+    if at is None:
+        return _edge(freshness)
+    for name, complete in freshness.items():
+        if complete is None or at > complete:
+            reached = "has taken in nothing yet" if complete is None else f"is complete up to {format_time(complete)}"
+            raise BeyondTheEdgeError(
+                f"table {name!r} cannot be read at {format_time(at)}: it {reached}. Choose an earlier time, or none "
+                "to read up to where all tables are complete."
+            )
+    return at if freshness else None
+
+
+def _edge(freshness: Mapping[str, int | None]) -> int | None:
+    known = [complete for complete in freshness.values() if complete is not None]
+    empty = [name for name, complete in freshness.items() if complete is None]
+    if known and empty:
+        raise NoCommonEdgeError(
+            f"{', '.join(empty)}: nothing has been taken in yet, so there is no time up to which all of "
+            f"{', '.join(freshness)} are complete. Wait for the first update with rows, or read the others alone."
+        )
+    return min(known, default=None)
