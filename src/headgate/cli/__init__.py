@@ -14,6 +14,7 @@ import typer
 from headgate import __version__
 from headgate.cli.declare import check, graph
 from headgate.cli.listing import policies
+from headgate.cli.read import query, status
 from headgate.cli.run import run
 from headgate.cli.simulate import demo, simulate
 from headgate.core.errors import DeclarationError, HeadgateError, UserCodeError
@@ -30,6 +31,8 @@ app.command()(simulate)
 app.command()(policies)
 app.command()(demo)
 app.command()(run)
+app.command()(status)
+app.command()(query)
 app.command()(check)
 app.command()(graph)
 

@@ -143,7 +143,7 @@ class _Opened:
         return self._delta.to_pyarrow_dataset().to_table(columns=self._columns, filter=wanted)
 
     def register(self, builder: QueryBuilder, edge: int | None) -> None:
-        """Make the rows up to ``edge`` known to SQL: a query can be given only whole Delta tables, and views of them"""
+        """Name the rows up to ``edge`` for SQL: as a view, because only whole Delta tables can be registered."""
         whole = f"{self.name} without edge"
         builder.register(whole, self._delta)
         view = f"select {', '.join(map(_quoted, self._columns))} from {_quoted(whole)}"

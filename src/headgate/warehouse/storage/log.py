@@ -1,4 +1,4 @@
-"""The log of one table, written and read through `deltalake`: the only module that calls it.
+"""The log of one table, written and read through `deltalake`: the only module that writes with it.
 
 One entry is one atomic commit. The library checks nothing about the files it is given, drops a new schema silently
 when it appends, and commits the same update twice if asked to: whoever calls this has checked the commit before.

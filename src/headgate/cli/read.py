@@ -1,0 +1,182 @@
+"""``headgate status`` and ``headgate query``: what is in the directory of a warehouse, whether it is run or not."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from dataclasses import asdict
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headgate.core.errors import ParameterError
+from headgate.warehouse.durations import readable
+
+if TYPE_CHECKING:
+    from headgate.warehouse.reading import Answer, TableStatus
+
+WarehouseDirectory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The directory of a warehouse: what its pipeline file states as path.")
+]
+
+_SHOWN_ROWS = 20
+
+
+def status(
+    directory: WarehouseDirectory,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+) -> None:
+    """Show how fresh and how large every table of a warehouse is, and whether a process runs it now."""
+    from headgate.warehouse.lock import running_process
+    from headgate.warehouse.reading import tables
+
+    found = tables(directory)
+    now = time.time()
+    process = running_process(directory)
+    if as_json:
+        entries = [asdict(table) | {"staleness": _staleness(table, now)} for table in found]
+        print(json.dumps({"path": str(directory), "process": process, "tables": entries}, indent=2))
+        return
+    console = _console()
+    if process is None:
+        console.print(f"{directory}: no process runs it")
+    else:
+        console.print(f"{directory}: being run by process {process if process > 0 else 'unknown'}")
+    if found:
+        console.print(_status_table(found, now))
+    else:
+        console.print("No table has been updated yet.")
+
+
+def query(
+    directory: WarehouseDirectory,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="A SELECT over the tables of the warehouse.")],
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Read up to this event time, such as 2026-11-15T10:00:00Z; UTC if not said."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help=f"Print so many rows; {_SHOWN_ROWS}, or all as JSON, unless stated."),
+    ] = None,
+) -> None:
+    """Run a query over tables of a warehouse, all read up to the event time to which every one of them is complete."""
+    from headgate.warehouse import reading
+
+    answer = reading.query(directory, sql, None if at is None else _micros(at))
+    shown = answer.rows.num_rows if as_json else _SHOWN_ROWS
+    rows = answer.rows.slice(0, shown if limit is None else limit)
+    if as_json:
+        _print_lines(rows)
+    else:
+        _console().print(_result_table(rows))
+    more = answer.rows.num_rows - rows.num_rows
+    if more:
+        print(f"{more:,} more row{'s' if more > 1 else ''}; --limit {answer.rows.num_rows} prints all", file=sys.stderr)
+    print(_where_read(answer), file=sys.stderr)
+
+
+def _console() -> Console:
+    """One that takes values as they are, and that cuts nothing off if a file or another program reads it."""
+    return Console(width=None if sys.stdout.isatty() else 10_000, markup=False, highlight=False, emoji=False)
+
+
+def _plain_table() -> Table:
+    return Table(box=None, header_style="bold", pad_edge=False)
+
+
+def _staleness(table: TableStatus, now: float) -> float | None:
+    return None if table.freshness is None else max(0.0, now - table.freshness / 1e6)
+
+
+def _status_table(found: tuple[TableStatus, ...], now: float) -> Table:
+    from headgate.warehouse.storage.partitions import format_time
+
+    table = _plain_table()
+    table.add_column("table", no_wrap=True)
+    for heading in ("stale", "rows", "files", "bytes", "version", "update"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("last", no_wrap=True)
+    table.add_column("complete up to", no_wrap=True)
+    for row in found:
+        name = row.name if row.rejected_of is None else f"  rejected by {row.rejected_of}"
+        staleness = _staleness(row, now)
+        stale = "-" if staleness is None else readable(staleness)
+        counts = [f"{n:,}" for n in (row.rows, row.files, row.bytes, row.version, row.update)]
+        table.add_row(name, stale, *counts, row.kind, "-" if row.freshness is None else format_time(row.freshness))
+    return table
+
+
+def _result_table(rows: Any) -> Table:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    table = _plain_table()
+    for field in rows.schema:
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        table.add_column(field.name, justify="right" if number else "left")
+    for cells in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        table.add_row(*map(_cell, cells))
+    return table
+
+
+def _print_lines(rows: Any) -> None:
+    from headgate.warehouse.reading import QueryError
+
+    names = rows.column_names
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise QueryError(f"the query gives several columns called {twice[0]!r}; tell them apart with AS")
+    for row in rows.to_pylist():
+        print(json.dumps(_finite(row), default=_other, ensure_ascii=False))
+
+
+def _cell(value: object) -> str:
+    if value is None or isinstance(value, bool | dict | list):
+        return json.dumps(_finite(value), default=_other, ensure_ascii=False)
+    return str(value) if isinstance(value, int | float | str) else _other(value)
+
+
+def _finite(value: object) -> object:
+    """``value`` with the numbers that JSON does not have as words."""
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {key: _finite(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_finite(inner) for inner in value]
+    return value
+
+
+def _other(value: object) -> str:
+    """What JSON has no type for: times as ISO 8601, in UTC if they have a zone, and bytes in hexadecimal."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _where_read(answer: Answer) -> str:
+    from headgate.warehouse.storage.partitions import format_time
+
+    parts = [] if answer.edge is None else [f"read up to {format_time(answer.edge)}"]
+    if answer.whole:
+        parts.append(f"read whole, for want of an event time: {', '.join(answer.whole)}")
+    return "; ".join(parts) or "read tables that have taken in nothing yet"
+
+
+def _micros(written: str) -> int:
+    from headgate.warehouse.storage.partitions import parse_time
+
+    try:
+        moment = datetime.fromisoformat(written)
+        return parse_time((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat())
+    except (ValueError, OverflowError):
+        raise ParameterError(f"--at takes a time such as 2026-11-15T10:00:00Z; got {written!r}") from None
