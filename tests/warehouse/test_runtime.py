@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.core.errors import ParameterError, UnknownNameError
 from headgate.core.registry import policy_from
 from headgate.warehouse.declare import Warehouse
 from headgate.warehouse.opened import OpenWarehouse, open_warehouse
@@ -84,6 +85,27 @@ def test_tables_are_kept_fresh_and_rows_add_up(tmp_path: Path, spark: SparkSessi
     opened.bring_up_to_date(spark)
     counted = opened.nodes["minutes"].store.arrow().column("n").to_pylist()
     assert sum(counted) == opened.nodes["readings"].store.arrow().num_rows
+
+
+def test_a_paused_table_is_left_alone_until_it_is_resumed_and_priorities_change_while_running(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    watch = Watch()
+    runtime = Runtime(warehouse_with(tmp_path, spark), spark, RunOptions(tracks=1), watch.note)
+    runtime.pause("minutes")
+    runtime.start()
+    watch.until(lambda good, _: good["hot"] >= 3)
+    assert {row.name: row.state for row in runtime.statistics()}["minutes"] == "paused"
+    assert not any(made.name == "minutes" for made in watch.made)
+    runtime.set_priority("minutes", 1000)
+    runtime.resume("minutes")
+    watch.until(lambda good, _: good["minutes"] >= 1)
+    runtime.stop()
+    assert {row.name: row.priority for row in runtime.statistics()}["minutes"] == 1000
+    with pytest.raises(UnknownNameError, match=r"'minute'.*'minutes'"):
+        runtime.pause("minute")
+    with pytest.raises(ParameterError, match=r"'hot'.*-1"):
+        runtime.set_priority("hot", -1)
 
 
 def test_a_table_that_fails_backs_off_with_the_users_own_words_and_the_others_go_on(

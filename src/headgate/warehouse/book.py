@@ -38,6 +38,7 @@ class Entry:
         self.priority = priority
         self.cost = CostModel()
         self.trouble = Trouble()
+        self.paused = False
         self.rows = 0
         self.rejected = 0
         self.updates = 0
@@ -60,6 +61,10 @@ class Entry:
             self._since = self._from = now
         self._count_until(now)
         self._fresh = self._seconds(outcome.freshness)
+
+    def due(self, now: float) -> bool:
+        """Whether the table may be updated now, if there is anything to do."""
+        return not self.paused and self.trouble.due(now)
 
     def failed(self, failure: Failure) -> None:
         self.trouble.failed(failure)
@@ -86,6 +91,8 @@ class Entry:
     def _state(self, running: bool) -> str:
         if running:
             return "updating"
+        if self.paused:
+            return "paused"
         if self.trouble.held:
             return "held"
         return "failing" if self.trouble.failures else "ok"

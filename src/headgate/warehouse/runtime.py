@@ -17,7 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+
 from headgate.core.dispatch import LOOP_FEATURES, Dispatch
+from headgate.core.errors import ParameterError, UnknownNameError
 from headgate.core.explain import Explanation
 from headgate.core.features import features_named
 from headgate.core.inheritance import Inheritance, derive_periods, inherit_priorities
@@ -137,12 +140,9 @@ class Runtime:
         spec, graph = self.warehouse.spec, self._graph
         declared = {node.name: node for node in spec.with_time()}
         declared |= {maintenance_name(name): node for name, node in declared.items()}
-        self._matrix.fill("priority", [declared[name].priority for name in self._names])
+        self._fill_priorities()
         tables = len(self.warehouse.graph)
         self._matrix.fill("layer", [LIVE if i < tables else MAINTENANCE for i in range(len(self._names))])
-        self._matrix.fill(
-            "priority", inherit_priorities(graph, self._matrix.columns["priority"], self.options.inheritance)
-        )
         self._matrix.fill("class", [float(declared[name].importance_class) for name in self._names])
         periods = {stream.name: stream.period or UNKNOWN_PERIOD for stream in spec.streams}
         periods |= {maintenance_name(name): MAINTENANCE_PERIOD for name in self.warehouse.nodes}
@@ -153,6 +153,10 @@ class Runtime:
             for name, period in zip(self._names, self._matrix.columns["period"].tolist(), strict=True)
         ]
         self._matrix.fill("patience", patience)
+
+    def _fill_priorities(self) -> None:
+        stated = np.array([self._book.of(name).priority for name in self._names])
+        self._matrix.fill("priority", inherit_priorities(self._graph, stated, self.options.inheritance))
 
     # --- for whoever runs it --------------------------------------------------------------------------------
 
@@ -175,14 +179,45 @@ class Runtime:
 
     def explain(self, name: str) -> Explanation:
         """Why a table is or is not being updated at this moment."""
-        return self._ask(lambda: self._loop.explain(self._graph.index[name], self._clock()))
+        return self._ask(lambda: self._loop.explain(self._graph.index[self._known(name)], self._clock()))
 
     def replace_policy(self, policy: Policy) -> None:
         self._ask(lambda: self._loop.replace_policy(Layered(policy)))
 
+    def replace_placement(self, placement: Placement) -> None:
+        self._ask(lambda: self._loop.replace_placement(placement))
+
+    def pause(self, name: str) -> None:
+        """Make no more updates of a table until it is resumed; one that runs is finished."""
+        self._ask(lambda: self._let(name, paused=True))
+
     def resume(self, name: str) -> None:
-        """Try a table again that is held or waits after a failure."""
-        self._ask(self._book.of(name).trouble.resumed)
+        """Update a table again that was paused, is held, or waits after a failure."""
+        self._ask(lambda: self._let(name, paused=False))
+
+    def set_priority(self, name: str, priority: float) -> None:
+        """Another priority from the next decision on, also for what is waiting already."""
+        if not 0 <= priority < math.inf:
+            raise ParameterError(f"the priority of {name!r} must be a finite number of at least 0; got {priority}")
+        self._ask(lambda: self._give_priority(name, priority))
+
+    def _let(self, name: str, paused: bool) -> None:
+        entry = self._book.of(self._known(name))
+        entry.paused = paused
+        if not paused:
+            entry.trouble.resumed()
+        self._refresh(self._graph.index[name], self._clock())
+
+    def _give_priority(self, name: str, priority: float) -> None:
+        self._book.of(self._known(name)).priority = priority
+        self._fill_priorities()
+        for index in range(len(self._names)):
+            self._loop.note_change(index)
+
+    def _known(self, name: str) -> str:
+        if name not in self.warehouse.nodes:
+            raise UnknownNameError("table", name, self.warehouse.nodes)
+        return name
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
         """Have the keeper answer, as it alone may look."""
@@ -242,7 +277,7 @@ class Runtime:
         """Look at a node and write down what the policies should know of it."""
         name = self._names[index]
         entry = self._book.of(name)
-        pending = self._nodes[name].pending() if entry.trouble.due(now) else None
+        pending = self._nodes[name].pending() if entry.due(now) else None
         columns = self._matrix.columns
         if pending is None:
             self._released.pop(index, None)
