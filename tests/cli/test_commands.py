@@ -14,6 +14,8 @@ import pytest
 from headgate.cli import main
 from headgate.core.registry import PLACEMENTS, POLICIES
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "warehouse"
+
 TABLES = """
 grain = "tables"
 tracks = 2
@@ -188,6 +190,13 @@ def test_the_installed_command_runs_by_itself_and_keeps_progress_off_standard_ou
         timeout=60,
     )
     assert json.loads(done.stdout)["scenario"] == "tables"
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_the_pipelines_among_the_examples_have_no_mistakes(headgate: Headgate, example: Path) -> None:
+    done = headgate("check", str(example))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no mistakes" in done.stdout
 
 
 def test_a_scenario_that_does_not_exist_is_refused(headgate: Headgate, tmp_path: Path) -> None:

@@ -127,21 +127,26 @@ def _watch(runtime: Runtime, limit: float | None, spec: WarehouseSpec) -> None:
 def _table(title: str, rows: Sequence[NodeStatistics]) -> Table:
     table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
     table.add_column("table", no_wrap=True)
-    for heading in ("priority", "stale", "mean", "max", "rows", "rejected", "updates", "last took"):
-        table.add_column(heading, justify="right")
+    for heading in ("prio", "stale", "mean", "max", "rows", "bad", "updates", "took"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     for row in sorted(rows, key=lambda row: (-row.priority, row.name)):
         stale = (row.staleness, row.mean_staleness, row.max_staleness)
-        cells = ["-" if value is None else readable(max(0.0, value)) for value in stale]
-        took = "-" if row.last_seconds is None else readable(row.last_seconds)
+        cells = ["-" if value is None else _short(value) for value in stale]
+        took = "-" if row.last_seconds is None else _short(row.last_seconds)
         counts = [f"{row.rows:,}", f"{row.rejected:,}", f"{row.updates:,}", took]
         table.add_row(row.name, f"{row.priority:g}", *cells, *counts, row.state)
     return table
 
 
+def _short(length: float) -> str:
+    return readable(max(0.0, length)).replace(" ", "")
+
+
 def _print_summary(spec: WarehouseSpec, rows: Sequence[NodeStatistics]) -> None:
     console = Console()
     console.print(_table(f"{spec.name}, at the end", rows))
+    console.print("[dim]stale: how far the table is behind now, on the mean and at most; bad: rows rejected[/dim]")
     console.print(f"The tables are Delta tables in {Path(spec.path) / 'tables'}", highlight=False, soft_wrap=True)
     for row in rows:
         if row.error:
