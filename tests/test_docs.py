@@ -42,6 +42,7 @@ from headgate.core.features import FEATURES, ChangedBy
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.registry import PLACEMENTS, POLICIES
+from headgate.core.table_grain import TABLE_FEATURES
 from headgate.sim.compare import Compared, NodeRow
 from headgate.sim.latency import LatencySummary
 from headgate.sim.operators.readings import PROVIDED
@@ -49,7 +50,6 @@ from headgate.sim.operators.scenario_file import LOOPS, PATTERNS
 from headgate.sim.operators.spec import Operator, OperatorScenario, Query
 from headgate.sim.strict import describe
 from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
-from headgate.sim.tables.simulation import TABLE_FEATURES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

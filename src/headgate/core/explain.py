@@ -14,7 +14,7 @@ import numpy as np
 
 from headgate.core.matrix import FeatureView
 from headgate.core.placement import Lane
-from headgate.core.policy import Policy, as_table, priorities_of
+from headgate.core.policy import Policy, as_table, best_first, priorities_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +126,9 @@ def ranked(view: FeatureView, policy: Policy, runnable: Mapping[int, float]) -> 
     """All runnable nodes with their priorities, best first."""
     nodes = np.fromiter(runnable, dtype=np.intp)
     table = as_table(priorities_of(policy, view))[nodes]
-    keys = (view.graph.tie[nodes], *(-table[:, d] for d in range(table.shape[1] - 1, -1, -1)))
     return tuple(
         Ranked(view.graph.names[nodes[k]], tuple(table[k].tolist()), view.now - runnable[int(nodes[k])])
-        for k in np.lexsort(keys)
+        for k in best_first(table, view.graph.tie[nodes])
     )
 
 

@@ -8,9 +8,10 @@ that nobody waits for ever is the loops' business.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.core.choosable import Choosable
 from headgate.core.errors import UserCodeError
@@ -64,10 +65,15 @@ def as_table(priorities: Floats) -> Floats:
     return priorities[:, np.newaxis] if priorities.ndim == 1 else priorities
 
 
+def best_first(priorities: Floats, *ties: NDArray[Any]) -> Ints:
+    """The rows of a table of priorities, best first; between equal rows by the last of ``ties``, then those before."""
+    # lexsort takes its last key first, so the columns go in reversed, after what breaks ties
+    return np.lexsort((*ties, *(-priorities[:, d] for d in range(priorities.shape[1] - 1, -1, -1))))
+
+
 def rank(policy: Policy, view: FeatureView) -> Ints:
     """All nodes in view, best first; between equals the name that sorts first."""
     table = as_table(priorities_of(policy, view))
     tie = view.graph.tie if view.rows is None else view.graph.tie[view.rows]
-    # lexsort takes its last key first, so the columns go in reversed, after the tie-break
-    order = np.lexsort((tie, *(-table[:, d] for d in range(table.shape[1] - 1, -1, -1))))
+    order = best_first(table, tie)
     return order if view.rows is None else view.rows[order]

@@ -16,7 +16,7 @@ import numpy as np
 
 from headgate.core.graph import Ints
 from headgate.core.matrix import FeatureView
-from headgate.core.policy import Policy, as_table, priorities_of
+from headgate.core.policy import Policy, as_table, best_first, priorities_of
 
 #: compares heads of different lanes: the smaller key goes first
 Key = tuple[float, ...]
@@ -139,8 +139,7 @@ class FullRanking:
             self._order = nodes
         else:
             table = as_table(priorities_of(self._policy, view))[nodes]
-            keys = (view.graph.tie[nodes], *(-table[:, d] for d in range(table.shape[1] - 1, -1, -1)))
-            self._order = nodes[np.lexsort(keys)]
+            self._order = nodes[best_first(table, view.graph.tie[nodes])]
         self._lanes.clear()
 
     def _lane(self, lane: int) -> list[tuple[Key, int]]:

@@ -28,6 +28,7 @@ import numpy as np
 
 from headgate.core.errors import InvariantError, ParameterError
 from headgate.core.graph import Floats, Ints
+from headgate.core.policy import best_first
 
 CanRun = Callable[[int], bool]
 
@@ -228,8 +229,7 @@ class Worklist:
         """
         nodes = np.array(self.nodes, dtype=np.intp)
         last_run = np.array([self._records.last_run[node] for node in self.nodes])
-        # lexsort takes its last key first
-        order = np.lexsort((tie, last_run, *(-table[:, d] for d in range(table.shape[1] - 1, -1, -1))))
+        order = best_first(table, tie, last_run)
         self.nodes = nodes[order].tolist()
         self.table = table[order]
         self.groups = [*_tie_groups(self.table), _END]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from headgate.core.dispatch import LOOP_FEATURES, Dispatch
+from headgate.core.dispatch import Dispatch
 from headgate.core.errors import ParameterError, UnknownNameError
 from headgate.core.explain import Explanation
 from headgate.core.features import features_named
@@ -30,6 +30,7 @@ from headgate.core.placement import Placement, Workers
 from headgate.core.placements import Proportional
 from headgate.core.policies import MaxBenefit
 from headgate.core.policy import Policy
+from headgate.core.table_grain import PATIENCE_PERIODS, TABLE_FEATURES
 from headgate.warehouse.book import Book, NodeStatistics
 from headgate.warehouse.nodes import Job, MaintenanceNode, Node, Outcome, maintenance_name
 from headgate.warehouse.opened import OpenWarehouse
@@ -39,14 +40,6 @@ from headgate.warehouse.trouble import Failure
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: what the warehouse can tell a policy about a table
-FEATURES = (
-    *LOOP_FEATURES,
-    *("priority", "class", "layer", "period", "setup_time", "time_per_unit", "cost", "selectivity"),
-    *("pending", "head_time", "output_pending", "freshness_delta", "execution_time", "release_time", "next_release"),
-)
-#: a table that states no patience may wait this many of its periods before the guard strikes
-PATIENCE_PERIODS = 20.0
 #: until arrivals have taught better
 UNKNOWN_PERIOD = 10.0
 #: maintenance waits behind all updates, but never longer than its patience of so many seconds times 20
@@ -112,7 +105,7 @@ class Runtime:
         self._graph = warehouse.graph.adding(map(maintenance_name, warehouse.graph.names))
         self._names = self._graph.names
         self._book = Book(self._nodes, warehouse.spec, clock())
-        self._matrix = FeatureMatrix(self._graph, features_named(FEATURES))
+        self._matrix = FeatureMatrix(self._graph, features_named(TABLE_FEATURES))
         self._fill_stated_features()
         self._loop = Dispatch(
             self._matrix,
@@ -125,7 +118,8 @@ class Runtime:
         self._work: list[queue.SimpleQueue[tuple[str, Job] | None]] = [
             queue.SimpleQueue() for _ in range(self.options.tracks)
         ]
-        self._running: dict[int, str] = {}
+        #: {track: the table it updates and the seconds of data that the update takes in}
+        self._running: dict[int, tuple[str, float]] = {}
         self._released: dict[int, float] = {}
         self._stopping = False
         self._next_poll = 0.0
@@ -175,7 +169,7 @@ class Runtime:
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
         """How every table fares now, in the order declared."""
-        return self._ask(lambda: self._book.statistics(self._clock(), set(self._running.values())))
+        return self._ask(lambda: self._book.statistics(self._clock(), {name for name, _ in self._running.values()}))
 
     def explain(self, name: str) -> Explanation:
         """Why a table is or is not being updated at this moment."""
@@ -232,7 +226,13 @@ class Runtime:
                 answers.put((None, error))
 
         self._inbox.put(answer)
-        value, error = answers.get()
+        while True:
+            try:
+                value, error = answers.get(timeout=1.0)
+                break
+            except queue.Empty:
+                if not self._keeper.is_alive():  # it ended before it came to this question
+                    return question()
         if error is not None:
             raise error
         return value  # type: ignore[return-value]
@@ -310,7 +310,7 @@ class Runtime:
             self._loop.set_ready(index, False, now)
             self._loop.finished(track, now)
             return
-        self._running[track] = name
+        self._running[track] = (name, float(self._matrix.columns["freshness_delta"][index]))
         self._loop.set_ready(index, False, now)
         self._work[track].put((name, job))
 
@@ -323,13 +323,12 @@ class Runtime:
 
     def _ended(self, done: _Done) -> None:
         now = self._clock()
-        del self._running[done.track]
+        _, gained = self._running.pop(done.track)
         index = self._graph.index[done.name]
         self._nodes[done.name].end(done.job, done.outcome)
         self._released.pop(index, None)
         self._loop.finished(done.track, now)
         if done.outcome is not None:
-            gained = float(self._matrix.columns["freshness_delta"][index])
             self._book.of(done.name).made(done.outcome, gained, done.seconds, now)
             if done.name in self.warehouse.nodes:
                 self.warehouse.updated(done.name)

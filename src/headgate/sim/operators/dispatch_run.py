@@ -12,14 +12,13 @@ from collections.abc import Iterable, Sequence
 from headgate.core.dispatch import Dispatch
 from headgate.core.features import ChangedBy
 from headgate.core.graph import Floats
-from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.sim.operators.agenda import Agenda, Rank
 from headgate.sim.operators.loops import DispatchLoop
 from headgate.sim.operators.node import Node
-from headgate.sim.operators.readings import READINGS, Reading, features_for
-from headgate.sim.operators.spec import OperatorScenario, Query, ReplacePlacement, ReplacePolicy
+from headgate.sim.operators.readings import READINGS, Reading, matrix_for
+from headgate.sim.operators.spec import OperatorScenario, Query
 from headgate.sim.operators.turns import Turn, TurnExecutor
 
 _QUEUE = ChangedBy.UPSTREAM | ChangedBy.ARRIVAL
@@ -39,9 +38,7 @@ class DispatchRun(TurnExecutor):
     ) -> None:
         super().__init__(scenario, agenda, seed)
         self.loop = loop
-        policies = [policy, *(change.policy for change in scenario.changes if isinstance(change, ReplacePolicy))]
-        placements = [placement, *(c.placement for c in scenario.changes if isinstance(c, ReplacePlacement))]
-        self.matrix = FeatureMatrix(scenario.graph(), features_for(policies, placements))
+        self.matrix = matrix_for(scenario, policy, placement)
         #: when each worker last ended a turn
         self._freed = [0.0] * scenario.workers
         self._deciding_costs = loop.decision_cost > 0 or loop.switch_cost > 0

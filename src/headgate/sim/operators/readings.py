@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterable, Mapping
 from headgate.core.dispatch import LOOP_FEATURES
 from headgate.core.errors import MissingFeatureError
 from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
+from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement
 from headgate.core.placements import ByNode, LeastLoaded
 from headgate.core.policy import Policy
 from headgate.sim.operators.node import Node
+from headgate.sim.operators.spec import OperatorScenario, ReplacePlacement, ReplacePolicy
 
 Reading = Callable[[Node], float]
 
@@ -55,6 +57,13 @@ READINGS: Mapping[str, Reading] = {
 
 #: every feature that a policy may ask for at the operator grain
 PROVIDED = frozenset(READINGS) | {name for name, f in FEATURES.items() if f.changed_by == ChangedBy.LOOP}
+
+
+def matrix_for(scenario: OperatorScenario, policy: Policy, placement: Placement) -> FeatureMatrix:
+    """A matrix with what the policies and placements of a whole run read, also those that come with a change."""
+    policies = [policy, *(c.policy for c in scenario.changes if isinstance(c, ReplacePolicy))]
+    placements = [placement, *(c.placement for c in scenario.changes if isinstance(c, ReplacePlacement))]
+    return FeatureMatrix(scenario.graph(), features_for(policies, placements))
 
 
 def features_for(policies: Iterable[Policy], placements: Iterable[Placement]) -> tuple[Feature, ...]:

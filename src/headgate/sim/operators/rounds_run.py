@@ -11,15 +11,14 @@ import math
 from collections.abc import Sequence
 
 from headgate.core.graph import Ints
-from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.rounds import Rounds, Run, Wait
 from headgate.sim.operators.agenda import Agenda, Rank
 from headgate.sim.operators.loops import RoundsLoop
 from headgate.sim.operators.node import Node
-from headgate.sim.operators.readings import READINGS, features_for
-from headgate.sim.operators.spec import OperatorScenario, Query, ReplacePlacement, ReplacePolicy
+from headgate.sim.operators.readings import READINGS, matrix_for
+from headgate.sim.operators.spec import OperatorScenario, Query
 from headgate.sim.operators.turns import Turn, TurnExecutor
 
 
@@ -37,9 +36,7 @@ class RoundsRun(TurnExecutor):
     ) -> None:
         super().__init__(scenario, agenda, seed)
         self.loop = loop
-        policies = [policy, *(change.policy for change in scenario.changes if isinstance(change, ReplacePolicy))]
-        placements = [placement, *(c.placement for c in scenario.changes if isinstance(c, ReplacePlacement))]
-        matrix = FeatureMatrix(scenario.graph(), features_for(policies, placements))
+        matrix = matrix_for(scenario, policy, placement)
         self.rounds = Rounds(matrix, policy, placement, scenario.machine(), loop.config(seed))
         #: {worker: (part of scheduling, since when)}; all and only the workers that are at a meeting
         self._meeting: dict[int, tuple[str, float]] = {}

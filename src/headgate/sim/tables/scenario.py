@@ -16,9 +16,6 @@ from headgate.core.errors import ScenarioError
 from headgate.core.graph import Floats, Graph
 from headgate.core.inheritance import Inheritance, PeriodReading, derive_periods, inherit_priorities
 
-#: a table that states no patience may wait this many of its periods before the guard strikes
-PATIENCE_PERIODS = 20.0
-
 
 @dataclass(frozen=True, slots=True)
 class Table:

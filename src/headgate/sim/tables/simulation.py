@@ -13,23 +13,17 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from headgate.core.dispatch import LOOP_FEATURES, Dispatch
+from headgate.core.dispatch import Dispatch
 from headgate.core.features import features_named
 from headgate.core.inheritance import derive_periods, inherit_priorities
 from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement, Workers
 from headgate.core.placements import Anywhere
 from headgate.core.policy import Policy
+from headgate.core.table_grain import PATIENCE_PERIODS, TABLE_FEATURES
 from headgate.sim.latency import LatencyRecorder
 from headgate.sim.tables.result import TableOutcome, TableResult
-from headgate.sim.tables.scenario import PATIENCE_PERIODS, Table, TableScenario
-
-#: what the table grain can tell a policy about a table
-TABLE_FEATURES = (
-    *LOOP_FEATURES,
-    *("priority", "class", "layer", "period", "setup_time", "time_per_unit", "cost", "selectivity"),
-    *("pending", "head_time", "output_pending", "freshness_delta", "execution_time", "release_time", "next_release"),
-)
+from headgate.sim.tables.scenario import Table, TableScenario
 
 #: called now and then with the number of events done
 Progress = Callable[[int], None]
