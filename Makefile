@@ -17,7 +17,7 @@ help: ## Show this list
 setup: $(STAMP) ## Make .venv with the package and its tools, and look for Java
 	@scripts/ensure_java.sh
 
-demo: setup ## Run the demonstration
+demo: setup ## Keep a city's tables fresh for a minute, and sum up
 	@$(VENV)/bin/headgate demo $(ARGS)
 
 test: setup ## Run the tests (one file: make test ARGS=tests/test_imports.py)

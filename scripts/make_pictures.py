@@ -21,8 +21,11 @@ from rich.text import Text
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS = 80
 
-#: {file: arguments of the headgate command that it shows}
-SHOWN = {"demo.svg": ("demo",)}
+#: {file: (arguments of the headgate command that it shows, with what the part of it begins that is shown)}
+SHOWN = {
+    "demo.svg": (("demo",), "city, after"),
+    "simulate.svg": (("simulate", "examples/scenarios/city.toml", "--story", "--nodes", "0"), ""),
+}
 
 
 def printed(arguments: tuple[str, ...]) -> str:
@@ -44,10 +47,12 @@ def as_svg(text: str, title: str, name: str) -> str:
 
 def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
-    for file, arguments in SHOWN.items():
+    for file, (arguments, first) in SHOWN.items():
         path = PICTURES / file
         title = " ".join(("headgate", *arguments))
-        path.write_text(as_svg(printed(arguments), title, path.stem) + "\n", encoding="utf-8")
+        lines = printed(arguments).splitlines(keepends=True)
+        begin = next(number for number, line in enumerate(lines) if first in line)
+        path.write_text(as_svg("".join(lines[begin:]), title, path.stem) + "\n", encoding="utf-8")
         print(f"{path.relative_to(PICTURES.parents[1])}: what '{title}' prints")
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.cli.run import resolved
 from headgate.warehouse.opened import open_warehouse
 from headgate.warehouse.pipeline_file import load
+from headgate.warehouse.run import resolved
 from headgate.warehouse.storage.store import TableStore
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-#: each takes the time to start Spark, some ten seconds; HEADGATE_KILLS=20 makes it the long version
-KILLS = int(os.environ.get("HEADGATE_KILLS", "3"))
+#: each takes the time to start Spark, some ten seconds; HEADGATE_KILLS=3 makes it a short version
+KILLS = int(os.environ.get("HEADGATE_KILLS", "20"))
 SEED = 7
 START = datetime(2026, 11, 15, 10, tzinfo=UTC)
 ROWS_PER_FILE = 20

@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 
 from headgate.warehouse.plan import (
     MICROS,
+    MOST_LATE,
     Shape,
     SourceState,
     Span,
     TableState,
     block_length,
+    has_backfill,
+    is_pending,
     join,
-    pending_blocks,
-    plan_recompute,
+    plan_backfill,
+    plan_update,
     trailing_edge,
 )
 
@@ -65,7 +68,8 @@ def test_the_trailing_edge_is_the_freshness_of_the_least_fresh_source(
         pytest.param(SHAPE, TableState(None), [(0, HOUR - 1)], [0], id="one block, to its last moment"),
         pytest.param(SHAPE, TableState(None), [(0, HOUR)], [0, 1], id="the next moment is in the next block"),
         pytest.param(SHAPE, TableState(9 * HOUR), [(2 * HOUR, 2 * HOUR)], [2], id="late data dirties an old block"),
-        pytest.param(SHAPE, TableState(9 * HOUR, dirty=((0, 1),)), [], [0], id="what was left over"),
+        pytest.param(SHAPE, TableState(9 * HOUR, dirty=((10 * HOUR, 10 * HOUR),)), [], [10], id="what was left over"),
+        pytest.param(SHAPE, TableState(9 * HOUR, dirty=((0, 1),)), [], [], id="the past is for backfilling"),
         pytest.param(SHAPE, TableState(9 * HOUR), [], [], id="nothing changed"),
         pytest.param(
             Shape(HOUR, lookback=HOUR),
@@ -73,6 +77,13 @@ def test_the_trailing_edge_is_the_freshness_of_the_least_fresh_source(
             [(2 * HOUR, 2 * HOUR)],
             [2, 3],
             id="lookback reaches the next block",
+        ),
+        pytest.param(
+            Shape(HOUR, lookback=HOUR),
+            TableState(8 * HOUR + 5),
+            [(10 * HOUR, 10 * HOUR)],
+            [8, 9, 10],
+            id="with lookback, blocks without rows of their own",
         ),
         pytest.param(SHAPE, TableState(None), [(9 * HOUR, 30 * HOUR)], [9, 10], id="nothing beyond the trailing edge"),
         pytest.param(
@@ -85,17 +96,19 @@ def test_the_trailing_edge_is_the_freshness_of_the_least_fresh_source(
     ],
 )
 def test_the_blocks_to_compute_are(shape: Shape, table: TableState, changed: list[Span], blocks: list[int]) -> None:
-    assert [start // HOUR for start in pending_blocks(shape, table, [source(*changed)])] == blocks
+    plan = plan_update(shape, table, [source(*changed)])
+    assert [start // HOUR for start in (plan.blocks if plan is not None else ())] == blocks
+    assert is_pending(shape, table, [source(*changed)]) == bool(blocks)
 
 
 def test_an_update_consumes_the_newest_versions_and_reaches_the_edge() -> None:
-    plan = plan_recompute(SHAPE, TableState(None), [source((0, 9 * HOUR))])
+    plan = plan_update(SHAPE, TableState(None), [source((0, 9 * HOUR))])
     assert plan is not None
     assert (plan.freshness, plan.dirty, dict(plan.versions)) == (10 * HOUR, (), {"s": 7})
 
 
 def test_a_limited_update_takes_the_oldest_blocks_and_is_fresh_as_far_as_they_reach() -> None:
-    plan = plan_recompute(SHAPE, TableState(None), [source((0, 9 * HOUR))], most_seconds=2 * 3600)
+    plan = plan_update(SHAPE, TableState(None), [source((0, 9 * HOUR))], most_seconds=2 * 3600)
     assert plan is not None
     assert plan.blocks == (0, HOUR)
     assert plan.freshness == 2 * HOUR - 1
@@ -104,22 +117,60 @@ def test_a_limited_update_takes_the_oldest_blocks_and_is_fresh_as_far_as_they_re
 
 def test_newest_first_takes_the_newest_blocks_and_leaves_the_rest_for_later() -> None:
     shape = Shape(HOUR, newest_first=True)
-    plan = plan_recompute(shape, TableState(None), [source((0, 9 * HOUR))], most_seconds=2 * 3600)
+    plan = plan_update(shape, TableState(None), [source((0, 9 * HOUR))], most_seconds=2 * 3600)
     assert plan is not None
     assert [start // HOUR for start in plan.blocks] == [8, 9]
     assert plan.freshness == 10 * HOUR
     assert plan.dirty == ((0, 8 * HOUR - 1),)
 
 
+def test_of_many_late_blocks_the_newest_come_along_and_the_rest_is_for_backfilling() -> None:
+    table = TableState(40 * HOUR)
+    plan = plan_update(SHAPE, table, [source((0, 40 * HOUR), freshness=40 * HOUR)])
+    assert plan is not None
+    first = 40 - MOST_LATE
+    assert [start // HOUR for start in plan.blocks] == list(range(first, 41))
+    assert plan.dirty == ((0, first * HOUR - 1),)
+
+
+@pytest.mark.parametrize(
+    ("shape", "limit", "blocks", "left"),
+    [
+        pytest.param(SHAPE, 2 * 3600, [1, 2], ((3 * HOUR, 5 * HOUR - 1),), id="oldest first, in chunks"),
+        pytest.param(Shape(HOUR, newest_first=True), 3600, [4], ((HOUR, 4 * HOUR - 1),), id="newest first"),
+        pytest.param(SHAPE, math.inf, [1, 2, 3, 4], (), id="all at once"),
+    ],
+)
+def test_backfilling_repairs_the_past_and_nothing_else(
+    shape: Shape, limit: float, blocks: list[int], left: tuple[Span, ...]
+) -> None:
+    table = TableState(9 * HOUR, dirty=((HOUR, 5 * HOUR - 1),))
+    plan = plan_backfill(shape, table, {"s": 3}, limit)
+    assert has_backfill(shape, table)
+    assert plan is not None
+    assert [start // HOUR for start in plan.blocks] == blocks
+    assert (plan.dirty, plan.freshness, dict(plan.versions)) == (left, 9 * HOUR, {"s": 3})
+
+
+@pytest.mark.parametrize(("appended", "blocks"), [(False, ()), (True, (9 * HOUR,))])
+def test_the_block_in_which_a_table_ends_is_backfilled_only_if_it_is_appended_to(
+    appended: bool, blocks: tuple[int, ...]
+) -> None:
+    shape, table = Shape(HOUR, appended=appended), TableState(9 * HOUR, dirty=((9 * HOUR, 9 * HOUR),))
+    plan = plan_backfill(shape, table, {})
+    assert (plan.blocks if plan is not None else ()) == blocks
+    assert has_backfill(shape, table) == bool(blocks)
+
+
 def test_repairing_old_blocks_does_not_make_a_table_less_fresh() -> None:
     table = TableState(10 * HOUR)
-    plan = plan_recompute(SHAPE, table, [source((0, 5 * HOUR))], most_seconds=3600)
+    plan = plan_update(SHAPE, table, [source((0, 5 * HOUR))], most_seconds=3600)
     assert plan is not None
     assert plan.freshness == 10 * HOUR
 
 
 def test_even_the_smallest_limit_gets_one_block_done() -> None:
-    plan = plan_recompute(SHAPE, TableState(None), [source((0, 9 * HOUR))], most_seconds=1e-3)
+    plan = plan_update(SHAPE, TableState(None), [source((0, 9 * HOUR))], most_seconds=1e-3)
     assert plan is not None
     assert plan.blocks == (0,)
 
@@ -154,8 +205,12 @@ def test_however_updates_are_limited_every_moment_that_changed_is_computed_in_th
         freshest = max([freshest, *(last for _, last in spans)])
         state = SourceState("s", number + 1, freshest if freshest >= 0 else None, tuple(spans))
         rest = state
-        for _ in range(60 if number == len(arrivals) - 1 else 1):
-            plan = plan_recompute(shape, table, [rest], limit)
+        for _ in range(120 if number == len(arrivals) - 1 else 1):
+            plan = plan_update(shape, table, [rest], limit)
+            assert (plan is not None) == is_pending(shape, table, [rest])
+            if plan is None:
+                plan = plan_backfill(shape, table, {}, limit)
+                assert (plan is not None) == has_backfill(shape, table)
             if plan is None:
                 break
             for first, last in plan.spans:

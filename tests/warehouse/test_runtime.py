@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.core.errors import ParameterError, UnknownNameError
-from headgate.core.registry import policy_from
+from headgate.core.registry import placement_from, policy_from
 from headgate.warehouse.declare import Warehouse
 from headgate.warehouse.opened import OpenWarehouse, open_warehouse
 from headgate.warehouse.runtime import RunOptions, Runtime, UpdateMade
@@ -50,14 +50,15 @@ class Watch:
             assert self._news.wait_for(holds, PATIENCE), self.made[-5:]
 
 
-def warehouse_with(folder: Path, spark: SparkSession, broken: bool = False) -> OpenWarehouse:
+def warehouse_with(folder: Path, spark: SparkSession, broken: bool = False, group: str | None = None) -> OpenWarehouse:
     wh = Warehouse("small", path=str(folder / "warehouse"))
     start = datetime.now(UTC).timestamp() - 60
     source = Generator(every="1 second", rows_per_chunk=20, seed=3, start=start)
     wh.stream("readings", source, time="ts", period="1 second", partition="1 min")
-    wh.sql("hot", "select ts, sensor, temp from readings where temp > 20", time="ts", partition="1 min", priority=50)
+    hot = "select ts, sensor, temp from readings where temp > 20"
+    wh.sql("hot", hot, time="ts", partition="1 min", priority=50, group=group)
 
-    @wh.table(time="minute", partition="1 min", priority=5)
+    @wh.table(time="minute", partition="1 min", priority=5, group=group)
     def minutes(readings: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
@@ -106,6 +107,63 @@ def test_a_paused_table_is_left_alone_until_it_is_resumed_and_priorities_change_
         runtime.pause("minute")
     with pytest.raises(ParameterError, match=r"'hot'.*-1"):
         runtime.set_priority("hot", -1)
+
+
+def test_tracks_policy_and_placement_change_while_running_and_a_backfill_runs_behind(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    watch = Watch()
+    changes: list[Mapping[str, object]] = []
+    opened = warehouse_with(tmp_path, spark)
+    runtime = Runtime(opened, spark, RunOptions(tracks=1), watch.note, lambda _, what: changes.append(what))
+    runtime.start()
+    watch.until(lambda good, _: good["minutes"] >= 1)
+    runtime.set_tracks(3)
+    runtime.replace_placement(placement_from("anywhere"))
+    now = round(datetime.now(UTC).timestamp() * 1_000_000)
+    runtime.backfill("minutes", now - 3600_000_000, now, chunk=60)
+    watch.until(lambda good, _: good["minutes (backfill)"] >= 1)
+    watch.until(lambda good, _: len({made.track for made in watch.made}) == 3)
+    runtime.set_tracks(1)
+    runtime.refresh("minutes")
+    seen = len(watch.made)
+    watch.until(lambda good, _: len(watch.made) >= seen + 4)
+    runtime.stop()
+    assert [next(iter(change)) for change in changes] == ["tracks", "placement", "backfill", "tracks", "refresh"]
+    assert {made.track for made in watch.made[seen + 3 :]} == {0}
+    with pytest.raises(ParameterError, match=r"readings.*loaded from a source"):
+        runtime.backfill("readings", 0, 1)
+    with pytest.raises(ParameterError, match="at least one track"):
+        runtime.set_tracks(0)
+    opened.bring_up_to_date(spark)
+    counted = opened.nodes["minutes"].store.arrow().column("n").to_pylist()
+    assert sum(counted) == opened.nodes["readings"].store.arrow().num_rows
+
+
+def test_tables_of_a_group_are_updated_together_and_one_that_fails_does_not_stop_the_other(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    watch = Watch()
+    opened = warehouse_with(tmp_path, spark, broken=True, group="all")
+    runtime = Runtime(opened, spark, RunOptions(tracks=2), watch.note)
+    runtime.start()
+    watch.until(lambda good, bad: good["hot"] >= 2 and bad["minutes"] >= 2)
+    runtime.stop()
+    derived = [made for made in watch.made if made.table in ("hot", "minutes")]
+    first = next(i for i, made in enumerate(derived) if made.table == "minutes")
+    leader, companion = sorted(derived[: first + 1], key=lambda made: made.began)[-2:]
+    assert (leader.table, companion.table, leader.track) == ("hot", "minutes", companion.track)
+
+
+def test_a_held_table_goes_on_when_its_declaration_is_mended(tmp_path: Path, spark: SparkSession) -> None:
+    watch = Watch()
+    runtime = Runtime(warehouse_with(tmp_path, spark, broken=True), spark, RunOptions(tracks=1), watch.note)
+    runtime.start()
+    watch.until(lambda good, bad: bad["minutes"] >= 1 and good["hot"] >= 1)
+    runtime.replace_warehouse(lambda: warehouse_with(tmp_path, spark, broken=False))
+    watch.until(lambda good, _: good["minutes"] >= 1)
+    runtime.stop()
+    assert {row.name: row.state for row in runtime.statistics()} == {"readings": "ok", "hot": "ok", "minutes": "ok"}
 
 
 def test_a_table_that_fails_backs_off_with_the_users_own_words_and_the_others_go_on(

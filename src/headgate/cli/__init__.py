@@ -12,11 +12,13 @@ import traceback
 import typer
 
 from headgate import __version__
+from headgate.cli.begin import demo, init
+from headgate.cli.control import backfill, change, explain, pause, refresh, resume, stop
 from headgate.cli.declare import check, graph
 from headgate.cli.listing import policies
 from headgate.cli.read import query, status
 from headgate.cli.run import run
-from headgate.cli.simulate import demo, simulate
+from headgate.cli.simulate import simulate
 from headgate.core.errors import DeclarationError, HeadgateError, UserCodeError
 
 app = typer.Typer(
@@ -27,14 +29,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(simulate)
-app.command()(policies)
 app.command()(demo)
+app.command()(init)
+app.command()(check)
+app.command()(graph)
 app.command()(run)
 app.command()(status)
 app.command()(query)
-app.command()(check)
-app.command()(graph)
+app.command()(explain)
+app.command()(pause)
+app.command()(resume)
+app.command()(refresh)
+app.command()(backfill)
+app.command("set")(change)
+app.command()(stop)
+app.command()(simulate)
+app.command()(policies)
 
 
 def _print_version(wanted: bool) -> None:

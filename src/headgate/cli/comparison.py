@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
-import sys
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
@@ -101,16 +98,6 @@ def print_story(console: Console, rows: Sequence[Compared]) -> None:
         " more than 20 of its periods.",
         highlight=False,
     )
-    console.print(
-        f"\nNext: [bold]{_command()} policies[/bold] lists what there is to choose from;"
-        f" [bold]{_command()} simulate examples/scenarios/city.toml --policy edf-p --workers 3[/bold] tries a what-if.",
-        highlight=False,
-    )
-
-
-def _command() -> str:
-    """How the user can call this command: by name if the shell finds it, else by where it lies."""
-    return "headgate" if shutil.which("headgate") else os.path.relpath(sys.argv[0])
 
 
 def _staleness_of(row: Compared, priority: float) -> float:

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -15,43 +16,67 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headgate.core.errors import ParameterError
+from headgate.core.errors import HeadgateError, ParameterError
+from headgate.warehouse.control_client import RunningWarehouse
 from headgate.warehouse.durations import readable
 
 if TYPE_CHECKING:
     from headgate.warehouse.reading import Answer, TableStatus
 
-WarehouseDirectory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The directory of a warehouse: what its pipeline file states as path.")
-]
-
 _SHOWN_ROWS = 20
+#: seconds in which a running process tells how its tables fare, or is left out of the status
+_LIVE_PATIENCE = 2.0
+
+
+def warehouse_directory(text: str) -> Path:
+    """The directory of the warehouse that ``text`` names: itself, or what the pipeline file of that path states."""
+    path = Path(text)
+    if path.suffix != ".py" or path.is_dir():
+        return path
+    from headgate.warehouse.pipeline_file import load
+
+    return Path(load(path).spec().path)
+
+
+WarehouseDirectory = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR",
+        parser=warehouse_directory,
+        help="The directory of a warehouse: what its pipeline file states as path. That file will do as well.",
+    ),
+]
 
 
 def status(
     directory: WarehouseDirectory,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
-    """Show how fresh and how large every table of a warehouse is, and whether a process runs it now."""
+    """Show how fresh and how large every table of a warehouse is, and how it fares in the process that runs it now."""
     from headgate.warehouse.lock import running_process
     from headgate.warehouse.reading import tables
 
     found = tables(directory)
     now = time.time()
     process = running_process(directory)
+    live = None if process is None else _live(directory)
     if as_json:
         entries = [asdict(table) | {"staleness": _staleness(table, now)} for table in found]
-        print(json.dumps({"path": str(directory), "process": process, "tables": entries}, indent=2))
+        told = {"path": str(directory), "process": process, "tables": entries, "live": live}
+        print(json.dumps(told, indent=2))
         return
     console = _console()
     if process is None:
         console.print(f"{directory}: no process runs it")
     else:
         console.print(f"{directory}: being run by process {process if process > 0 else 'unknown'}")
-    if found:
-        console.print(_status_table(found, now))
+    if found or live:
+        console.print(_status_table(found, now, live))
     else:
         console.print("No table has been updated yet.")
+    for row in live or ():
+        if row["error"]:
+            console.print(f"{row['name']} is {row['state']}: {row['error']}", soft_wrap=True)
 
 
 def query(
@@ -70,7 +95,7 @@ def query(
     """Run a query over tables of a warehouse, all read up to the event time to which every one of them is complete."""
     from headgate.warehouse import reading
 
-    answer = reading.query(directory, sql, None if at is None else _micros(at))
+    answer = reading.query(directory, sql, None if at is None else event_time(at, "--at"))
     shown = answer.rows.num_rows if as_json else _SHOWN_ROWS
     rows = answer.rows.slice(0, shown if limit is None else limit)
     if as_json:
@@ -96,22 +121,48 @@ def _staleness(table: TableStatus, now: float) -> float | None:
     return None if table.freshness is None else max(0.0, now - table.freshness / 1e6)
 
 
-def _status_table(found: tuple[TableStatus, ...], now: float) -> Table:
-    from headgate.warehouse.storage.partitions import format_time
+def _live(directory: Path) -> Sequence[Mapping[str, Any]] | None:
+    """What the process that runs the warehouse says of its tables, None if it does not."""
+    try:
+        return RunningWarehouse(directory, _LIVE_PATIENCE).statistics()
+    except HeadgateError:
+        return None
 
+
+def _status_table(found: Sequence[TableStatus], now: float, live: Sequence[Mapping[str, Any]] | None) -> Table:
+    """The tables as committed and, if a process says how they fare, their priority and state in it."""
     table = _plain_table()
     table.add_column("table", no_wrap=True)
+    if live is not None:
+        table.add_column("prio", justify="right", no_wrap=True)
+        table.add_column("state", no_wrap=True)
     for heading in ("stale", "rows", "files", "bytes", "version", "update"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("last", no_wrap=True)
     table.add_column("complete up to", no_wrap=True)
+    said = {row["name"]: row for row in live or ()}
     for row in found:
         name = row.name if row.rejected_of is None else f"  rejected by {row.rejected_of}"
-        staleness = _staleness(row, now)
-        stale = "-" if staleness is None else readable(staleness)
-        counts = [f"{n:,}" for n in (row.rows, row.files, row.bytes, row.version, row.update)]
-        table.add_row(name, stale, *counts, row.kind, "-" if row.freshness is None else format_time(row.freshness))
+        cells = [] if live is None else _live_cells(said.get(row.name))
+        staleness = said[row.name]["staleness"] if row.name in said else _staleness(row, now)
+        stale = "-" if staleness is None else readable(max(0.0, staleness))
+        table.add_row(name, *cells, stale, *_committed_cells(row))
+    committed = {row.name for row in found}
+    for name, only_live in said.items():
+        if name not in committed:
+            table.add_row(name, *_live_cells(only_live), *["-"] * 8)
     return table
+
+
+def _live_cells(row: Mapping[str, Any] | None) -> list[str]:
+    return ["", ""] if row is None else [f"{row['priority']:g}", row["state"]]
+
+
+def _committed_cells(row: TableStatus) -> list[str]:
+    from headgate.warehouse.storage.partitions import format_time
+
+    counts = [f"{n:,}" for n in (row.rows, row.files, row.bytes, row.version, row.update)]
+    return [*counts, row.kind, "-" if row.freshness is None else format_time(row.freshness)]
 
 
 def _result_table(rows: Any) -> Table:
@@ -172,11 +223,12 @@ def _where_read(answer: Answer) -> str:
     return "; ".join(parts) or "read tables that have taken in nothing yet"
 
 
-def _micros(written: str) -> int:
+def event_time(written: str, option: str) -> int:
+    """The time given to an option, in microseconds; UTC if it does not say."""
     from headgate.warehouse.storage.partitions import parse_time
 
     try:
         moment = datetime.fromisoformat(written)
         return parse_time((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat())
     except (ValueError, OverflowError):
-        raise ParameterError(f"--at takes a time such as 2026-11-15T10:00:00Z; got {written!r}") from None
+        raise ParameterError(f"{option} takes a time such as 2026-11-15T10:00:00Z; got {written!r}") from None

@@ -1,12 +1,11 @@
-"""``headgate simulate`` and ``headgate demo``: what would happen under which policy."""
+"""``headgate simulate``: what would happen, or would have happened, under which policy."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -15,21 +14,32 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headgate.cli.comparison import print_about, print_comparison, print_nodes, print_story
-from headgate.core.errors import ScenarioError
+from headgate.cli.replay import print_replay
+from headgate.core.errors import ParameterError, ScenarioError, UnknownNameError
 from headgate.core.registry import placement_from, policy_from
 from headgate.sim.compare import Compared, Variant, compare, variants
+from headgate.sim.compare_replay import compare_replay
 from headgate.sim.operators.loops import Loop
 from headgate.sim.operators.scenario_file import loop_from
 from headgate.sim.operators.spec import OperatorScenario
-from headgate.sim.scenario_file import ScenarioFile, parse_scenario, read_scenario
+from headgate.sim.scenario_file import ScenarioFile, read_scenario
 from headgate.sim.tables.scenario import TableScenario
+from headgate.sim.trace_file import replay_of
+from headgate.warehouse.cost import CostModel
+from headgate.warehouse.durations import seconds
+from headgate.warehouse.trace import read_trace
 
+#: what the file of a trace is called at the end
+TRACE_SUFFIX = ".jsonl"
 #: compared if neither the command line nor the scenario says otherwise
 _DEFAULT_POLICIES = {"tables": ("max-benefit", "edf-p", "fifo"), "operators": ("longest-queue", "fcfs", "hr")}
 
 
 def simulate(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml", help="What to simulate.")],
+    scenario: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="What to simulate: a scenario (.toml) or the trace of a run (.jsonl)."),
+    ],
     policy: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME[:k=v,..]", help="A policy to compare; give it several times for several."),
@@ -54,15 +64,28 @@ def simulate(
             min=1, help="Stop after so many events: of tables, arrivals and completed updates; of operators, tuples."
         ),
     ] = None,
+    skip: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Of a trace, leave out so much from its beginning, such as '30 s'."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Where chance starts; the same seed gives the same run.")] = 0,
     nodes: Annotated[int, typer.Option(min=0, help="How many tables or operators to list one by one.")] = 20,
+    story: Annotated[
+        bool, typer.Option("--story", help="Of a scenario of tables, also draw staleness by priority, in words.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
-    """Compare policies and placements on a scenario, in virtual time.
+    """Compare policies and placements on a scenario, or on the trace of a run, in virtual time.
 
-    docs/simulator.md describes scenario files. Without --policy, the scenario's own list is compared, or else
-    max-benefit, edf-p and fifo for tables, longest-queue, fcfs and hr for operators.
+    docs/simulator.md describes scenario files, docs/traces.md traces. Without --policy, the scenario's own list is
+    compared, or else max-benefit, edf-p and fifo for tables, longest-queue, fcfs and hr for operators; of a trace, the
+    policy that it ran under, fifo and max-benefit.
     """
+    if scenario.suffix == TRACE_SUFFIX:
+        _refuse(f"a trace ({scenario.name})", {"--loop": loop, "--events": events})
+        _replay(scenario, policy, placement, workers, skip, seed, nodes, as_json)
+        return
+    _refuse(f"a scenario ({scenario.name})", {"--skip": skip})
     file = read_scenario(scenario)
     chosen = _sized(file.scenario, workers, events)
     rows = _run(chosen, _variants(file, chosen, policy, placement, loop), seed)
@@ -73,19 +96,41 @@ def simulate(
     print_about(console, file.about)
     print_comparison(console, chosen.name, rows)
     print_nodes(console, rows, nodes)
+    if story and isinstance(chosen, TableScenario):
+        print_story(console, rows)
 
 
-def demo(
-    seed: Annotated[int, typer.Option(help="Where chance starts; the same seed gives the same run.")] = 0,
+def _refuse(what: str, options: Mapping[str, object]) -> None:
+    for option, value in options.items():
+        if value is not None and value != []:
+            raise ParameterError(f"{what} takes no {option}: leave it out")
+
+
+def _replay(
+    path: Path,
+    policy: Sequence[str] | None,
+    placement: Sequence[str] | None,
+    tracks: int | None,
+    skip: str | None,
+    seed: int,
+    nodes: int,
+    as_json: bool,
 ) -> None:
-    """Show what Headgate is for: a city's tables on too small a machine, under four ways to choose what runs next."""
-    text = resources.files("headgate.cli").joinpath("city.toml").read_text(encoding="utf-8")
-    file = parse_scenario(text, "the city scenario")
-    rows = _run(file.scenario, _variants(file, file.scenario, None, None, None), seed)
-    console = Console()
-    print_about(console, file.about)
-    print_comparison(console, file.scenario.name, rows)
-    print_story(console, rows)
+    replay = replay_of(read_trace(path), 0.0 if skip is None else seconds(skip, "--skip"), CostModel)
+    try:
+        policies = [policy_from(text) for text in policy or replay.policies]
+        placements = [placement_from(text) for text in placement or (replay.placement,)]
+    except UnknownNameError as error:
+        raise ParameterError(
+            f"{error} A run's own can be left out: say what to compare with --policy or --placement."
+        ) from None
+    chosen = [(one, other) for one in policies for other in placements]
+    rows = list(compare_replay(replay, chosen, tracks, seed))
+    if as_json:
+        whole = {"scenario": replay.scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
+        print(json.dumps(_without_nan(whole), indent=2, allow_nan=False))
+        return
+    print_replay(Console(), replay.about, rows, nodes)
 
 
 def _sized(

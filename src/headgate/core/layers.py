@@ -14,7 +14,8 @@ from headgate.core.graph import Floats
 from headgate.core.matrix import FeatureView
 from headgate.core.policy import Policy, as_table
 
-LIVE, BACKFILL, MAINTENANCE = 0.0, -1.0, -2.0
+#: what somebody has asked for now, updates, repairs of the past, upkeep
+URGENT, LIVE, BACKFILL, MAINTENANCE = 1.0, 0.0, -1.0, -2.0
 
 
 @dataclass(frozen=True)

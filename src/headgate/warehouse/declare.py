@@ -13,13 +13,14 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from headgate.core.errors import DeclarationError
+from headgate.core.errors import HeadgateError
 from headgate.warehouse.checks import (
     DeclarationErrors,
     Mistake,
@@ -27,15 +28,18 @@ from headgate.warehouse.checks import (
     about,
     find_mistakes,
 )
-from headgate.warehouse.durations import seconds
+from headgate.warehouse.durations import Duration, Lengths
 from headgate.warehouse.query_text import read_function, read_query
 from headgate.warehouse.spec import CatchUp, DimensionSpec, Mode, Place, StreamSpec, TableSpec, WarehouseSpec
 
 if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
+    from pyspark.sql import SparkSession
+
+    from headgate.warehouse.book import NodeStatistics
+    from headgate.warehouse.run import WarehouseRun
     from headgate.warehouse.sources import Source
 
-#: a text such as "10 seconds", or a number of seconds
-Duration = str | float
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _HOUR = 3600.0
@@ -67,6 +71,7 @@ class Warehouse:
         self.place = _caller()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
+        self._run: WarehouseRun | None = None
         self.path = self._absolute(f"{name}.warehouse" if path is None else path)
 
     def __repr__(self) -> str:
@@ -84,10 +89,11 @@ class Warehouse:
         target_lag: Duration | None = None,
         importance_class: int = 0,
         patience: Duration | None = None,
+        catch_up: CatchUp = "oldest",
         comment: str = "",
     ) -> Handle:
         """Declare a base table that is loaded from ``source``, about every ``period`` (learned, unless stated)."""
-        lengths = _Lengths()
+        lengths = Lengths()
         stream = StreamSpec(
             name=name,
             source=source,
@@ -99,6 +105,7 @@ class Warehouse:
             target_lag=lengths.optional("target_lag", target_lag),
             importance_class=importance_class,
             patience=lengths.optional("patience", patience),
+            catch_up=catch_up,
             comment=comment,
         )
         return self._add(stream, lengths)
@@ -106,7 +113,7 @@ class Warehouse:
     def dimension(self, name: str, source: Source, *, priority: float = 1.0, comment: str = "") -> Handle:
         """Declare a table without event time, replaced as a whole when ``source`` changes."""
         dimension = DimensionSpec(name=name, source=source, place=_caller(), priority=priority, comment=comment)
-        return self._add(dimension, _Lengths())
+        return self._add(dimension, Lengths())
 
     def table(
         self,
@@ -131,7 +138,7 @@ class Warehouse:
         first. Tables of one ``group`` have the same sources and are refreshed by one job. The name is that of the
         function and the comment its docstring, unless stated.
         """
-        lengths = _Lengths()
+        lengths = Lengths()
         options = TableSpec(
             name="",
             sources=(),
@@ -179,7 +186,7 @@ class Warehouse:
         comment: str = "",
     ) -> Handle:
         """Declare a table computed by ``query``, which reads other tables by name; options as for ``table``."""
-        lengths = _Lengths()
+        lengths = Lengths()
         table = TableSpec(
             name=name,
             sources=read_query(query).sources,
@@ -213,7 +220,64 @@ class Warehouse:
             raise DeclarationErrors(mistakes)
         return spec
 
-    def _add(self, node: NodeSpec, lengths: _Lengths) -> Handle:
+    # --- running it in this process -------------------------------------------------------------------------
+
+    def start(
+        self,
+        *,
+        tracks: int = 2,
+        policy: str = "max-benefit",
+        placement: str = "proportional",
+        master: str = "local[*]",
+        conf: Mapping[str, str] | None = None,
+        spark: SparkSession | None = None,
+    ) -> WarehouseRun:
+        """Keep the tables fresh from now on, on threads of this process, until ``stop``.
+
+        What comes back can be used as a context, and its ``runtime`` be asked and changed. A ``spark`` session that is
+        given is used, and left open; otherwise one is opened at ``master`` with ``conf``.
+        """
+        from headgate.core.registry import placement_from, policy_from
+        from headgate.warehouse.run import SparkOptions, WarehouseRun
+        from headgate.warehouse.runtime import RunOptions
+
+        if self._run is not None:
+            raise HeadgateError(f"the warehouse {self.name!r} is running already: stop it first")
+        options = RunOptions(tracks=tracks, policy=policy_from(policy), placement=placement_from(placement))
+        run = WarehouseRun(self.spec(), options, SparkOptions(master, conf or {}, spark), ended=self._forget_run)
+        self._run = run.start()
+        return run
+
+    def stop(self, *, cancel: bool = False) -> None:
+        """Finish the updates that run, or with ``cancel`` cancel them; nothing happens if it is not running."""
+        if self._run is not None:
+            self._run.stop(cancel=cancel)
+
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        """How every table fares now; only while it runs in this process."""
+        if self._run is None:
+            raise HeadgateError(f"the warehouse {self.name!r} is not running in this process: start it first")
+        return self._run.runtime.statistics()
+
+    @overload
+    def read(self, names: str, at: datetime | None = None) -> pyarrow.Table: ...
+    @overload
+    def read(self, names: Sequence[str], at: datetime | None = None) -> dict[str, pyarrow.Table]: ...
+    def read(self, names: str | Sequence[str], at: datetime | None = None) -> Any:
+        """The rows of a table; of several, at one common edge, so that they fit together. Needs no Spark.
+
+        ``at`` is an event time to read them at, instead of the newest that all of them have reached.
+        """
+        from headgate.warehouse.reading import read
+
+        moment = None if at is None else round(at.timestamp() * 1_000_000)
+        tables = read(self.path, [names] if isinstance(names, str) else names, moment)
+        return tables[names] if isinstance(names, str) else tables
+
+    def _forget_run(self) -> None:
+        self._run = None
+
+    def _add(self, node: NodeSpec, lengths: Lengths) -> Handle:
         self._nodes.append(node)
         self._mistakes += [about(node, problem) for problem in lengths.problems]
         return Handle(node.name)
@@ -235,26 +299,6 @@ class Warehouse:
             self._mistakes.append(Mistake(self.place, text))
             return ""
         return os.path.abspath(base_folder(self.place) / written)
-
-
-class _Lengths:
-    """Turns the durations of one declaration into seconds; those that cannot be read become ``problems``."""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-
-    def needed(self, option: str, written: Duration, otherwise: float) -> float:
-        """``otherwise`` stands in for what cannot be read, so that it is not complained of twice."""
-        try:
-            return seconds(written, option)
-        except DeclarationError as error:
-            self.problems.append(str(error))
-            return otherwise
-
-    def optional(self, option: str, written: Duration | None) -> float | None:
-        if written is None:
-            return None
-        return self.needed(option, written, 1.0)
 
 
 def base_folder(place: Place) -> Path:

@@ -1,4 +1,4 @@
-"""One update of a derived table: choose source files, run the user's query on Spark, replace or append, commit.
+"""One update of a derived table: run the user's query on Spark over chosen files, replace or append, commit.
 
 Nothing in the plan that Spark compiles changes from one update to the next but the list of files: a literal that
 changes would make Spark compile the generated code again, which takes as long as a small update. The trailing edge,
@@ -8,9 +8,11 @@ code.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -18,15 +20,17 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core.errors import HeadgateError, UserCodeError
 from headgate.warehouse.analysis import apply_query
-from headgate.warehouse.loading import time_span
 from headgate.warehouse.plan import RecomputePlan, Span
+from headgate.warehouse.reads import Reads
+from headgate.warehouse.session import suit
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.state import UpdateState
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.writing import LARGE_BYTES, Written, write_with_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -44,15 +48,23 @@ class SourceTable:
     time: str | None
 
 
+#: the files to read, by the name of the source
+Chosen = Mapping[str, Sequence[DataFile]]
+
+
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """What one update of a derived table did. ``spans`` are the event times that changed, for those built on it."""
+    """What one update of a derived table did.
+
+    ``spans`` are the event times that changed. ``work`` are the seconds in which data was read, computed and written.
+    """
 
     update: int
     version: int
     rows: int
     freshness: int | None
     spans: tuple[Span, ...]
+    work: float
 
 
 class TableDeriver:
@@ -62,6 +74,7 @@ class TableDeriver:
         self.spec = spec
         self.table = table
         self.sources = tuple(sources)
+        self._several = sum(source.time is not None for source in sources) > 1
 
     @property
     def update(self) -> int:
@@ -70,36 +83,40 @@ class TableDeriver:
 
     # --- recompute ------------------------------------------------------------------------------------------
 
-    def recompute(self, spark: SparkSession, plan: RecomputePlan) -> Derived:
-        """Compute the blocks of ``plan`` from the sources' newest files and replace them."""
-        frames = {source.name: self._frame(spark, source, self._files(source, plan), plan) for source in self.sources}
+    def choose(self, source: SourceTable, plan: RecomputePlan) -> Sequence[DataFile]:
+        """The files of a source that matter to a plan, as the source is now."""
+        if source.time is None:
+            return source.store.files()
+        wanted = {label for first, last in plan.read for label in source.store.partitions_between(first, last)}
+        return source.store.files_in(sorted(wanted))
+
+    def recompute(self, spark: SparkSession, plan: RecomputePlan, chosen: Chosen, kind: str, reads: Reads) -> Derived:
+        """Compute the blocks of ``plan`` from the chosen files and replace them."""
+        started = time.perf_counter()
+        suit(spark, _bytes(chosen))
+        frame = self._query(spark, {s.name: self._frame(spark, s, chosen[s.name], plan, reads) for s in self.sources})
         replaced = sorted({label for span in plan.spans for label in self.table.partitions_between(*span)})
-        rows = self._in_blocks(self._run(spark, frames), plan)
-        rows = self._with_neighbours(rows, replaced, plan)
         update = self.update + 1
-        files = self.table.write_arrow(update, rows, self.spec.partition)
+        if _bytes(chosen) > LARGE_BYTES:
+            written = self._write_large(spark, frame, update, plan, replaced)
+        else:
+            rows = self._in_blocks(self._rows(frame), plan)
+            rows = pa.concat_tables([rows, *self._neighbours(rows.schema, replaced, plan)])
+            written = Written(self.table.write_arrow(update, rows, self.spec.partition), rows.num_rows, rows.schema)
+        work = time.perf_counter() - started
         state = UpdateState(
             update,
-            "recompute",
+            kind,
             plan.freshness,
-            rows.num_rows,
+            written.rows,
             sources=plan.versions,
             dirty=plan.dirty,
             time=self.spec.time,
         )
-        version = self.table.commit(update, files, replace=replaced, state=state.to_json(), schema=rows.schema)
-        return Derived(update, version, rows.num_rows, plan.freshness, plan.spans)
-
-    def _files(self, source: SourceTable, plan: RecomputePlan) -> Sequence[DataFile]:
-        if source.time is None:
-            return source.store.files()
-        last = plan.blocks[-1] + plan.block - 1
-        wanted = {
-            label
-            for first, end in plan.spans
-            for label in source.store.partitions_between(first - (plan.blocks[0] - plan.read_from), min(end, last))
-        }
-        return source.store.files_in(sorted(wanted))
+        version = self.table.commit(
+            update, written.files, replace=replaced, state=state.to_json(), schema=written.schema
+        )
+        return Derived(update, version, written.rows, plan.freshness, plan.spans, work)
 
     def _in_blocks(self, rows: pa.Table, plan: RecomputePlan) -> pa.Table:
         """The rows that belong to the plan's blocks; others may come from looking back, and from nothing else."""
@@ -108,71 +125,141 @@ class TableDeriver:
         inside = _inside(rows.column(self.spec.time), plan.spans)
         kept = rows.filter(inside)
         if kept.num_rows < rows.num_rows and not self.spec.lookback:
-            strayed = rows.filter(pc.invert(inside)).column(self.spec.time)[0]
-            raise MisplacedRowsError(
-                f"{self.spec.place}: table {self.spec.name!r} made a row with {self.spec.time} = {strayed}, outside of "
-                f"the event times that were being computed (partitions of {self.spec.partition:g} s). If its time is "
-                "rounded down, make partition at least that long; if it reaches back, state lookback."
-            )
+            raise self._misplaced(rows.filter(pc.invert(inside)).column(self.spec.time)[0])
         return kept
 
-    def _with_neighbours(self, rows: pa.Table, replaced: Sequence[str], plan: RecomputePlan) -> pa.Table:
-        """``rows`` and those that share a partition with them but lie outside of the plan: old partitions are rolled
-        up into longer ones, and replacing one must not lose what was not computed again."""
-        parts = [rows]
+    def _misplaced(self, moment: object) -> MisplacedRowsError:
+        return MisplacedRowsError(
+            f"{self.spec.place}: table {self.spec.name!r} made a row with {self.spec.time} = {moment}, outside of "
+            f"the event times that were being computed (partitions of {self.spec.partition:g} s). If its time is "
+            "rounded down, make partition at least that long; if it reaches back, state lookback."
+        )
+
+    def _neighbours(self, schema: pa.Schema, replaced: Sequence[str], plan: RecomputePlan) -> list[pa.Table]:
+        """The rows that share a partition with the plan's but lie outside of it: old partitions are rolled up into
+        longer ones, and replacing one must not lose what was not computed again."""
+        kept = []
         for file in self.table.files_in(replaced):
-            if (
-                file.first is None
-                or file.last is None
-                or any(a <= file.first and file.last <= b for a, b in plan.spans)
-            ):
+            if file.first is None or file.last is None or _covered(file, plan.spans):
                 continue
-            there = self.table.rows([file]).select(rows.column_names)
-            parts.append(there.filter(pc.invert(_inside(there.column(self.spec.time), plan.spans))).cast(rows.schema))
-        return pa.concat_tables(parts)
+            there = self.table.rows([file]).select(schema.names)
+            outside = pc.invert(_inside(there.column(self.spec.time), plan.spans))
+            kept.append(there.filter(outside).cast(schema))
+        return kept
+
+    def _write_large(
+        self, spark: SparkSession, frame: DataFrame, update: int, plan: RecomputePlan, replaced: Sequence[str]
+    ) -> Written:
+        """As ``recompute`` does for small results, but nothing passes through the driver."""
+        from pyspark.sql import functions as F
+
+        written = self._write(frame, update)
+        strays = [file for file in written.files if not _covered(file.file, plan.spans)]
+        if strays and not self.spec.lookback:
+            raise self._misplaced(min(file.file.first for file in strays if file.file.first is not None))
+        if strays:
+            micros = F.unix_micros(F.col(self.spec.time))
+            written = self._write(frame.where(_among(micros, plan.spans)), update)
+        neighbours = self._neighbours(written.schema, replaced, plan)
+        kept = pa.concat_tables(neighbours) if neighbours else None
+        if kept is not None and kept.num_rows:
+            files = [*written.files, *self.table.write_arrow(update, kept, self.spec.partition)]
+            written = Written(files, written.rows + kept.num_rows, written.schema)
+        return written
 
     # --- append ---------------------------------------------------------------------------------------------
 
-    def append(self, spark: SparkSession, files: Sequence[DataFile], versions: Mapping[str, int], edge: int) -> Derived:
-        """Transform rows of ``files``, which were added to the one source since, and append them."""
-        (source,) = (source for source in self.sources if source.time is not None)
-        frames = {source.name: self._frame(spark, source, files, None)}
-        frames |= {s.name: self._frame(spark, s, s.store.files(), None) for s in self.sources if s.time is None}
-        rows = self._run(spark, frames)
-        update = self.update + 1
-        written = self.table.write_arrow(update, rows, self.spec.partition)
-        state = UpdateState(update, "append", edge, rows.num_rows, sources=versions, time=self.spec.time)
-        version = self.table.commit(update, written, replace=None, state=state.to_json(), schema=rows.schema)
-        span = time_span(rows, self.spec.time)
-        return Derived(update, version, rows.num_rows, edge, (span,) if span else ())
+    def append(
+        self, spark: SparkSession, chosen: Chosen, versions: Mapping[str, int], edge: int, reads: Reads
+    ) -> Derived:
+        """Transform the rows of files that were added to the one source since, and append them."""
+        started = time.perf_counter()
+        suit(spark, _bytes(chosen))
+        before = UpdateState.from_json(self.table.state, self.spec.name)
+        update = before.update + 1
+        frame = self._query(spark, {s.name: self._frame(spark, s, chosen[s.name], None, reads) for s in self.sources})
+        if _bytes(chosen) > LARGE_BYTES:
+            written = self._write(frame, update)
+        else:
+            rows = self._rows(frame)
+            written = Written(self.table.write_arrow(update, rows, self.spec.partition), rows.num_rows, rows.schema)
+        work = time.perf_counter() - started
+        state = UpdateState(
+            update, "append", edge, written.rows, sources=versions, dirty=before.dirty, time=self.spec.time
+        )
+        version = self.table.commit(update, written.files, replace=None, state=state.to_json(), schema=written.schema)
+        return Derived(update, version, written.rows, edge, written.spans, work)
 
     # --- both -----------------------------------------------------------------------------------------------
 
     def _frame(
-        self, spark: SparkSession, source: SourceTable, files: Sequence[DataFile], plan: RecomputePlan | None
+        self,
+        spark: SparkSession,
+        source: SourceTable,
+        files: Sequence[DataFile],
+        plan: RecomputePlan | None,
+        reads: Reads,
     ) -> DataFrame:
         from pyspark.sql import functions as F
 
         if not files:
             return spark.createDataFrame([], source.schema)
-        paths = [str(source.store.path_of(file)) for file in files]
-        frame = spark.read.schema(source.schema).parquet(*paths)
-        several = sum(s.time is not None for s in self.sources) > 1
-        if plan is not None and several and source.time is not None:
-            frame = frame.where(F.unix_micros(F.col(source.time)) <= F.lit(Decimal(plan.edge)))
+        frame = reads.parquet(source.schema, [str(source.store.path_of(file)) for file in files])
+        if plan is None or source.time is None:
+            return frame
+        micros = F.unix_micros(F.col(source.time))
+        if self._several:
+            frame = frame.where(micros <= F.lit(Decimal(plan.edge)))
+        if not all(_covered(file, plan.read) for file in files):
+            # a partition that was rolled up holds more than was asked for
+            frame = frame.where(_among(micros, plan.read))
         return frame
 
-    def _run(self, spark: SparkSession, frames: Mapping[str, DataFrame]) -> pa.Table:
+    def _query(self, spark: SparkSession, frames: Mapping[str, DataFrame]) -> DataFrame:
         try:
-            rows: pa.Table = apply_query(self.spec, frames, spark).toArrow()
+            return apply_query(self.spec, frames, spark)
         except Exception as error:
-            raise UserCodeError(f"{self.spec.place}: table {self.spec.name!r} failed: {error}") from error
-        if rows.column(self.spec.time).null_count:
+            raise self._failed(error) from error
+
+    def _rows(self, frame: DataFrame) -> pa.Table:
+        try:
+            rows: pa.Table = frame.toArrow()
+        except Exception as error:
+            raise self._failed(error) from error
+        if nulls := rows.column(self.spec.time).null_count:
             raise UserCodeError(
-                f"{self.spec.place}: table {self.spec.name!r} made {rows.column(self.spec.time).null_count} rows "
-                f"without {self.spec.time}; every row needs an event time: filter them out or fill it in"
+                f"{self.spec.place}: table {self.spec.name!r} made {nulls} rows without {self.spec.time}; every row "
+                "needs an event time: filter them out or fill it in"
             )
         return rows
+
+    def _write(self, frame: DataFrame, update: int) -> Written:
+        try:
+            return write_with_spark(frame, self.table, update, self.spec.time, self.spec.partition)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> UserCodeError:
+        return UserCodeError(f"{self.spec.place}: table {self.spec.name!r} failed: {error}")
+
+
+def _bytes(chosen: Chosen) -> int:
+    return sum(file.size for files in chosen.values() for file in files)
+
+
+def _covered(file: DataFile, spans: Sequence[Span]) -> bool:
+    """Whether all rows of a file lie in one of ``spans``."""
+    if file.first is None or file.last is None:
+        return False
+    first, last = file.first, file.last
+    return any(a <= first and last <= b for a, b in spans)
+
+
+def _among(micros: Column, spans: Sequence[Span]) -> Column:
+    from pyspark.sql import functions as F
+
+    inside = [(micros >= F.lit(Decimal(first))) & (micros <= F.lit(Decimal(last))) for first, last in spans]
+    return reduce(lambda a, b: a | b, inside)
 
 
 def _inside(times: pa.ChunkedArray, spans: Sequence[Span]) -> pa.ChunkedArray:

@@ -7,6 +7,9 @@ import re
 
 from headgate.core.errors import DeclarationError
 
+#: a text such as "10 seconds", or a number of seconds
+Duration = str | float
+
 _UNITS = {
     **dict.fromkeys(("us", "microsecond", "microseconds"), 1e-6),
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1e-3),
@@ -37,3 +40,23 @@ def readable(length: float) -> str:
         if length >= size:
             return f"{length / size:.3g} {unit}"
     return f"{length:.3g} s" if length >= 1 or length == 0 else f"{length * 1e3:.3g} ms"
+
+
+class Lengths:
+    """Turns the durations of one declaration into seconds; those that cannot be read become ``problems``."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def needed(self, option: str, written: Duration, otherwise: float) -> float:
+        """``otherwise`` stands in for what cannot be read, so that it is not complained of twice."""
+        try:
+            return seconds(written, option)
+        except DeclarationError as error:
+            self.problems.append(str(error))
+            return otherwise
+
+    def optional(self, option: str, written: Duration | None) -> float | None:
+        if written is None:
+            return None
+        return self.needed(option, written, 1.0)

@@ -1,4 +1,4 @@
-"""One update of a base table: read a range of the source, set bad rows aside, commit.
+"""One update of a base table or of a dimension: read a range of the source, set bad rows aside, commit.
 
 Rows that do not parse or have no event time go to ``<stream>__rejected`` with the reason, so that rows in = rows in the
 table + rows rejected. The two tables cannot be committed together, so the rejected rows are committed first, with the
@@ -8,20 +8,24 @@ exactly that range again and commits the rest.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from headgate.warehouse.session import suit
 from headgate.warehouse.sources import Limit, Offset, Range
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
-from headgate.warehouse.spec import StreamSpec
+from headgate.warehouse.spec import DimensionSpec, StreamSpec
 from headgate.warehouse.state import UpdateState
+from headgate.warehouse.storage.files import ALL
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.writing import LARGE_BYTES, Written, write_with_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: every so many updates the whole offset is written, so that a restart reads back that many commits at most
 OFFSET_EVERY = 50
@@ -30,7 +34,7 @@ NO_TIME = "it has no event time"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What one update of a base table did."""
+    """What one update did. ``work`` are the seconds in which data was read and written."""
 
     update: int
     version: int
@@ -38,63 +42,91 @@ class Loaded:
     rejected: int
     freshness: int | None
     span: tuple[int, int] | None
+    work: float
 
 
-class StreamLoader:
-    """Loads one stream. Used by one thread at a time.
+class Loader:
+    """What loading a stream and loading a dimension have in common. Used by one thread at a time."""
 
-    Invariant: ``offset`` is what the table's commits say has been loaded.
-    """
-
-    def __init__(self, spec: StreamSpec, table: TableStore, rejected: TableStore) -> None:
+    def __init__(self, spec: StreamSpec | DimensionSpec, table: TableStore, rejected: TableStore) -> None:
         self.spec = spec
         self.table = table
         self.rejected = rejected
-        self.offset = self._stored_offset()
+        self._time = spec.time if isinstance(spec, StreamSpec) else None
+        self._partition = spec.partition if isinstance(spec, StreamSpec) else None
 
     @property
     def state(self) -> UpdateState:
         """What the newest commit of the table says."""
         return UpdateState.from_json(self.table.state, self.spec.name)
 
+    def interrupted(self) -> Range | None:
+        """The range whose rejected rows are committed, but not its good ones."""
+        rejected = UpdateState.from_json(self.rejected.state, self.spec.name)
+        return Range.from_json(rejected.range) if rejected.update > self.state.update else None
+
+    def _written(self, spark: SparkSession, wanted: Range, update: int, replace_rejected: bool) -> tuple[Written, int]:
+        """Read ``wanted``, write its good rows and commit its bad ones; the good ones, and how many were bad."""
+        suit(spark, wanted.bytes)
+        frame = self.spec.source.read(spark, wanted)
+        if wanted.bytes > LARGE_BYTES:
+            bad_frame, good_frame = split_frame(frame, self._time)
+            bad = write_with_spark(bad_frame, self.rejected, update, None, None)
+            good = write_with_spark(good_frame, self.table, update, self._time, self._partition)
+        else:
+            good_rows, bad_rows = split(frame.toArrow(), self._time)
+            bad_files = self.rejected.write_arrow(update, bad_rows, None) if bad_rows.num_rows else []
+            bad = Written(bad_files, bad_rows.num_rows, bad_rows.schema)
+            good_files = self.table.write_arrow(update, good_rows, self._partition)
+            good = Written(good_files, good_rows.num_rows, good_rows.schema)
+        self.spec.source.verify(wanted)
+        known = UpdateState.from_json(self.rejected.state).update
+        if known < update and (bad.rows or (replace_rejected and known)):
+            state = UpdateState(update=update, kind="load", rows=bad.rows, range=wanted.to_json())
+            replaced = ALL if replace_rejected else None
+            self.rejected.commit(update, bad.files, replace=replaced, state=state.to_json(), schema=bad.schema)
+        return good, bad.rows
+
+
+class StreamLoader(Loader):
+    """Loads one stream.
+
+    Invariant: ``offset`` is what the table's commits say has been loaded.
+    """
+
+    spec: StreamSpec
+
+    def __init__(self, spec: StreamSpec, table: TableStore, rejected: TableStore) -> None:
+        super().__init__(spec, table, rejected)
+        self.offset = self._stored_offset()
+
     def next_range(self, limit: Limit) -> Range | None:
         """What the next update loads: what an interrupted one had begun with, or else what is new."""
-        rejected = UpdateState.from_json(self.rejected.state, self.spec.name)
-        if rejected.update > self.state.update:
-            return Range.from_json(rejected.range)
-        return self.spec.source.next_range(self.offset, limit)
+        return self.interrupted() or self.spec.source.next_range(self.offset, limit)
 
     def load(self, spark: SparkSession, wanted: Range) -> Loaded:
         """Load ``wanted`` and commit it."""
-        rows: pa.Table = self.spec.source.read(spark, wanted).toArrow()
-        self.spec.source.verify(wanted)
-        good, bad = split(rows, self.spec.time)
+        started = time.perf_counter()
         before = self.state
         update = before.update + 1
-        if bad.num_rows and UpdateState.from_json(self.rejected.state).update < update:
-            self._commit_rejected(update, bad, wanted)
-        span = time_span(good, self.spec.time)
-        known = [time for time in (before.freshness, span and span[1]) if time is not None]
+        good, rejected = self._written(spark, wanted, update, replace_rejected=False)
+        work = time.perf_counter() - started
+        span = (good.spans[0][0], good.spans[-1][1]) if good.spans else None
+        known = [moment for moment in (before.freshness, span and span[1]) if moment is not None]
         after = self.spec.source.advance(self.offset, wanted)
         state = UpdateState(
             update=update,
             kind="load",
             freshness=max(known, default=None),
-            rows=good.num_rows,
-            rejected=bad.num_rows,
+            rows=good.rows,
+            rejected=rejected,
             range=wanted.to_json(),
             offset=after.to_json() if update % OFFSET_EVERY == 1 else None,
             time=self.spec.time,
         )
-        files = self.table.write_arrow(update, good, self.spec.partition)
-        version = self.table.commit(update, files, replace=None, state=state.to_json(), schema=good.schema)
+        version = self.table.commit(update, good.files, replace=None, state=state.to_json(), schema=good.schema)
         self.offset = after
-        return Loaded(update, version, good.num_rows, bad.num_rows, state.freshness, span)
-
-    def _commit_rejected(self, update: int, bad: pa.Table, wanted: Range) -> None:
-        state = UpdateState(update=update, kind="load", rows=bad.num_rows, range=wanted.to_json())
-        files = self.rejected.write_arrow(update, bad, None)
-        self.rejected.commit(update, files, replace=None, state=state.to_json(), schema=bad.schema)
+        return Loaded(update, version, good.rows, rejected, state.freshness, span, work)
 
     def _stored_offset(self) -> Offset:
         """The offset that the commits of the table add up to."""
@@ -113,10 +145,50 @@ class StreamLoader:
         return offset
 
 
-def split(rows: pa.Table, time: str) -> tuple[pa.Table, pa.Table]:
+class DimensionLoader(Loader):
+    """Loads one dimension: always everything that its source has."""
+
+    spec: DimensionSpec
+
+    def everything(self) -> Range | None:
+        """All that the source has now; None as long as it has nothing."""
+        return self.spec.source.next_range(self.spec.source.start(), Limit())
+
+    def is_loaded(self, wanted: Range) -> bool:
+        return self.state.range == wanted.to_json()
+
+    def load(self, spark: SparkSession, wanted: Range) -> Loaded:
+        """Replace the table, and what was rejected, by the rows of ``wanted``."""
+        started = time.perf_counter()
+        # The rejected table may be ahead of a load that was interrupted; this one replaces what that left.
+        update = max(self.state.update, UpdateState.from_json(self.rejected.state).update) + 1
+        good, rejected = self._written(spark, wanted, update, replace_rejected=True)
+        work = time.perf_counter() - started
+        state = UpdateState(
+            update=update, kind="replace", rows=good.rows, rejected=rejected, range=wanted.to_json()
+        ).to_json()
+        version = self.table.commit(update, good.files, replace=ALL, state=state, schema=good.schema)
+        return Loaded(update, version, good.rows, rejected, None, None, work)
+
+
+def split_frame(rows: DataFrame, time: str | None) -> tuple[DataFrame, DataFrame]:
+    """As ``split``, inside Spark: (bad, good)."""
+    from pyspark.sql import functions as F
+
+    reason = F.col(ERROR_COLUMN)
+    if time is not None:
+        reason = F.coalesce(reason, F.when(F.col(time).isNull(), F.lit(NO_TIME)))
+    bad = rows.where(reason.isNotNull()).select(
+        reason.alias("reason"), F.col(FILE_COLUMN).alias("file"), F.col(RAW_COLUMN).alias("raw")
+    )
+    return bad, rows.where(reason.isNull()).drop(FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)
+
+
+def split(rows: pa.Table, time: str | None) -> tuple[pa.Table, pa.Table]:
     """Rows as read from a source, as (good ones with the declared columns, bad ones with reason, file and raw text)."""
-    error = rows.column(ERROR_COLUMN)
-    reason = pc.if_else(pc.and_(pc.is_null(error), pc.is_null(rows.column(time))), NO_TIME, error)
+    reason = rows.column(ERROR_COLUMN)
+    if time is not None:
+        reason = pc.if_else(pc.and_(pc.is_null(reason), pc.is_null(rows.column(time))), NO_TIME, reason)
     is_good = pc.is_null(reason)
     columns = [name for name in rows.column_names if name not in (FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)]
     set_aside = rows.filter(pc.invert(is_good))
@@ -128,11 +200,3 @@ def split(rows: pa.Table, time: str) -> tuple[pa.Table, pa.Table]:
         }
     )
     return rows.filter(is_good).select(columns), bad
-
-
-def time_span(rows: pa.Table, time: str) -> tuple[int, int] | None:
-    """The least and the largest event time, in microseconds; None if there are no rows."""
-    if rows.num_rows == 0:
-        return None
-    extremes = pc.min_max(pc.cast(rows.column(time), pa.int64()))
-    return int(extremes["min"].as_py()), int(extremes["max"].as_py())

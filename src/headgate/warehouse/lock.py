@@ -1,24 +1,40 @@
-"""One warehouse directory is run by one process.
+"""One warehouse directory is run by one process, and its lock file says which and where that process takes commands.
 
 The lock is the operating system's: it is gone with the process that held it, however that ended, so there is never a
-stale one to clean up.
+stale one to clean up. What is written in the file counts only while the lock is held: one JSON object in one line,
+``{"process": 4711, "control": "/tmp/headgate-x1/control"}``.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 from headgate.core.errors import HeadgateError
 
 FILE_NAME = "headgate.lock"
 
+#: who only looks whether a warehouse is run holds the lock for a moment, which must not look like a run
+_GLANCES = 5
+_GLANCE = 0.02
+_LONGEST_LINE = 4096
+
 
 class WarehouseInUseError(HeadgateError):
     """Another process runs this warehouse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who runs a warehouse: the process, None if it has not said, and the socket it listens on, None if it does not."""
+
+    process: int | None = None
+    control: str | None = None
 
 
 class WarehouseLock:
@@ -26,32 +42,36 @@ class WarehouseLock:
 
     def __init__(self, warehouse: Path) -> None:
         self._path = warehouse / FILE_NAME
-        self._file: IO[str] | None = None
+        self._descriptor: int | None = None
 
     def acquire(self) -> None:
         """Take the lock, or say who has it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = self._path.open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
-            file.close()
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        if not _locked(descriptor):
+            process = _written(descriptor).process
+            os.close(descriptor)
             raise WarehouseInUseError(
-                f"the warehouse {self._path.parent} is being run by another process (process id {holder}); "
+                f"the warehouse {self._path.parent} is being run by another process "
+                f"(process id {'unknown' if process is None else process}); "
                 "stop that one first, or run this pipeline with another path"
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        self._file = file
+            )
+        self._descriptor = descriptor
+        self.announce(None)
+
+    def announce(self, control: Path | None) -> None:
+        """Tell whoever reads the file on which socket commands are taken; None: they are not, or no more."""
+        if self._descriptor is None:
+            raise RuntimeError("only who holds the lock can say where commands are taken: call acquire first")
+        line = json.dumps(asdict(Holder(os.getpid(), None if control is None else str(control)))) + "\n"
+        # Written over and then cut off, so that the first line is whole whenever somebody reads it.
+        os.ftruncate(self._descriptor, os.pwrite(self._descriptor, line.encode(), 0))
 
     def release(self) -> None:
-        if self._file is not None:
-            self._file.truncate(0)
-            self._file.close()
-            self._file = None
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = None
 
     def __enter__(self) -> WarehouseLock:
         self.acquire()
@@ -63,15 +83,48 @@ class WarehouseLock:
         self.release()
 
 
-def running_process(warehouse: Path) -> int | None:
-    """The id of the process that runs a warehouse now, None if nobody does."""
-    path = warehouse / FILE_NAME
-    if not path.exists():
+def holder(warehouse: Path) -> Holder | None:
+    """Who runs a warehouse now, None if nobody does."""
+    try:
+        descriptor = os.open(warehouse / FILE_NAME, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    with path.open("r", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            written = file.read().strip()
-            return int(written) if written.isdecimal() else -1
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _written(descriptor)
+    finally:
+        os.close(descriptor)
     return None
+
+
+def running_process(warehouse: Path) -> int | None:
+    """The id of the process that runs a warehouse now, None if nobody does; -1 if somebody unknown does."""
+    found = holder(warehouse)
+    if found is None:
+        return None
+    return -1 if found.process is None else found.process
+
+
+def _locked(descriptor: int) -> bool:
+    for _ in range(_GLANCES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(_GLANCE)
+    return False
+
+
+def _written(descriptor: int) -> Holder:
+    line, _, _ = os.pread(descriptor, _LONGEST_LINE, 0).partition(b"\n")
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        return Holder()
+    match told:
+        case {"process": int(process), "control": str(control)}:
+            return Holder(process, control)
+        case {"process": int(process)}:
+            return Holder(process)
+    return Holder()

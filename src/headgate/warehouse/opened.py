@@ -5,7 +5,7 @@ Opening analyses every query on empty data and reads the state of every table fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +14,9 @@ from headgate.core.errors import DeclarationError
 from headgate.core.graph import Graph
 from headgate.warehouse.analysis import Analysis, analyse
 from headgate.warehouse.deriving import SourceTable
-from headgate.warehouse.loading import StreamLoader
-from headgate.warehouse.nodes import Node, StreamNode, TableNode
-from headgate.warehouse.spec import REJECTED_SUFFIX, StreamSpec, TableSpec, WarehouseSpec
+from headgate.warehouse.loading import DimensionLoader, StreamLoader
+from headgate.warehouse.nodes import BackfillNode, DimensionNode, Node, StreamNode, TableNode
+from headgate.warehouse.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.storage.store import TableStore
 
 if TYPE_CHECKING:
@@ -39,43 +39,52 @@ class OpenWarehouse:
     def bring_up_to_date(self, spark: SparkSession) -> int:
         """Update until nothing is pending, in the order of dependence; returns how many updates that took."""
         count = 0
-        while any([self._update(name, spark) for name in self.nodes]):
-            count += 1
-        return count
+        while True:
+            made = sum(self._update(node, spark) for node in self.nodes.values())
+            made += sum(self._update(BackfillNode(node), spark) for node in self.tables())
+            if not made:
+                return count
+            count += made
 
-    def _update(self, name: str, spark: SparkSession) -> bool:
-        if self.nodes[name].update(spark) is None:
+    def tables(self) -> Iterator[TableNode]:
+        """The nodes of derived tables."""
+        return (node for node in self.nodes.values() if isinstance(node, TableNode))
+
+    def _update(self, node: Node, spark: SparkSession) -> bool:
+        if node.update(spark) is None:
             return False
-        self.updated(name)
+        self.updated(node.store.directory.name)
         return True
 
 
 def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
     """Open all tables of a warehouse; a mistake in any query is told before anything is touched."""
-    if spec.dimensions:
-        names = ", ".join(dimension.name for dimension in spec.dimensions)
-        raise DeclarationError(f"dimensions cannot be kept up to date yet; declared: {names}")
     graph = spec.graph()
     order = tuple(graph.names[i] for i in graph.order)
     analyses = analyse(spec, order, spark)
     root = Path(spec.path) / "tables"
-    streams = {stream.name: stream for stream in spec.streams}
-    tables = {table.name: table for table in spec.tables}
+    declared = {node.name: node for node in spec.nodes()}
     opened: dict[str, SourceTable] = {}
     nodes: dict[str, Node] = {}
-    appended = set(streams)
+    appended = {stream.name for stream in spec.streams}
     for name in order:
-        declared: StreamSpec | TableSpec = streams[name] if name in streams else tables[name]
-        store = TableStore(root / name, declared.time)
-        opened[name] = SourceTable(name, store, analyses[name].schema, declared.time)
-        if isinstance(declared, StreamSpec):
+        node = declared[name]
+        time = None if isinstance(node, DimensionSpec) else node.time
+        store = TableStore(root / name, time)
+        opened[name] = SourceTable(name, store, analyses[name].schema, time)
+        if isinstance(node, TableSpec):
+            append = _appends(node, analyses[name], appended)
+            appended |= {name} if append else set()
+            sources = [declared[source] for source in node.sources]
+            lengths = [source.partition for source in sources if not isinstance(source, DimensionSpec)]
+            nodes[name] = TableNode(node, store, [opened[source] for source in node.sources], lengths, append)
+        else:
             rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
-            nodes[name] = StreamNode(StreamLoader(declared, store, rejected))
-            continue
-        append = _appends(declared, analyses[name], appended)
-        appended |= {name} if append else set()
-        lengths = [(streams.get(s) or tables[s]).partition for s in declared.sources]
-        nodes[name] = TableNode(declared, store, [opened[s] for s in declared.sources], lengths, append)
+            nodes[name] = (
+                StreamNode(StreamLoader(node, store, rejected))
+                if isinstance(node, StreamSpec)
+                else DimensionNode(DimensionLoader(node, store, rejected))
+            )
     return OpenWarehouse(spec, graph, nodes)
 
 

@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 
 MICROS = 1_000_000
 
+#: a live update repairs at most so many blocks that late data touched; more of them are work for backfilling
+MOST_LATE = 8
+
 #: event time from a moment to a moment, both included, in microseconds
 Span = tuple[int, int]
 
@@ -44,12 +47,24 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What does not change from one update of a table to the next. Lengths are microseconds."""
+    """What does not change from one update of a table to the next. Lengths are microseconds.
+
+    ``appended`` tables are never recomputed by live updates, so backfilling has to reach to the very end of them.
+    """
 
     block: int
     lookback: int = 0
     newest_first: bool = False
     several_sources: bool = False
+    appended: bool = False
+
+    def start(self, moment: int) -> int:
+        """The start of the block that a moment lies in."""
+        return moment // self.block * self.block
+
+    def range(self, first: int, last: int) -> range:
+        """The starts of the blocks from that of ``first`` to that of ``last``."""
+        return range(self.start(first), self.start(last) + 1, self.block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +77,7 @@ class RecomputePlan:
 
     blocks: tuple[int, ...]
     block: int
-    read_from: int
+    lookback: int
     edge: int
     freshness: int
     dirty: tuple[Span, ...]
@@ -72,6 +87,11 @@ class RecomputePlan:
     def spans(self) -> tuple[Span, ...]:
         """The blocks as spans, neighbours joined."""
         return join((start, start + self.block - 1) for start in self.blocks)
+
+    @property
+    def read(self) -> tuple[Span, ...]:
+        """The event times of the sources that matter to the blocks."""
+        return join((first - self.lookback, last) for first, last in self.spans)
 
 
 def block_length(lengths: Iterable[float]) -> int:
@@ -86,60 +106,122 @@ def trailing_edge(sources: Iterable[SourceState]) -> int | None:
     return min(known) if known and len(known) == len(edges) else None
 
 
-def pending_blocks(shape: Shape, table: TableState, sources: Sequence[SourceState]) -> list[int]:
-    """The starts of all blocks that an update would have to compute now, in order of time."""
+def is_pending(shape: Shape, table: TableState, sources: Sequence[SourceState]) -> bool:
+    """Whether a live update would have anything to do; cheap, however long the history is."""
     edge = trailing_edge(sources)
     if edge is None:
-        return []
-    spans = [*table.dirty]
-    for source in sources:
-        spans.extend(source.changed)
-    if shape.several_sources and table.freshness is not None and edge > table.freshness:
-        # Rows of one source that came earlier become visible when the others catch up.
-        spans.append((table.freshness, edge))
-    starts: set[int] = set()
-    for first, last in spans:
-        low = first // shape.block
-        high = (min(last, edge) + shape.lookback) // shape.block
-        starts.update(number * shape.block for number in range(low, high + 1))
-    latest = edge // shape.block * shape.block
-    return sorted(start for start in starts if start <= latest)
+        return False
+    latest = shape.start(edge)
+    spans = [span for source in sources for span in source.changed]
+    spans += [span for span in table.dirty if table.freshness is None or span[1] >= shape.start(table.freshness)]
+    return any(shape.start(first) <= latest for first, _ in spans) or _passed_over(shape, table, edge) is not None
 
 
-def plan_recompute(
+def plan_update(
     shape: Shape, table: TableState, sources: Sequence[SourceState], most_seconds: float = math.inf
 ) -> RecomputePlan | None:
-    """The next update of a table, or None if there is nothing to do.
+    """The next live update of a table, or None if there is nothing to do.
 
-    At most ``most_seconds`` of event time are computed, and at least one block; what is left is remembered as dirty.
+    Blocks from where the table ends are taken up to ``most_seconds`` of event time, one at least. Of the blocks before
+    that came to be touched by late data, the newest ``MOST_LATE`` come along. What is left is remembered as dirty:
+    what lies beyond the new freshness is for the next live update, what lies before is for backfilling.
     """
-    pending = pending_blocks(shape, table, sources)
     edge = trailing_edge(sources)
-    if not pending or edge is None:
+    if edge is None:
         return None
-    count = len(pending)
-    if most_seconds < math.inf:
-        count = max(1, min(count, int(most_seconds * MICROS // shape.block)))
-    chosen = pending[-count:] if shape.newest_first else pending[:count]
-    left = sorted(set(pending) - set(chosen))
+    end = None if table.freshness is None else shape.start(table.freshness)
+    touched = _blocks(shape, [span for source in sources for span in source.changed], edge)
+    passed = _passed_over(shape, table, edge)
+    if passed is not None:
+        touched |= _blocks(shape, [passed], edge)
+    dirty = {number for first, last in table.dirty for number in shape.range(first, last)}
+    new = sorted(b for b in touched | dirty if (end is None or b >= end) and b <= shape.start(edge))
+    late = sorted(b for b in touched if end is not None and b < end)
+    if not new and not late:
+        return None
+    count = _count(shape, most_seconds, len(new))
+    chosen = new[len(new) - count :] if shape.newest_first else new[:count]
+    left_over = sorted(set(new) - set(chosen))
+    chosen = [*late[-MOST_LATE:], *chosen]
+    freshness = edge
+    if left_over and not shape.newest_first:
+        freshness = left_over[0] - 1 if table.freshness is None else max(left_over[0] - 1, table.freshness)
     return RecomputePlan(
         blocks=tuple(chosen),
         block=shape.block,
-        read_from=chosen[0] - shape.lookback,
+        lookback=shape.lookback,
         edge=edge,
-        freshness=_freshness(table.freshness, edge, left, shape.newest_first),
-        dirty=join((start, start + shape.block - 1) for start in left),
+        freshness=freshness,
+        dirty=_spans(shape, (touched | dirty) - set(chosen)),
         versions={source.name: source.version for source in sources},
     )
 
 
-def _freshness(before: int | None, edge: int, left: Sequence[int], newest_first: bool) -> int:
-    """How far the table reaches without a gap; with newest first, gaps are accepted and the edge is reached at once."""
-    floor = edge if before is None else before
-    missing = [start for start in left if before is None or start > before]
-    if newest_first or not missing:
-        return edge
-    return max(missing[0] - 1, floor if before is not None else missing[0] - 1)
+def has_backfill(shape: Shape, table: TableState) -> bool:
+    """Whether there is anything to repair before where the table ends."""
+    return table.freshness is not None and any(first < _past(shape, table.freshness) for first, _ in table.dirty)
+
+
+def plan_backfill(
+    shape: Shape, table: TableState, versions: Mapping[str, int], most_seconds: float = math.inf
+) -> RecomputePlan | None:
+    """The next chunk of what is to be repaired before where the table ends; ``versions`` stay as they are."""
+    if table.freshness is None:
+        return None
+    end = _past(shape, table.freshness)
+    dirty = {number for first, last in table.dirty for number in shape.range(first, last)}
+    old = sorted(number for number in dirty if number < end)
+    if not old:
+        return None
+    count = _count(shape, most_seconds, len(old))
+    chosen = old[len(old) - count :] if shape.newest_first else old[:count]
+    return RecomputePlan(
+        blocks=tuple(chosen),
+        block=shape.block,
+        lookback=shape.lookback,
+        edge=table.freshness,
+        freshness=table.freshness,
+        dirty=_spans(shape, dirty - set(chosen)),
+        versions=versions,
+    )
+
+
+def _past(shape: Shape, freshness: int) -> int:
+    """Where the blocks end that backfilling is for."""
+    return shape.start(freshness) + (shape.block if shape.appended else 0)
+
+
+def _passed_over(shape: Shape, table: TableState, edge: int) -> Span | None:
+    """What the edge has moved over without its rows having changed.
+
+    Over several sources, rows of one become visible when the others catch up; and with lookback, earlier rows count
+    for a block that has none of its own.
+    """
+    grown = table.freshness is not None and edge > table.freshness
+    if not grown or not (shape.several_sources or shape.lookback):
+        return None
+    assert table.freshness is not None
+    return (table.freshness, edge)
+
+
+def _blocks(shape: Shape, spans: Iterable[Span], edge: int) -> set[int]:
+    """The starts of the blocks that spans of the sources reach, none beyond the edge."""
+    latest = shape.start(edge)
+    starts: set[int] = set()
+    for first, last in spans:
+        if first <= latest + shape.block - 1:
+            starts.update(shape.range(first, min(min(last, edge) + shape.lookback, latest)))
+    return starts
+
+
+def _count(shape: Shape, most_seconds: float, pending: int) -> int:
+    if most_seconds == math.inf or not pending:
+        return pending
+    return max(1, min(pending, int(most_seconds * MICROS // shape.block)))
+
+
+def _spans(shape: Shape, blocks: Iterable[int]) -> tuple[Span, ...]:
+    return join((start, start + shape.block - 1) for start in blocks)
 
 
 def join(spans: Iterable[Span]) -> tuple[Span, ...]:

@@ -40,6 +40,7 @@ class StreamSpec:
     """A base table and the source it is loaded from. Lengths of time are seconds.
 
     ``period`` None means learned from arrivals. ``partition`` is the length of event time in one partition.
+    ``catch_up`` is what an update that cannot load everything takes first.
     """
 
     name: str
@@ -52,6 +53,7 @@ class StreamSpec:
     target_lag: float | None = None
     importance_class: int = 0
     patience: float | None = None
+    catch_up: CatchUp = "oldest"
     comment: str = ""
 
 
@@ -104,9 +106,11 @@ class WarehouseSpec:
     tables: tuple[TableSpec, ...]
     place: Place
 
+    def nodes(self) -> tuple[StreamSpec | DimensionSpec | TableSpec, ...]:
+        return (*self.streams, *self.dimensions, *self.tables)
+
     def names(self) -> tuple[str, ...]:
-        nodes: tuple[StreamSpec | DimensionSpec | TableSpec, ...] = (*self.streams, *self.dimensions, *self.tables)
-        return tuple(node.name for node in nodes)
+        return tuple(node.name for node in self.nodes())
 
     def with_time(self) -> tuple[StreamSpec | TableSpec, ...]:
         """Everything that has event time: streams and tables."""

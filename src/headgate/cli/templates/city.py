@@ -1,14 +1,14 @@
-"""A city's sensors with data made on the spot: nothing to prepare, just `headgate run examples/warehouse/generated.py`.
+"""A city's sensors, with data made on the spot: what `headgate demo` runs.
 
-Four streams with periods from 2 to 30 seconds, and twelve tables over three levels with priorities from 1 to 100. The
-tables go to `generated.warehouse` beside this file.
+Four streams with periods from 2 to 30 seconds, and twelve tables over three levels with priorities from 1 to 100: more
+than a small machine can keep fresh at once. The tables go to `city.warehouse` beside this file.
 """
 
 from pyspark.sql import functions as F
 
 import headgate as hg
 
-wh = hg.Warehouse("generated")
+wh = hg.Warehouse("city")
 
 SENSORS = "ts timestamp, sensor string, temp double"
 

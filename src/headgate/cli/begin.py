@@ -1,0 +1,84 @@
+"""``headgate init`` and ``headgate demo``: for those who begin."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headgate.cli.run import options_from, run_file
+from headgate.core.errors import ParameterError
+from headgate.warehouse.durations import seconds
+
+_DEMO_FOLDER = "headgate-demo"
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file to write.")] = Path("pipeline.py"),
+) -> None:
+    """Write a first pipeline file, ready to run and to be changed into your own."""
+    if file.suffix != ".py":
+        raise ParameterError(f"a pipeline file is a Python file, such as shop.py; got {str(file)!r}")
+    name = re.sub(r"\W", "_", file.stem)
+    if name[0].isdigit():
+        name = f"_{name}"
+    text = _template("first.py").replace("{name}", name)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("x", encoding="utf-8") as written:
+            written.write(text)
+    except FileExistsError:
+        raise ParameterError(f"{file} is there already; nothing was written. Give another name.") from None
+    except OSError as error:
+        raise ParameterError(f"cannot write {file}: {error.strerror}") from None
+    typer.echo(f"{file} is written. Now: headgate run {file}")
+
+
+def demo(
+    duration: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long.")] = "1 min",
+    tracks: Annotated[int, typer.Option(min=1, help="How many updates may run at once.")] = 2,
+    policy: Annotated[str, typer.Option(metavar="NAME[:k=v,..]", help="Which table goes first.")] = "max-benefit",
+    placement: Annotated[str, typer.Option(metavar="NAME[:k=v,..]", help="On which tracks.")] = "proportional",
+    folder: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where to put the pipeline, its tables and the report.")
+    ] = Path(_DEMO_FOLDER),
+) -> None:
+    """Keep a city's tables fresh on this machine for a minute, with data made on the spot, and sum up."""
+    from headgate.warehouse.run import SparkOptions
+    from headgate.warehouse.trace import newest_trace
+
+    limit = seconds(duration, "--for")
+    options = options_from(tracks, policy, placement, None)
+    file = _begun_again(folder)
+    shown = os.path.relpath(file)
+    typer.echo(f"A city's sensors: 4 streams, 12 tables, {tracks} updates at a time, for {duration} ({shown}).")
+    typer.echo("Spark starts, which takes a while ...", err=True)
+    run_file(file, options, SparkOptions(), limit, folder / "report.html")
+    typer.echo(f"\nLook at a table:  headgate query {shown} 'select * from dashboard order by minute desc limit 5'")
+    trace = newest_trace(folder / "city.warehouse")
+    if trace is not None:
+        typer.echo(f"Another policy, with the same data:  headgate simulate {os.path.relpath(trace)}")
+
+
+def _begun_again(folder: Path) -> Path:
+    """The pipeline file of a demonstration that knows nothing of earlier ones; one that was changed is left alone."""
+    from headgate.warehouse.lock import WarehouseLock
+
+    file, text = folder / "city.py", _template("city.py")
+    if file.exists() and file.read_text(encoding="utf-8") != text:
+        return file
+    warehouse = folder / "city.warehouse"
+    with WarehouseLock(warehouse):
+        shutil.rmtree(warehouse / "tables", ignore_errors=True)
+        shutil.rmtree(warehouse / "runs", ignore_errors=True)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def _template(name: str) -> str:
+    return resources.files("headgate.cli").joinpath("templates", name).read_text(encoding="utf-8")

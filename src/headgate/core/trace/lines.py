@@ -1,0 +1,182 @@
+"""The lines of a trace: a header, then one line of JSON for every event, so that a killed run leaves what it had.
+
+    {"trace": 1, "warehouse": "city", "started": 1794736800.0, "tracks": 2, "policy": "max-benefit", ...}
+    {"update": "readings", "layer": "live", "track": 0, "began": 1794736801.2, "seconds": 0.31, ...}
+    {"change": {"policy": "fifo"}, "at": 1794736830.0}
+    {"end": 1794736860.0}
+
+Keys and kinds of line that are not known here are passed over: later versions may add some, and raise the number in the
+header only when what is there has come to mean something else. A last line that was cut off is passed over as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, get_args
+
+from headgate.core.errors import DeclarationError
+from headgate.core.trace.records import Change, Layer, TableKind, Trace, TraceHeader, TraceTable, UpdateRecord
+
+VERSION = 1
+#: what making records of a line that lacks something, or has something else in its place, can raise
+_MALFORMED = (LookupError, TypeError, ValueError, OverflowError)
+
+
+class TraceError(DeclarationError):
+    """A file that is no trace, or one of a version that is not known here."""
+
+
+# --- out --------------------------------------------------------------------------------------------------------
+
+
+def header_line(header: TraceHeader) -> str:
+    fields = asdict(header)
+    fields["tables"] = [_renamed(table, {"importance_class": "class"}) for table in fields["tables"]]
+    return _line({"trace": VERSION, **fields})
+
+
+def update_line(update: UpdateRecord) -> str:
+    return _line(_renamed(asdict(update), {"name": "update"}))
+
+
+def change_line(change: Change) -> str:
+    return _line({"change": dict(change.what), "at": change.at})
+
+
+def end_line(at: float) -> str:
+    return _line({"end": at})
+
+
+def full_line(at: float, most_bytes: int) -> str:
+    """Says that nothing more is recorded, because the trace has become so large."""
+    return _line({"full": at, "most_bytes": most_bytes})
+
+
+def _line(entry: Mapping[str, object]) -> str:
+    return json.dumps(entry, separators=(",", ":")) + "\n"
+
+
+def _renamed(entry: Mapping[str, object], names: Mapping[str, str]) -> dict[str, object]:
+    return {names.get(key, key): value for key, value in entry.items()}
+
+
+# --- in ---------------------------------------------------------------------------------------------------------
+
+
+def trace_from(lines: Iterable[str], where: str = "trace") -> Trace:
+    """The trace in these lines; ``where`` is what to call it in messages."""
+    entries = _entries(lines, where)
+    _, first = next(entries, (1, None))
+    if first is None:
+        raise TraceError(f"{where} is empty: the run that made it ended before it had begun to record")
+    header = _header(first, where)
+    updates: list[UpdateRecord] = []
+    changes: list[Change] = []
+    end: float | None = None
+    full: float | None = None
+    for number, entry in entries:
+        try:
+            match entry:
+                case {"update": _}:
+                    updates.append(_update(entry))
+                case {"change": what, "at": at}:
+                    changes.append(Change(float(at), dict(what)))
+                case {"end": at}:
+                    end = float(at)
+                case {"full": at}:
+                    full = float(at)
+        except _MALFORMED as error:
+            raise TraceError(f"{where} line {number}: {_complaint(error)}") from None
+    return Trace(header, tuple(updates), tuple(changes), end, full)
+
+
+def _entries(lines: Iterable[str], where: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The numbered objects in ``lines``, without a last one that was cut off."""
+    cut: int | None = None
+    for number, line in enumerate(lines, 1):
+        if cut is not None:
+            raise TraceError(f"{where} line {cut}: a trace has one JSON object in each line; this is none")
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            entry = None
+        if isinstance(entry, dict):
+            yield number, entry
+        else:
+            cut = number
+
+
+def _header(entry: Mapping[str, Any], where: str) -> TraceHeader:
+    version = entry.get("trace")
+    if version is None:
+        raise TraceError(f'{where} is not a trace of a run: its first line must begin with {{"trace": {VERSION}}}')
+    if version != VERSION:
+        raise TraceError(f"{where} is a trace of version {version!r}; this version of Headgate reads version {VERSION}")
+    try:
+        return TraceHeader(
+            warehouse=str(entry["warehouse"]),
+            started=float(entry["started"]),
+            tracks=int(entry["tracks"]),
+            policy=str(entry["policy"]),
+            placement=str(entry["placement"]),
+            inheritance=str(entry["inheritance"]),
+            chop=_number_or_none(entry["chop"]),
+            tables=tuple(map(_table, entry["tables"])),
+        )
+    except _MALFORMED as error:
+        raise TraceError(f"{where} line 1: {_complaint(error)}") from None
+
+
+def _table(entry: Mapping[str, Any]) -> TraceTable:
+    return TraceTable(
+        name=str(entry["name"]),
+        sources=tuple(map(str, entry["sources"])),
+        period=_number_or_none(entry["period"]),
+        priority=float(entry["priority"]),
+        importance_class=int(entry["class"]),
+        patience=_number_or_none(entry["patience"]),
+        target_lag=_number_or_none(entry["target_lag"]),
+        kind=_one_of(entry["kind"], get_args(TableKind)),
+        freshness=_micros(entry.get("freshness")),
+    )
+
+
+def _update(entry: Mapping[str, Any]) -> UpdateRecord:
+    arrived = entry["arrived"]
+    return UpdateRecord(
+        name=str(entry["update"]),
+        layer=_one_of(entry["layer"], get_args(Layer)),
+        track=int(entry["track"]),
+        released=float(entry["released"]),
+        began=float(entry["began"]),
+        seconds=float(entry["seconds"]),
+        gained=float(entry["gained"]),
+        rows=int(entry["rows"]),
+        rejected=int(entry["rejected"]),
+        freshness=_micros(entry["freshness"]),
+        arrived=None if arrived is None else (float(arrived[0]), float(arrived[1]), int(arrived[2])),
+        overhead=float(entry["overhead"]),
+        error=None if entry["error"] is None else str(entry["error"]),
+    )
+
+
+def _number_or_none(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _micros(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _one_of(value: Any, choices: tuple[str, ...]) -> Any:
+    if value not in choices:
+        raise ValueError(f"expected one of {', '.join(choices)}; got {value!r}")
+    return value
+
+
+def _complaint(error: Exception) -> str:
+    return f"the key {error} is missing" if isinstance(error, KeyError) else str(error)

@@ -1,0 +1,165 @@
+"""What a run of tables records about itself: plain frozen data that nothing here acts on.
+
+Moments are wall-clock seconds since the epoch and lengths are seconds; event times are whole microseconds since the
+epoch, as in the commits of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeVar
+
+Layer = Literal["live", "backfill", "maintenance"]
+TableKind = Literal["stream", "dimension", "table"]
+Setting = TypeVar("Setting", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTable:
+    """A table as it was declared. ``freshness`` is the event time up to which it was complete when the run began."""
+
+    name: str
+    sources: tuple[str, ...] = ()
+    period: float | None = None
+    priority: float = 1.0
+    importance_class: int = 0
+    patience: float | None = None
+    target_lag: float | None = None
+    kind: TableKind = "table"
+    freshness: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TraceHeader:
+    """How a run began. ``policy`` and ``placement`` are as one would write them to choose them; no ``chop`` is None."""
+
+    warehouse: str
+    started: float
+    tracks: int
+    policy: str
+    placement: str
+    inheritance: str
+    chop: float | None
+    tables: tuple[TraceTable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRecord:
+    """One update, good or bad.
+
+    ``released`` is since when its work was waiting. ``gained`` is how much event time it was expected to bring.
+    ``arrived`` says of what was loaded from a source when the first and the last chunk came, and how many there were.
+    ``overhead`` are those of its ``seconds`` that were spent in Headgate itself. ``error`` is None if it was committed.
+    """
+
+    name: str
+    layer: Layer
+    track: int
+    released: float
+    began: float
+    seconds: float
+    gained: float
+    rows: int
+    rejected: int
+    freshness: int | None
+    arrived: tuple[float, float, int] | None
+    overhead: float
+    error: str | None
+
+    @property
+    def ended(self) -> float:
+        return self.began + self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that a user changed while the run went on, such as ``{"policy": "fifo"}``."""
+
+    at: float
+    what: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run as recorded.
+
+    ``updates`` and ``changes`` are in the order in which they were written. ``end`` is None if the process was killed.
+    ``full`` is the moment from which nothing more was recorded because the trace had become too large.
+    """
+
+    header: TraceHeader
+    updates: tuple[UpdateRecord, ...]
+    changes: tuple[Change, ...]
+    end: float | None
+    full: float | None = None
+
+    @property
+    def finish(self) -> float:
+        """The last moment that the trace tells of."""
+        if self.full is not None:
+            return self.full
+        if self.end is not None:
+            return self.end
+        ends = (*(update.ended for update in self.updates), *(change.at for change in self.changes))
+        return max(self.header.started, *ends) if ends else self.header.started
+
+    def updates_of(self, name: str, layer: Layer = "live") -> tuple[UpdateRecord, ...]:
+        """The updates of one table that were committed, by when they were."""
+        return self._committed.get((name, layer), ())
+
+    @cached_property
+    def _committed(self) -> Mapping[tuple[str, Layer], tuple[UpdateRecord, ...]]:
+        found: dict[tuple[str, Layer], list[UpdateRecord]] = {}
+        for update in sorted(self.updates, key=lambda update: update.ended):
+            if update.error is None:
+                found.setdefault((update.name, update.layer), []).append(update)
+        return {key: tuple(updates) for key, updates in found.items()}
+
+    def policy(self, since: float | None = None) -> str:
+        """The policy that was in force for longest, from ``since`` on."""
+        return _held_longest(self.header.policy, self._texts("policy"), self._since(since), self.finish)
+
+    def placement(self, since: float | None = None) -> str:
+        """The placement that was in force for longest, from ``since`` on."""
+        return _held_longest(self.header.placement, self._texts("placement"), self._since(since), self.finish)
+
+    def tracks(self, since: float | None = None) -> int:
+        """How many tracks there were for longest, from ``since`` on."""
+        return _held_longest(self.header.tracks, self.track_changes(), self._since(since), self.finish)
+
+    def priority(self, table: TraceTable, since: float | None = None) -> float:
+        """The priority that a table had for longest, from ``since`` on."""
+        return _held_longest(table.priority, self._priorities(table.name), self._since(since), self.finish)
+
+    def track_changes(self) -> list[tuple[float, int]]:
+        """When the number of tracks was changed, and to what."""
+        told = ((change.at, change.what.get("tracks")) for change in self.changes)
+        return [(at, count) for at, count in told if isinstance(count, int)]
+
+    def _since(self, since: float | None) -> float:
+        return self.header.started if since is None else since
+
+    def _texts(self, key: str) -> list[tuple[float, str]]:
+        told = ((change.at, change.what.get(key)) for change in self.changes)
+        return [(at, text) for at, text in told if isinstance(text, str)]
+
+    def _priorities(self, name: str) -> list[tuple[float, float]]:
+        found = []
+        for change in self.changes:
+            match change.what.get("priority"):
+                case [table, int() | float() as priority] if table == name:
+                    found.append((change.at, float(priority)))
+        return found
+
+
+def _held_longest(first: Setting, changes: Iterable[tuple[float, Setting]], since: float, until: float) -> Setting:
+    held: dict[Setting, float] = {}
+    value, begin = first, since
+    for at, following in changes:
+        moment = min(max(at, since), until)
+        held[value] = held.get(value, 0.0) + moment - begin
+        value, begin = following, moment
+    held[value] = held.get(value, 0.0) + until - begin
+    return max(held, key=held.__getitem__)

@@ -1,0 +1,190 @@
+"""The figures of a report: what there is to say about a recorded run, table by table.
+
+Lengths of time are seconds, moments are seconds since the epoch, shares are from 0 to 1. How they are shown is not
+known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Literal, get_args
+
+from headgate.core.trace import FreshnessHistory, Layer, Trace, TraceTable, UpdateRecord, measured, on_time
+
+Recorded = Literal["end", "killed", "full"]
+
+#: into so many stretches of equal length a run is cut for the pictures
+STRETCHES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """How stale a table was in one stretch of the run."""
+
+    mean: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class TableFigures:
+    """One table. Updates, rows and times are of live updates. ``staleness`` are its stretches, None before it had rows.
+
+    What a table does not have is None: a dimension has no staleness, and without a target nothing is on time.
+    """
+
+    name: str
+    kind: str
+    priority: float
+    updates: int
+    rows: int
+    rejected: int
+    mean_staleness: float | None
+    max_staleness: float | None
+    target_lag: float | None
+    on_time: float | None
+    mean_seconds: float | None
+    failures: int
+    staleness: tuple[Stretch | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailureFigures:
+    """The same failure of the same table, however often it happened."""
+
+    table: str
+    layer: str
+    message: str
+    times: int
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """A whole run; the tables by priority, the highest first.
+
+    ``recorded`` says up to where: the end, or until the process was killed or the trace full. ``weighted_staleness`` is
+    the sum of priority times mean staleness, ``typical_staleness`` that by the sum of the priorities. ``busy`` is the
+    share of all track time that each layer took, ``overhead`` the share of the time of updates that was not reading,
+    computing and writing data.
+    """
+
+    warehouse: str
+    started: float
+    seconds: float
+    recorded: Recorded
+    policy: str
+    placement: str
+    tracks: int
+    updates: int
+    rows: int
+    weighted_staleness: float
+    typical_staleness: float | None
+    busy: Mapping[str, float]
+    overhead: float | None
+    tables: tuple[TableFigures, ...]
+    failures: tuple[FailureFigures, ...]
+    changes: tuple[tuple[float, str], ...]
+
+
+def figures_of(trace: Trace) -> RunFigures:
+    """Everything that a report says."""
+    tables = sorted(_tables(trace), key=lambda table: (-table.priority, table.name))
+    whole = measured(trace)
+    counted = sum(table.priority for table in whole.tables if table.mean_staleness is not None)
+    committed = [update for update in trace.updates if update.error is None]
+    worked = sum(update.seconds for update in committed)
+    return RunFigures(
+        warehouse=trace.header.warehouse,
+        started=trace.header.started,
+        seconds=whole.seconds,
+        recorded=_recorded(trace),
+        policy=trace.header.policy,
+        placement=trace.header.placement,
+        tracks=trace.header.tracks,
+        updates=sum(table.updates for table in tables),
+        rows=sum(table.rows for table in tables),
+        weighted_staleness=whole.weighted_staleness,
+        typical_staleness=whole.weighted_staleness / counted if counted > 0 else None,
+        busy=_busy(trace),
+        overhead=min(1.0, sum(update.overhead for update in committed) / worked) if worked > 0 else None,
+        tables=tuple(tables),
+        failures=_failures(trace),
+        changes=tuple((change.at, _in_words(change.what)) for change in trace.changes),
+    )
+
+
+def _recorded(trace: Trace) -> Recorded:
+    if trace.full is not None:
+        return "full"
+    return "killed" if trace.end is None else "end"
+
+
+def _tables(trace: Trace) -> Iterator[TableFigures]:
+    failed: dict[str, int] = {}
+    for update in trace.updates:
+        if update.error is not None and update.layer == "live":
+            failed[update.name] = failed.get(update.name, 0) + 1
+    for table in trace.header.tables:
+        yield _table(trace, table, trace.updates_of(table.name), failed.get(table.name, 0))
+
+
+def _table(trace: Trace, table: TraceTable, made: tuple[UpdateRecord, ...], failures: int) -> TableFigures:
+    history = FreshnessHistory((), ()) if table.kind == "dimension" else FreshnessHistory.of(trace, table)
+    begin, length = trace.header.started, trace.finish - trace.header.started
+    whole = history.staleness(begin, trace.finish)
+    edges = [begin + length * number / STRETCHES for number in range(STRETCHES + 1)]
+    stretches = (history.staleness(first, last) for first, last in pairwise(edges))
+    return TableFigures(
+        name=table.name,
+        kind=table.kind,
+        priority=trace.priority(table),
+        updates=len(made),
+        rows=sum(update.rows for update in made),
+        rejected=sum(update.rejected for update in made),
+        mean_staleness=None if whole is None else whole.mean,
+        max_staleness=None if whole is None else whole.max,
+        target_lag=table.target_lag,
+        on_time=on_time(trace, table),
+        mean_seconds=fmean(update.seconds for update in made) if made else None,
+        failures=failures,
+        staleness=tuple(None if s is None else Stretch(s.mean, s.max) for s in stretches),
+    )
+
+
+def _busy(trace: Trace) -> dict[str, float]:
+    begin, end = trace.header.started, trace.finish
+    moments = [begin, *(min(max(at, begin), end) for at, _ in trace.track_changes()), end]
+    counts = [trace.header.tracks, *(count for _, count in trace.track_changes())]
+    track_time = sum((last - first) * n for (first, last), n in zip(pairwise(moments), counts, strict=True))
+    taken: dict[str, float] = dict.fromkeys(get_args(Layer), 0.0)
+    for update in trace.updates:
+        taken[update.layer] += max(0.0, min(update.ended, end) - max(update.began, begin))
+    return {layer: seconds / track_time if track_time > 0 else 0.0 for layer, seconds in taken.items()}
+
+
+def _failures(trace: Trace) -> tuple[FailureFigures, ...]:
+    """By when each first happened."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for update in trace.updates:
+        if update.error is not None:
+            found.setdefault((update.name, update.layer, update.error), []).append(update.ended)
+    return tuple(FailureFigures(*key, len(times), min(times), max(times)) for key, times in found.items())
+
+
+def _in_words(change: Mapping[str, object]) -> str:
+    match dict(change):
+        case {"priority": [table, priority]}:
+            return f"priority of {table}: {priority}"
+        case {"paused": table}:
+            return f"{table} paused"
+        case {"resumed": table}:
+            return f"{table} resumed"
+        case {"refresh": table}:
+            return f"{table} asked for at once"
+        case {"backfill": [table, *_]}:
+            return f"backfill of {table}"
+    return ", ".join(f"{key}: {value}" for key, value in change.items())

@@ -1,0 +1,344 @@
+"""The commands to a running warehouse as a user meets them: what is printed where, and with which exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from headgate.cli import main
+from headgate.core.errors import HeadgateError
+from headgate.core.registry import placement_from, policy_from
+from headgate.warehouse.book import NodeStatistics
+from headgate.warehouse.control import ControlServer
+from headgate.warehouse.lock import WarehouseLock, running_process
+from headgate.warehouse.state import UpdateState
+from headgate.warehouse.storage import TableStore
+from tests.warehouse.control_helpers import TABLES, Recorder, serving, statistics_of
+
+SECOND = 1_000_000
+#: how long a test waits for what should happen at once
+SOON = 10.0
+
+
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    status: int
+    out: list[str]
+    err: str
+
+
+Headgate = Callable[..., Done]
+
+
+@pytest.fixture
+def headgate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Headgate:
+    """The command, run in this process."""
+
+    def run(*arguments: str | Path) -> Done:
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setattr(sys, "argv", ["headgate", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return Done(ended.value.code if isinstance(ended.value.code, int) else 0, out.splitlines(), err.strip())
+
+    return run
+
+
+@pytest.fixture
+def run() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def served(tmp_path: Path, run: Recorder) -> Iterator[Path]:
+    """The directory of a warehouse that takes commands."""
+    with serving(tmp_path, run):
+        yield tmp_path
+
+
+@pytest.fixture
+def committed(tmp_path: Path) -> Path:
+    """A warehouse with one table, complete up to second 30 by its second update."""
+    store = TableStore(tmp_path / "tables" / "air", "ts")
+    for update, kind in ((1, "load"), (2, "append")):
+        rows = pa.table({"ts": pa.array([15 * update * SECOND], pa.timestamp("us", tz="UTC"))})
+        state = UpdateState(update, kind, 15 * update * SECOND, 1, time="ts").to_json()
+        store.commit(update, store.write_arrow(update, rows, 3600), state=state, schema=rows.schema)
+    return tmp_path
+
+
+def refused(done: Done, *said: str, status: int = 2) -> None:
+    assert done.status == status, done
+    assert len(done.err.splitlines()) == 1, done.err
+    for words in said:
+        assert words in done.err
+
+
+# ---- what is changed -------------------------------------------------------------------------------------------
+
+HOUR = 3600 * SECOND
+
+COMMANDS = {
+    "pause one": (["pause", "air"], [("pause", "air")], ["air: paused"]),
+    "pause several": (
+        ["pause", "air", "alerts"],
+        [("pause", "air"), ("pause", "alerts")],
+        ["air: paused", "alerts: paused"],
+    ),
+    "pause all": (["pause", "--all"], [("pause", name) for name in TABLES], [f"{name}: paused" for name in TABLES]),
+    "resume all": (["resume", "--all"], [("resume", name) for name in TABLES], [f"{name}: resumed" for name in TABLES]),
+    "refresh": (["refresh", "air"], [("refresh", "air")], ["air: goes first now, with what it needs"]),
+    "backfill": (
+        ["backfill", "air", "--from", "1970-01-01T01:00:00Z", "--to", "1970-01-01 03:00"],
+        [("backfill", "air", HOUR, 3 * HOUR, None)],
+        ["air: computed again from 1970-01-01T01:00:00Z to 1970-01-01 03:00, behind live updates"],
+    ),
+    "backfill in chunks": (
+        ["backfill", "air", "--from", "1970-01-01", "--to", "1970-01-02", "--chunk", "90 min"],
+        [("backfill", "air", 0, 24 * HOUR, 5400.0)],
+        ["air: computed again from 1970-01-01 to 1970-01-02, 1.5 h at a time, behind live updates"],
+    ),
+    "set a policy": (["set", "--policy", "fifo"], [("replace_policy", policy_from("fifo"))], ["policy: fifo"]),
+    "set everything": (
+        ["set", "--priority", "air=2.5", "--tracks", "4", "--placement", "proportional:k=2", "--priority", "alerts=9"],
+        [
+            ("replace_placement", placement_from("proportional:k=2")),
+            ("set_tracks", 4),
+            ("set_priority", "air", 2.5),
+            ("set_priority", "alerts", 9.0),
+        ],
+        ["placement: proportional:k=2.0", "tracks: 4", "air: priority 2.5", "alerts: priority 9"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "told", "printed"), COMMANDS.values(), ids=COMMANDS)
+def test_a_command_is_done_and_says_what_is_so_now(
+    headgate: Headgate,
+    served: Path,
+    run: Recorder,
+    arguments: list[str],
+    told: list[tuple[object, ...]],
+    printed: list[str],
+) -> None:
+    command, *rest = arguments
+    assert headgate(command, served, *rest) == Done(0, printed, "")
+    assert run.told == told
+
+
+WRONG = {
+    "no table to pause": (["pause"], "name the tables, or give --all"),
+    "both tables and all": (["resume", "air", "--all"], "not both"),
+    "nothing to set": (["set"], "--policy, --placement, --tracks or --priority"),
+    "a priority of nothing": (["set", "--priority", "=3"], "--priority takes TABLE=N"),
+    "a priority without a number": (["set", "--tracks", "3", "--priority", "air"], "got 'air'"),
+    "a priority that is no number": (["set", "--tracks", "3", "--priority", "air=high"], "got 'air=high'"),
+    "a negative priority": (["set", "--tracks", "3", "--priority", "air=-1"], "at least 0"),
+    "an infinite priority": (["set", "--tracks", "3", "--priority", "air=inf"], "got 'air=inf'"),
+    "an unknown policy": (["set", "--policy", "fifa"], "Did you mean 'fifo'"),
+    "an unknown table": (["pause", "metres"], "Did you mean 'meters'"),
+    "a time that is none": (["backfill", "air", "--from", "noon", "--to", "1970-01-02"], "--from takes a time"),
+    "times the wrong way round": (["backfill", "air", "--from", "1970-01-02", "--to", "1970-01-01"], "before --to"),
+    "an unreadable chunk": (
+        ["backfill", "air", "--from", "1970-01-01", "--to", "1970-01-02", "--chunk", "some"],
+        "--chunk takes a length of time",
+    ),
+    "an empty chunk": (
+        ["backfill", "air", "--from", "1970-01-01", "--to", "1970-01-02", "--chunk", "0 s"],
+        "--chunk must be longer",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+def test_what_is_asked_wrongly_is_refused_in_one_line_and_changes_nothing(
+    headgate: Headgate, served: Path, run: Recorder, arguments: list[str], said: str
+) -> None:
+    command, *rest = arguments
+    done = headgate(command, served, *rest)
+    refused(done, said)
+    assert (done.out, run.told) == ([], [])
+
+
+def test_of_several_tables_those_before_an_unknown_one_are_done_and_printed(
+    headgate: Headgate, served: Path, run: Recorder
+) -> None:
+    done = headgate("pause", served, "air", "alarts", "meters")
+    refused(done, "Did you mean 'alerts'")
+    assert done.out == ["air: paused"]
+    assert run.told == [("pause", "air")]
+
+
+def test_what_the_run_cannot_do_fails(headgate: Headgate, served: Path, run: Recorder) -> None:
+    run.trouble = HeadgateError("the tracks are all busy")
+    refused(headgate("set", served, "--tracks", "9"), "headgate: the tracks are all busy", status=1)
+
+
+@pytest.mark.parametrize(
+    "command", [["pause", "--all"], ["refresh", "air"], ["set", "--tracks", "2"], ["stop"]], ids=lambda words: words[0]
+)
+def test_a_command_to_a_warehouse_that_nobody_runs_fails(
+    headgate: Headgate, tmp_path: Path, command: list[str]
+) -> None:
+    done = headgate(command[0], tmp_path, *command[1:])
+    refused(done, "no process runs a warehouse in", "`headgate run FILE`", status=1)
+
+
+@pytest.mark.slow
+def test_a_command_comes_from_another_process(served: Path, run: Recorder) -> None:
+    command = [sys.executable, "-m", "headgate.cli", "set", str(served), "--priority", "air=7"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("air: priority 7\n", "")
+    assert run.told == [("set_priority", "air", 7.0)]
+
+
+# ---- stopping --------------------------------------------------------------------------------------------------
+
+
+def run_until_asked_to_stop(directory: Path, run: Recorder, ready: threading.Event) -> None:
+    with WarehouseLock(directory) as lock, ControlServer(run, lock):
+        ready.set()
+        run.asked_to_stop.wait(SOON)
+
+
+def test_stop_returns_when_the_warehouse_can_be_run_again(headgate: Headgate, tmp_path: Path, run: Recorder) -> None:
+    ready = threading.Event()
+    runner = threading.Thread(target=run_until_asked_to_stop, args=(tmp_path, run, ready))
+    runner.start()
+    assert ready.wait(SOON)
+    assert headgate("stop", tmp_path) == Done(0, [f"{tmp_path}: process {os.getpid()} has stopped"], "")
+    assert running_process(tmp_path) is None
+    runner.join()
+
+
+def test_stop_without_waiting_returns_while_the_warehouse_still_runs(
+    headgate: Headgate, served: Path, run: Recorder
+) -> None:
+    done = headgate("stop", served, "--no-wait")
+    assert done == Done(0, [f"{served}: process {os.getpid()} has been asked to stop"], "")
+    assert run.asked_to_stop.is_set()
+    assert running_process(served) == os.getpid()
+
+
+# ---- explain ---------------------------------------------------------------------------------------------------
+
+
+def test_explain_prints_the_whole_explanation(headgate: Headgate, served: Path, run: Recorder) -> None:
+    assert headgate("explain", served, "air") == Done(0, str(run.explain("air")).splitlines(), "")
+
+
+COMMITTED = "air: complete up to 1970-01-01T00:00:30.000000Z; its last update was number 2, of kind append"
+
+
+def test_explain_tells_what_is_committed_if_nobody_runs_the_warehouse(headgate: Headgate, committed: Path) -> None:
+    done = headgate("explain", committed, "air")
+    refused(done, "no process runs", status=1)
+    assert done.out == [COMMITTED]
+
+
+def test_explain_tells_what_is_committed_if_the_process_does_not_answer(headgate: Headgate, committed: Path) -> None:
+    with WarehouseLock(committed):
+        done = headgate("explain", committed, "air")
+    refused(done, "takes no commands", status=1)
+    assert done.out == [COMMITTED]
+
+
+def test_explain_of_a_table_without_commits_and_a_process_says_both(headgate: Headgate, committed: Path) -> None:
+    refused(headgate("explain", committed, "airs"), "Did you mean 'air'", "no process answers")
+
+
+def test_explain_says_nothing_of_commits_before_there_are_any(headgate: Headgate, tmp_path: Path) -> None:
+    with WarehouseLock(tmp_path):
+        done = headgate("explain", tmp_path, "air")
+    refused(done, "takes no commands", status=1)
+    assert done.out == []
+    refused(headgate("explain", tmp_path / "nowhere", "air"), "not even a directory", status=1)
+
+
+# ---- status ----------------------------------------------------------------------------------------------------
+
+
+class Troubled(Recorder):
+    """Air has been updated and is in good order; alerts has never been, because it fails."""
+
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        return (
+            statistics_of("air", priority=20.0, state="updating", staleness=90.0),
+            statistics_of("alerts", priority=100.0, state="held", staleness=None, error="no such column"),
+        )
+
+
+def test_status_shows_priorities_and_states_of_a_running_warehouse(headgate: Headgate, committed: Path) -> None:
+    with serving(committed, Troubled()):
+        done = headgate("status", committed)
+    first, headings, air, alerts, trouble = done.out
+    assert first.endswith(f"being run by process {os.getpid()}")
+    assert headings.split()[:5] == ["table", "prio", "state", "stale", "rows"]
+    assert air.split()[:6] == ["air", "20", "updating", "1.5", "min", "2"]
+    assert alerts.split() == ["alerts", "100", "held", *["-"] * 8]
+    assert trouble == "alerts is held: no such column"
+
+
+def test_status_gives_what_the_process_says_as_json(headgate: Headgate, committed: Path) -> None:
+    with serving(committed, Troubled()):
+        told = json.loads("\n".join(headgate("status", committed, "--json").out))
+    assert [table["name"] for table in told["tables"]] == ["air"]
+    assert [(row["name"], row["state"], row["error"]) for row in told["live"]] == [
+        ("air", "updating", ""),
+        ("alerts", "held", "no such column"),
+    ]
+
+
+def test_status_of_a_process_that_does_not_answer_is_what_is_committed(headgate: Headgate, committed: Path) -> None:
+    with WarehouseLock(committed) as lock:
+        lock.announce(committed / "gone")
+        done = headgate("status", committed)
+        told = json.loads("\n".join(headgate("status", committed, "--json").out))
+    assert (done.status, done.err) == (0, "")
+    assert done.out[1].split()[:3] == ["table", "stale", "rows"]
+    assert (told["process"], told["live"]) == (os.getpid(), None)
+
+
+# ---- a pipeline file for the directory -------------------------------------------------------------------------
+
+PIPELINE = """
+import headgate as hg
+wh = hg.Warehouse("city", path="the tables")
+wh.stream("air", hg.Generator(every="1 second"), time="ts")
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    file = tmp_path / "city.py"
+    file.write_text(PIPELINE)
+    return file
+
+
+def test_the_pipeline_file_stands_for_its_directory(headgate: Headgate, pipeline: Path, run: Recorder) -> None:
+    directory = pipeline.parent / "the tables"
+    (directory / "tables").mkdir(parents=True)
+    with serving(directory, run):
+        assert headgate("pause", pipeline, "air") == Done(0, ["air: paused"], "")
+        assert headgate("status", pipeline).out[0] == f"{directory}: being run by process {os.getpid()}"
+    refused(headgate("query", pipeline, "select 1 from air"), "no table called 'air'")
+
+
+def test_a_pipeline_file_that_is_not_there_is_refused(headgate: Headgate, pipeline: Path) -> None:
+    refused(headgate("stop", pipeline.with_name("citi.py")), "cannot read the pipeline file", "did you mean city.py")
+
+
+def test_a_directory_may_be_called_like_a_pipeline_file(headgate: Headgate, tmp_path: Path, run: Recorder) -> None:
+    with serving(tmp_path / "odd.py", run):
+        assert headgate("pause", tmp_path / "odd.py", "air").status == 0

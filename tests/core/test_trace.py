@@ -1,0 +1,375 @@
+"""Traces: lines out and in again, and what they say about staleness, lag and the settings of a run."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.core.trace import (
+    Arrival,
+    Change,
+    FreshnessHistory,
+    Trace,
+    TraceError,
+    TraceHeader,
+    TraceTable,
+    UpdateRecord,
+    arrivals,
+    measured,
+    on_time,
+    trace_from,
+    track_use,
+    waiting,
+)
+from headgate.core.trace.lines import change_line, end_line, full_line, header_line, update_line
+
+START = 1_794_736_800.0
+
+
+def micros(seconds: float) -> int:
+    return round((START + seconds) * 1e6)
+
+
+def update(name: str, began: float, seconds: float, reaches: float | None, **more: object) -> UpdateRecord:
+    """A live update by seconds from the start of the run; ``reaches`` is the event time that it brings the table to."""
+    plain = UpdateRecord(
+        name=name,
+        layer="live",
+        track=0,
+        released=START + began,
+        began=START + began,
+        seconds=seconds,
+        gained=1.0,
+        rows=1,
+        rejected=0,
+        freshness=None if reaches is None else micros(reaches),
+        arrived=None,
+        overhead=0.0,
+        error=None,
+    )
+    return replace(plain, **more)  # type: ignore[arg-type]
+
+
+def load(name: str, came: tuple[float, float, int], began: float, seconds: float, reaches: float) -> UpdateRecord:
+    first, last, chunks = came
+    return update(name, began, seconds, reaches, arrived=(START + first, START + last, chunks))
+
+
+def run_of(
+    tables: tuple[TraceTable, ...], *updates: UpdateRecord, end: float, changes: tuple[Change, ...] = ()
+) -> Trace:
+    header = TraceHeader("city", START, 2, "max-benefit", "proportional", "max", None, tables)
+    return Trace(header, updates, changes, START + end)
+
+
+STREAM = TraceTable("s", kind="stream", freshness=micros(0))
+DERIVED = TraceTable("t", sources=("s",), freshness=micros(0))
+
+
+# --- lines ----------------------------------------------------------------------------------------------------
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+MOMENTS = st.floats(0, 4e9)
+MAYBE_MICROS = st.none() | st.integers(-(2**62), 2**62)
+TABLES = st.builds(
+    TraceTable,
+    name=st.text(),
+    sources=st.lists(st.text()).map(tuple),
+    period=st.none() | NUMBERS,
+    priority=NUMBERS,
+    importance_class=st.integers(),
+    patience=st.none() | NUMBERS,
+    target_lag=st.none() | NUMBERS,
+    kind=st.sampled_from(["stream", "dimension", "table"]),
+    freshness=MAYBE_MICROS,
+)
+HEADERS = st.builds(
+    TraceHeader,
+    warehouse=st.text(),
+    started=MOMENTS,
+    tracks=st.integers(1, 100),
+    policy=st.text(),
+    placement=st.text(),
+    inheritance=st.text(),
+    chop=st.none() | NUMBERS,
+    tables=st.lists(TABLES, max_size=3).map(tuple),
+)
+UPDATES = st.builds(
+    UpdateRecord,
+    name=st.text(),
+    layer=st.sampled_from(["live", "backfill", "maintenance"]),
+    track=st.integers(0, 100),
+    released=MOMENTS,
+    began=MOMENTS,
+    seconds=NUMBERS,
+    gained=NUMBERS,
+    rows=st.integers(0),
+    rejected=st.integers(0),
+    freshness=MAYBE_MICROS,
+    arrived=st.none() | st.tuples(MOMENTS, MOMENTS, st.integers(1)),
+    overhead=NUMBERS,
+    error=st.none() | st.text(),
+)
+CHANGES = st.builds(
+    Change, MOMENTS, st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text()), max_size=2)
+)
+
+
+def lines_of(trace: Trace) -> list[str]:
+    lines = [header_line(trace.header), *map(update_line, trace.updates), *map(change_line, trace.changes)]
+    lines += [] if trace.full is None else [full_line(trace.full, 10)]
+    return lines + ([] if trace.end is None else [end_line(trace.end)])
+
+
+TRACES = st.builds(
+    Trace,
+    header=HEADERS,
+    updates=st.lists(UPDATES, max_size=3).map(tuple),
+    changes=st.lists(CHANGES, max_size=2).map(tuple),
+    end=st.none() | MOMENTS,
+    full=st.none() | MOMENTS,
+)
+
+
+@settings(max_examples=40)
+@given(TRACES)
+def test_a_trace_comes_back_from_its_lines_as_it_was(trace: Trace) -> None:
+    assert trace_from(lines_of(trace)) == trace
+
+
+@settings(max_examples=40)
+@given(TRACES)
+def test_every_line_is_one_json_object_without_a_line_break_inside(trace: Trace) -> None:
+    for line in lines_of(trace):
+        assert line.count("\n") == 1
+        assert line.endswith("\n")
+        assert isinstance(json.loads(line), dict)
+
+
+@given(UPDATES, st.data())
+def test_a_last_line_that_was_cut_off_anywhere_is_passed_over(cut: UpdateRecord, data: st.DataObject) -> None:
+    whole = run_of((STREAM,), update("s", 1.0, 0.5, 1.0), end=2.0)
+    line = update_line(cut)
+    kept = data.draw(st.integers(0, len(line) - 2))
+    assert trace_from([*lines_of(whole), line[:kept]]) == whole
+
+
+def test_keys_and_lines_of_later_versions_are_passed_over() -> None:
+    trace = run_of((STREAM,), update("s", 1.0, 0.5, 1.0), end=2.0)
+    lines = [json.dumps(json.loads(line) | {"more": 1}) for line in lines_of(trace)]
+    assert trace_from([*lines, '{"noted": "something"}']) == trace
+
+
+def test_a_header_that_does_not_tell_what_tables_had_is_read() -> None:
+    header = json.loads(header_line(run_of((STREAM,), end=1.0).header))
+    del header["tables"][0]["freshness"]
+    assert trace_from([json.dumps(header)]).header.tables == (replace(STREAM, freshness=None),)
+
+
+GOOD = header_line(run_of((STREAM,), end=1.0).header)
+
+BAD_LINES = {
+    "nothing at all": ([], ("empty",)),
+    "another file": (['{"rows": 3}'], ("not a trace",)),
+    "a later version": (['{"trace": 2}'], ("version 2",)),
+    "a header without policy": ([GOOD.replace('"policy"', '"polity"')], ("line 1", "'policy'")),
+    "a kind of table that does not exist": ([GOOD.replace('"stream"', '"river"')], ("line 1", "'river'", "dimension")),
+    "a line in the middle that is no JSON": ([GOOD, '{"upd', end_line(1.0)], ("line 2", "JSON")),
+    "an update without a track": ([GOOD, '{"update": "s", "arrived": null, "layer": "live"}'], ("line 2", "'track'")),
+    "an update of a text's length": (
+        [GOOD, update_line(update("s", 1.0, 0.5, 1.0)).replace('"seconds":0.5', '"seconds":"long"')],
+        ("line 2", "long"),
+    ),
+    "arrivals of two numbers": (
+        [GOOD, update_line(update("s", 1.0, 0.5, 1.0)).replace('"arrived":null', '"arrived":[1,2]')],
+        ("line 2",),
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "named"), BAD_LINES.values(), ids=BAD_LINES)
+def test_what_is_no_trace_is_refused_with_the_line(lines: list[str], named: tuple[str, ...]) -> None:
+    with pytest.raises(TraceError) as refused:
+        trace_from(lines, "run.jsonl")
+    assert all(word in str(refused.value) for word in ("run.jsonl", *named)), refused.value
+
+
+# --- settings -------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_that_was_changed_is_the_one_in_force_for_longest() -> None:
+    changes = (
+        Change(START + 10, {"policy": "fifo"}),
+        Change(START + 20, {"tracks": 5}),
+        Change(START + 30, {"policy": "max-benefit"}),
+        Change(START + 90, {"priority": ["s", 7]}),
+        Change(START + 95, {"placement": "anywhere"}),
+    )
+    trace = run_of((STREAM, DERIVED), end=100.0, changes=changes)
+    assert (trace.policy(), trace.placement(), trace.tracks()) == ("max-benefit", "proportional", 5)
+    assert (trace.priority(STREAM), trace.priority(STREAM, START + 85), trace.priority(DERIVED)) == (1.0, 7.0, 1.0)
+    assert trace.placement(START + 96) == "anywhere"
+
+
+@pytest.mark.parametrize(
+    ("trace", "finish"),
+    [
+        pytest.param(run_of((), update("s", 1.0, 3.0, 1.0), end=9.0), 9.0, id="its end"),
+        pytest.param(replace(run_of((), update("s", 1.0, 3.0, 1.0), end=9.0), end=None), 4.0, id="killed: last update"),
+        pytest.param(replace(run_of((), end=9.0), end=None, full=START + 5), 5.0, id="full: where it stopped"),
+        pytest.param(replace(run_of((), end=9.0), end=None), 0.0, id="killed at once"),
+    ],
+)
+def test_a_trace_tells_of_everything_up_to(trace: Trace, finish: float) -> None:
+    assert trace.finish == START + finish
+
+
+# --- staleness ------------------------------------------------------------------------------------------------
+
+
+def test_staleness_runs_as_in_figure_2_of_golab() -> None:
+    """Batches tell of times up to 3 and 9 and are in the table at 5 and 11."""
+    trace = run_of((STREAM,), update("s", 4.0, 1.0, 3.0), update("s", 10.0, 1.0, 9.0), end=13.0)
+    staleness = FreshnessHistory.of(trace, STREAM).staleness(START, START + 13)
+    assert staleness is not None
+    assert staleness.mean * 13 == pytest.approx(48.5, abs=1e-4)
+    assert staleness.max == pytest.approx(8.0, abs=1e-6)
+
+
+STEPS = st.lists(st.tuples(st.floats(0.1, 20), st.floats(0, 25)), min_size=1, max_size=8)
+
+
+@given(STEPS, st.booleans(), st.floats(0, 30), st.floats(0.5, 100))
+def test_staleness_is_the_area_below_a_line_that_drops_at_every_update(
+    steps: list[tuple[float, float]], begins_empty: bool, skip: float, length: float
+) -> None:
+    now, updates = 0.0, []
+    for gap, behind in steps:
+        now += gap
+        updates.append(update("s", now - 0.1, 0.1, now - behind))
+    table = replace(STREAM, freshness=None) if begins_empty else STREAM
+    found = measured(run_of((table,), *updates, end=skip + length), skip).of("s")
+
+    ends = [(u.ended - START, (u.freshness or 0) / 1e6 - START) for u in updates]
+    area = seconds = largest = 0.0
+    for begin, end in pairwise(sorted({skip, skip + length, *(e for e, _ in ends if skip < e < skip + length)})):
+        reached = [reaches for ended, reaches in ends if ended <= begin] + ([] if begins_empty else [0.0])
+        if reached:
+            seconds += end - begin
+            area += (end - begin) * ((begin + end) / 2 - max(reached))
+            largest = max(largest, end - max(reached))
+    if not seconds:
+        assert (found.mean_staleness, found.max_staleness) == (None, None)
+    else:
+        assert found.mean_staleness == pytest.approx(area / seconds, abs=1e-4)
+        assert found.max_staleness == pytest.approx(largest, abs=1e-4)
+
+
+def test_measures_are_of_the_tables_that_had_rows_in_what_is_not_skipped() -> None:
+    never = TraceTable("never", priority=1000.0)
+    dimension = TraceTable("d", kind="dimension", priority=1000.0)
+    tables = (STREAM, replace(DERIVED, priority=10.0), never, dimension)
+    trace = run_of(
+        tables, update("s", 4.0, 2.0, 5.0), update("t", 6.0, 1.0, 5.0), update("d", 1.0, 1.0, None), end=10.0
+    )
+    found = measured(trace, 5.0)
+    assert [(table.name, table.updates) for table in found.tables] == [("s", 1), ("t", 1), ("never", 0)]
+    assert found.of("s").utilisation == pytest.approx(1 / 5)
+    # s: 5 to 6 until 6, then 1 to 5 until 10. t: 5 to 7 until 7, then 2 to 5.
+    assert found.of("s").mean_staleness == pytest.approx((5.5 + 12) / 5, abs=1e-4)
+    assert found.of("t").mean_staleness == pytest.approx((12 + 10.5) / 5, abs=1e-4)
+    assert found.of("never").mean_staleness is None
+    assert found.weighted_staleness == pytest.approx((17.5 + 10 * 22.5) / 5, abs=1e-3)
+
+
+def test_a_track_is_in_use_for_whatever_it_does() -> None:
+    trace = run_of(
+        (STREAM,),
+        update("s", 1.0, 2.0, 1.0),
+        update("s", 4.0, 1.0, None, error="no"),
+        update("s", 0.0, 10.0, None, track=1, layer="maintenance"),
+        end=10.0,
+    )
+    assert track_use(trace) == pytest.approx((0.3, 1.0), abs=1e-6)
+    assert track_use(trace, 2.0) == pytest.approx((2 / 8, 1.0), abs=1e-6)
+
+
+# --- lag ------------------------------------------------------------------------------------------------------
+
+
+def test_chunks_of_a_load_are_put_at_even_distances_between_the_first_and_the_last() -> None:
+    trace = run_of((STREAM,), load("s", (2.0, 8.0, 4), 9.0, 1.0, 8.0), end=20.0)
+    came = [(a.at - START, a.reaches - START) for a in arrivals(trace, STREAM)]
+    assert came == [pytest.approx(pair, abs=1e-6) for pair in [(2, 2), (4, 4), (6, 6), (8, 8)]]
+
+
+def test_loads_that_do_not_make_a_stream_fresher_bring_nothing() -> None:
+    late = load("s", (6.0, 6.0, 1), 6.0, 1.0, 4.0)
+    trace = run_of((STREAM,), load("s", (5.0, 5.0, 1), 5.0, 1.0, 5.0), late, end=20.0)
+    assert [a.at - START for a in arrivals(trace, STREAM)] == [5.0]
+
+
+def test_data_that_could_not_be_loaded_waits_for_ever() -> None:
+    failed = [update("s", began, 1.0, None, released=START + 6.0, error="no") for began in (6.0, 9.0)]
+    trace = run_of((STREAM,), load("s", (5.0, 5.0, 1), 5.0, 0.5, 5.0), *failed, end=20.0)
+    assert arrivals(trace, STREAM)[-1] == Arrival(START + 6.0, math.inf)
+    assert [piece.since - START for piece in waiting(trace, STREAM)] == [5.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("target", "share"),
+    [
+        pytest.param(0.0, 13 / 20, id="no lag at all while nothing waits: until 4, from 7 to 12, from 16 to 20"),
+        pytest.param(2.0, 17 / 20, id="late from 6 to 7 and from 14 to 16"),
+        pytest.param(4.0, 1.0, id="never late"),
+    ],
+)
+def test_a_target_is_met_while_data_has_not_waited_longer(target: float, share: float) -> None:
+    table = replace(STREAM, target_lag=target)
+    trace = run_of(
+        (table,),
+        load("s", (4.0, 5.0, 2), 6.0, 1.0, 5.0),
+        load("s", (12.0, 12.0, 1), 15.0, 1.0, 12.0),
+        end=20.0,
+    )
+    assert on_time(trace, table) == pytest.approx(share, abs=1e-6)
+
+
+def test_a_derived_table_waits_from_when_its_data_came_to_the_stream() -> None:
+    table = replace(DERIVED, target_lag=1.0)
+    trace = run_of((STREAM, table), load("s", (4.0, 4.0, 1), 4.0, 1.0, 4.0), update("t", 7.0, 1.0, 4.0), end=10.0)
+    assert on_time(trace, table) == pytest.approx(1 - 3 / 10, abs=1e-6)  # late from 5 to 8
+
+
+def test_a_table_over_several_streams_waits_from_when_all_of_them_had_the_data() -> None:
+    other = replace(STREAM, name="o")
+    join = TraceTable("j", sources=("s", "o"), freshness=micros(0), target_lag=0.0)
+    trace = run_of(
+        (STREAM, other, join),
+        load("s", (2.0, 2.0, 1), 2.0, 1.0, 2.0),
+        load("o", (6.0, 6.0, 1), 6.0, 1.0, 5.0),
+        update("j", 8.0, 1.0, 2.0),
+        end=10.0,
+    )
+    assert on_time(trace, join) == pytest.approx(1 - 3 / 10, abs=1e-6)  # late from 6 to 9
+
+
+@pytest.mark.parametrize("table", [TraceTable("t"), TraceTable("d", kind="dimension", target_lag=1.0)])
+def test_without_a_target_or_event_time_nothing_is_on_time(table: TraceTable) -> None:
+    assert on_time(run_of((table,), end=10.0), table) is None
+
+
+def test_every_field_of_a_record_is_in_the_document() -> None:
+    from tests.test_docs import DOCS, rows
+
+    assert (DOCS / "traces.md").exists()
+    renamed = {"name": "update", "importance_class": "class"}
+    for kind, first in ((UpdateRecord, "update"), (TraceTable, "name")):
+        names = [renamed.get(field.name, field.name) for field in fields(kind)]
+        assert list(rows("traces.md", f"trace: {kind.__name__}")) == [first, *names[1:]]

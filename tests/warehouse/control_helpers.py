@@ -1,0 +1,90 @@
+"""A running warehouse to give commands to, without Spark: it writes down what it was told."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from headgate.core.errors import UnknownNameError
+from headgate.core.explain import Explanation, Ranked
+from headgate.core.placement import Lane, Placement
+from headgate.core.policy import Policy
+from headgate.warehouse.book import NodeStatistics
+from headgate.warehouse.control import PATIENCE, ControlServer
+from headgate.warehouse.lock import WarehouseLock
+
+TABLES = ("air", "alerts", "meters")
+
+
+class Recorder:
+    """Has three tables, knows what may go wrong, and does nothing else."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.asked_to_stop = threading.Event()
+        #: raised by the next command
+        self.trouble: Exception | None = None
+
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        return tuple(statistics_of(name, priority=10.0 * place) for place, name in enumerate(TABLES, 1))
+
+    def explain(self, name: str) -> Explanation:
+        self._known(name)
+        ahead = (Ranked("meters", (3.0,), 2.0),)
+        return Explanation(name, 100.0, "max-benefit", (), 2, (1.5,), ahead, Lane((0, 1)), {0: "meters"}, math.inf)
+
+    def replace_policy(self, policy: Policy) -> None:
+        self._tell("replace_policy", policy)
+
+    def replace_placement(self, placement: Placement) -> None:
+        self._tell("replace_placement", placement)
+
+    def set_tracks(self, count: int) -> None:
+        self._tell("set_tracks", count)
+
+    def set_priority(self, name: str, priority: float) -> None:
+        self._tell("set_priority", self._known(name), priority)
+
+    def pause(self, name: str) -> None:
+        self._tell("pause", self._known(name))
+
+    def resume(self, name: str) -> None:
+        self._tell("resume", self._known(name))
+
+    def refresh(self, name: str) -> None:
+        self._tell("refresh", self._known(name))
+
+    def backfill(self, name: str, first: int, last: int, chunk: float | None = None) -> None:
+        self._tell("backfill", self._known(name), first, last, chunk)
+
+    def stop_soon(self) -> None:
+        self._tell("stop_soon")
+        self.asked_to_stop.set()
+
+    def _tell(self, *what: Any) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+        self.told.append(what)
+
+    def _known(self, name: str) -> str:
+        if name not in TABLES:
+            raise UnknownNameError("table", name, TABLES)
+        return name
+
+
+def statistics_of(name: str, **known: Any) -> NodeStatistics:
+    """Zero in every field that is not given and not a word."""
+    values = {field.name: 0 for field in fields(NodeStatistics)} | {"name": name, "state": "ok", "error": ""}
+    return NodeStatistics(**(values | known))
+
+
+@contextmanager
+def serving(directory: Path, run: Recorder, patience: float = PATIENCE) -> Iterator[WarehouseLock]:
+    """``run`` as what runs the warehouse in ``directory``, in this process."""
+    with WarehouseLock(directory) as lock, ControlServer(run, lock, patience):
+        yield lock
