@@ -20,7 +20,6 @@ from headgate.warehouse.plan import (
     has_backfill,
     is_pending,
     join,
-    plan_backfill,
     plan_update,
     trailing_edge,
 )
@@ -98,7 +97,23 @@ def test_the_trailing_edge_is_the_freshness_of_the_least_fresh_source(
 def test_the_blocks_to_compute_are(shape: Shape, table: TableState, changed: list[Span], blocks: list[int]) -> None:
     plan = plan_update(shape, table, [source(*changed)])
     assert [start // HOUR for start in (plan.blocks if plan is not None else ())] == blocks
-    assert is_pending(shape, table, [source(*changed)]) == bool(blocks)
+    assert is_pending(shape, table, [source(*changed)]) == (plan is not None)
+
+
+def test_a_table_becomes_fresher_with_its_source_even_if_there_is_nothing_in_it_for_the_table() -> None:
+    plan = plan_update(SHAPE, TableState(9 * HOUR), [source()])
+    assert plan is not None
+    assert (plan.blocks, plan.freshness, dict(plan.versions)) == ((), 10 * HOUR, {"s": 7})
+    assert plan_update(SHAPE, TableState(10 * HOUR), [source()]) is None
+
+
+def test_rows_beyond_the_edge_are_remembered_until_the_edge_comes_to_them() -> None:
+    plan = plan_update(SHAPE, TableState(None), [source((9 * HOUR, 12 * HOUR))])
+    assert plan is not None
+    assert plan.dirty == ((11 * HOUR, 13 * HOUR - 1),)
+    later = plan_update(SHAPE, TableState(plan.freshness, plan.dirty), [source(freshness=12 * HOUR)])
+    assert later is not None
+    assert [start // HOUR for start in later.blocks] == [11, 12]
 
 
 def test_an_update_consumes_the_newest_versions_and_reaches_the_edge() -> None:
@@ -145,21 +160,22 @@ def test_backfilling_repairs_the_past_and_nothing_else(
     shape: Shape, limit: float, blocks: list[int], left: tuple[Span, ...]
 ) -> None:
     table = TableState(9 * HOUR, dirty=((HOUR, 5 * HOUR - 1),))
-    plan = plan_backfill(shape, table, {"s": 3}, limit)
+    plan = plan_update(shape, table, [source(freshness=9 * HOUR, version=3)], limit, backfill=True)
     assert has_backfill(shape, table)
     assert plan is not None
     assert [start // HOUR for start in plan.blocks] == blocks
     assert (plan.dirty, plan.freshness, dict(plan.versions)) == (left, 9 * HOUR, {"s": 3})
 
 
-@pytest.mark.parametrize(("appended", "blocks"), [(False, ()), (True, (9 * HOUR,))])
-def test_the_block_in_which_a_table_ends_is_backfilled_only_if_it_is_appended_to(
-    appended: bool, blocks: tuple[int, ...]
+@pytest.mark.parametrize("appended", [False, True])
+def test_the_block_in_which_a_table_ends_is_work_for_backfilling_only_if_the_table_is_appended_to(
+    appended: bool,
 ) -> None:
     shape, table = Shape(HOUR, appended=appended), TableState(9 * HOUR, dirty=((9 * HOUR, 9 * HOUR),))
-    plan = plan_backfill(shape, table, {})
-    assert (plan.blocks if plan is not None else ()) == blocks
-    assert has_backfill(shape, table) == bool(blocks)
+    plan = plan_update(shape, table, [source(freshness=9 * HOUR)], backfill=appended)
+    assert plan is not None
+    assert plan.blocks == (9 * HOUR,)
+    assert has_backfill(shape, table) == appended
 
 
 def test_repairing_old_blocks_does_not_make_a_table_less_fresh() -> None:
@@ -209,7 +225,7 @@ def test_however_updates_are_limited_every_moment_that_changed_is_computed_in_th
             plan = plan_update(shape, table, [rest], limit)
             assert (plan is not None) == is_pending(shape, table, [rest])
             if plan is None:
-                plan = plan_backfill(shape, table, {}, limit)
+                plan = plan_update(shape, table, [rest], limit, backfill=True)
                 assert (plan is not None) == has_backfill(shape, table)
             if plan is None:
                 break
@@ -219,5 +235,5 @@ def test_however_updates_are_limited_every_moment_that_changed_is_computed_in_th
             table = TableState(plan.freshness, plan.dirty)
             rest = SourceState("s", number + 1, freshest)
     assert not stale
-    assert not table.dirty
+    assert all(first > freshest for first, _ in table.dirty)
     assert table.freshness == (freshest if freshest >= 0 else None)

@@ -95,7 +95,7 @@ def _is_row_wise(result: DataFrame) -> bool:
     todo = [result._jdf.queryExecution().analyzed()]
     while todo:
         step = todo.pop()
-        if step.nodeName() not in _ROW_WISE:
+        if step.nodeName() not in _ROW_WISE or step.subqueries().size():
             return False
         children = step.children()
         todo.extend(children.apply(i) for i in range(children.size()))

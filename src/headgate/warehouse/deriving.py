@@ -93,6 +93,8 @@ class TableDeriver:
     def recompute(self, spark: SparkSession, plan: RecomputePlan, chosen: Chosen, kind: str, reads: Reads) -> Derived:
         """Compute the blocks of ``plan`` from the chosen files and replace them."""
         started = time.perf_counter()
+        if not plan.blocks and self.table.exists:
+            return self._note_freshness(plan, kind)
         suit(spark, _bytes(chosen))
         frame = self._query(spark, {s.name: self._frame(spark, s, chosen[s.name], plan, reads) for s in self.sources})
         replaced = sorted({label for span in plan.spans for label in self.table.partitions_between(*span)})
@@ -117,6 +119,13 @@ class TableDeriver:
             update, written.files, replace=replaced, state=state.to_json(), schema=written.schema
         )
         return Derived(update, version, written.rows, plan.freshness, plan.spans, work)
+
+    def _note_freshness(self, plan: RecomputePlan, kind: str) -> Derived:
+        """The sources have come further and there is nothing new in them for the table: no need for Spark."""
+        update = self.update + 1
+        state = UpdateState(update, kind, plan.freshness, sources=plan.versions, dirty=plan.dirty, time=self.spec.time)
+        version = self.table.commit(update, (), replace=None, state=state.to_json(), schema=self.table.schema)
+        return Derived(update, version, 0, plan.freshness, (), 0.0)
 
     def _in_blocks(self, rows: pa.Table, plan: RecomputePlan) -> pa.Table:
         """The rows that belong to the plan's blocks; others may come from looking back, and from nothing else."""
@@ -170,13 +179,22 @@ class TableDeriver:
     # --- append ---------------------------------------------------------------------------------------------
 
     def append(
-        self, spark: SparkSession, chosen: Chosen, versions: Mapping[str, int], edge: int, reads: Reads
+        self,
+        spark: SparkSession,
+        chosen: Chosen,
+        versions: Mapping[str, int],
+        edge: int,
+        dirty: tuple[Span, ...],
+        reads: Reads,
     ) -> Derived:
         """Transform the rows of files that were added to the one source since, and append them."""
         started = time.perf_counter()
         suit(spark, _bytes(chosen))
-        before = UpdateState.from_json(self.table.state, self.spec.name)
-        update = before.update + 1
+        update = self.update + 1
+        if self.table.exists and not any(chosen.values()):
+            state = UpdateState(update, "append", edge, sources=versions, dirty=dirty, time=self.spec.time)
+            version = self.table.commit(update, (), replace=None, state=state.to_json(), schema=self.table.schema)
+            return Derived(update, version, 0, edge, (), 0.0)
         frame = self._query(spark, {s.name: self._frame(spark, s, chosen[s.name], None, reads) for s in self.sources})
         if _bytes(chosen) > LARGE_BYTES:
             written = self._write(frame, update)
@@ -184,9 +202,7 @@ class TableDeriver:
             rows = self._rows(frame)
             written = Written(self.table.write_arrow(update, rows, self.spec.partition), rows.num_rows, rows.schema)
         work = time.perf_counter() - started
-        state = UpdateState(
-            update, "append", edge, written.rows, sources=versions, dirty=before.dirty, time=self.spec.time
-        )
+        state = UpdateState(update, "append", edge, written.rows, sources=versions, dirty=dirty, time=self.spec.time)
         version = self.table.commit(update, written.files, replace=None, state=state.to_json(), schema=written.schema)
         return Derived(update, version, written.rows, edge, written.spans, work)
 

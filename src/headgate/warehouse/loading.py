@@ -91,14 +91,23 @@ class Loader:
 class StreamLoader(Loader):
     """Loads one stream.
 
-    Invariant: ``offset`` is what the table's commits say has been loaded.
+    Invariant: ``_known`` is what had been loaded after update number ``_known_after``.
     """
 
     spec: StreamSpec
 
     def __init__(self, spec: StreamSpec, table: TableStore, rejected: TableStore) -> None:
         super().__init__(spec, table, rejected)
-        self.offset = self._stored_offset()
+        self._known = self._stored_offset()
+        self._known_after = self.state.update
+
+    @property
+    def offset(self) -> Offset:
+        """What the table's commits say has been loaded, also if one was made whose answer was lost."""
+        update = self.state.update
+        if update != self._known_after:
+            self._known, self._known_after = self._stored_offset(), update
+        return self._known
 
     def next_range(self, limit: Limit) -> Range | None:
         """What the next update loads: what an interrupted one had begun with, or else what is new."""
@@ -125,7 +134,7 @@ class StreamLoader(Loader):
             time=self.spec.time,
         )
         version = self.table.commit(update, good.files, replace=None, state=state.to_json(), schema=good.schema)
-        self.offset = after
+        self._known, self._known_after = after, update
         return Loaded(update, version, good.rows, rejected, state.freshness, span, work)
 
     def _stored_offset(self) -> Offset:

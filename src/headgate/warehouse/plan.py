@@ -111,34 +111,40 @@ def is_pending(shape: Shape, table: TableState, sources: Sequence[SourceState]) 
     edge = trailing_edge(sources)
     if edge is None:
         return False
+    if table.freshness is None or edge > table.freshness:
+        return True
     latest = shape.start(edge)
     spans = [span for source in sources for span in source.changed]
-    spans += [span for span in table.dirty if table.freshness is None or span[1] >= shape.start(table.freshness)]
-    return any(shape.start(first) <= latest for first, _ in spans) or _passed_over(shape, table, edge) is not None
+    spans += [span for span in table.dirty if span[1] >= shape.start(table.freshness)]
+    return any(shape.start(first) <= latest for first, _ in spans)
 
 
 def plan_update(
-    shape: Shape, table: TableState, sources: Sequence[SourceState], most_seconds: float = math.inf
+    shape: Shape,
+    table: TableState,
+    sources: Sequence[SourceState],
+    most_seconds: float = math.inf,
+    backfill: bool = False,
 ) -> RecomputePlan | None:
-    """The next live update of a table, or None if there is nothing to do.
+    """The next update of a table, or None if there is nothing to do.
 
     Blocks from where the table ends are taken up to ``most_seconds`` of event time, one at least. Of the blocks before
-    that came to be touched by late data, the newest ``MOST_LATE`` come along. What is left is remembered as dirty:
-    what lies beyond the new freshness is for the next live update, what lies before is for backfilling.
+    that came to be touched by late data, the newest ``MOST_LATE`` come along. With ``backfill``, as much of what is
+    dirty before that is repaired as well. What is left is remembered as dirty: what lies
+    beyond the new freshness is for the next live update, what lies before is for backfilling.
     """
     edge = trailing_edge(sources)
     if edge is None:
         return None
+    latest = shape.start(edge)
     end = None if table.freshness is None else shape.start(table.freshness)
-    touched = _blocks(shape, [span for source in sources for span in source.changed], edge)
+    touched = _blocks(shape, [span for source in sources for span in source.changed])
     passed = _passed_over(shape, table, edge)
     if passed is not None:
-        touched |= _blocks(shape, [passed], edge)
-    dirty = {number for first, last in table.dirty for number in shape.range(first, last)}
-    new = sorted(b for b in touched | dirty if (end is None or b >= end) and b <= shape.start(edge))
+        touched |= {start for start in _blocks(shape, [passed]) if start <= latest}
+    dirty = {start for first, last in table.dirty for start in shape.range(first, last)}
+    new = sorted(b for b in touched | dirty if (end is None or b >= end) and b <= latest)
     late = sorted(b for b in touched if end is not None and b < end)
-    if not new and not late:
-        return None
     count = _count(shape, most_seconds, len(new))
     chosen = new[len(new) - count :] if shape.newest_first else new[:count]
     left_over = sorted(set(new) - set(chosen))
@@ -146,8 +152,12 @@ def plan_update(
     freshness = edge
     if left_over and not shape.newest_first:
         freshness = left_over[0] - 1 if table.freshness is None else max(left_over[0] - 1, table.freshness)
+    if backfill:
+        chosen += _to_repair(shape, table, dirty - set(chosen), most_seconds)
+    if not chosen and freshness == table.freshness:
+        return None
     return RecomputePlan(
-        blocks=tuple(chosen),
+        blocks=tuple(sorted(chosen)),
         block=shape.block,
         lookback=shape.lookback,
         edge=edge,
@@ -157,33 +167,17 @@ def plan_update(
     )
 
 
+def _to_repair(shape: Shape, table: TableState, dirty: set[int], most_seconds: float) -> list[int]:
+    if table.freshness is None:
+        return []
+    old = sorted(start for start in dirty if start < _past(shape, table.freshness))
+    count = _count(shape, most_seconds, len(old))
+    return old[len(old) - count :] if shape.newest_first else old[:count]
+
+
 def has_backfill(shape: Shape, table: TableState) -> bool:
     """Whether there is anything to repair before where the table ends."""
     return table.freshness is not None and any(first < _past(shape, table.freshness) for first, _ in table.dirty)
-
-
-def plan_backfill(
-    shape: Shape, table: TableState, versions: Mapping[str, int], most_seconds: float = math.inf
-) -> RecomputePlan | None:
-    """The next chunk of what is to be repaired before where the table ends; ``versions`` stay as they are."""
-    if table.freshness is None:
-        return None
-    end = _past(shape, table.freshness)
-    dirty = {number for first, last in table.dirty for number in shape.range(first, last)}
-    old = sorted(number for number in dirty if number < end)
-    if not old:
-        return None
-    count = _count(shape, most_seconds, len(old))
-    chosen = old[len(old) - count :] if shape.newest_first else old[:count]
-    return RecomputePlan(
-        blocks=tuple(chosen),
-        block=shape.block,
-        lookback=shape.lookback,
-        edge=table.freshness,
-        freshness=table.freshness,
-        dirty=_spans(shape, dirty - set(chosen)),
-        versions=versions,
-    )
 
 
 def _past(shape: Shape, freshness: int) -> int:
@@ -204,13 +198,14 @@ def _passed_over(shape: Shape, table: TableState, edge: int) -> Span | None:
     return (table.freshness, edge)
 
 
-def _blocks(shape: Shape, spans: Iterable[Span], edge: int) -> set[int]:
-    """The starts of the blocks that spans of the sources reach, none beyond the edge."""
-    latest = shape.start(edge)
+def _blocks(shape: Shape, spans: Iterable[Span]) -> set[int]:
+    """The starts of the blocks that spans of the sources reach.
+
+    Also of those beyond the edge: their rows are not asked about again when the edge comes to them.
+    """
     starts: set[int] = set()
     for first, last in spans:
-        if first <= latest + shape.block - 1:
-            starts.update(shape.range(first, min(min(last, edge) + shape.lookback, latest)))
+        starts.update(shape.range(first, last + shape.lookback))
     return starts
 
 

@@ -71,28 +71,17 @@ class DimensionNode(Node):
         self.name = loader.spec.name
         self.store = loader.table
         self._loader = loader
-        #: what the source looked like when it was last found to be loaded
-        self._loaded: Pending | None = None
 
     def pending(self) -> PendingUpdate | None:
-        now = self._loader.spec.source.latest(self._loader.spec.source.start())
-        if not now.chunks or _looks(now) == _looks(self._loaded):
-            return None
+        # Looked at whole, since files may be replaced by others of the same name.
         everything = self._loader.everything()
-        if everything is None:
+        if everything is None or self._loader.is_loaded(everything):
             return None
-        if self._loader.is_loaded(everything):
-            self._loaded = now
-            return None
-        return PendingUpdate(0.0, now.newest)
+        return PendingUpdate(0.0, everything.newest)
 
     def begin(self, most_seconds: float = math.inf) -> Job | None:
         wanted = self._loader.everything()
         return None if wanted is None or self._loader.is_loaded(wanted) else _Load(self._loader, wanted)
-
-
-def _looks(pending: Pending | None) -> tuple[object, ...] | None:
-    return None if pending is None else (pending.chunks, pending.bytes, pending.oldest, pending.newest)
 
 
 @dataclass(frozen=True, slots=True)

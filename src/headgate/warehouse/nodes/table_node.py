@@ -20,7 +20,6 @@ from headgate.warehouse.plan import (
     has_backfill,
     is_pending,
     join,
-    plan_backfill,
     plan_update,
     trailing_edge,
 )
@@ -64,8 +63,9 @@ class TableNode(Node):
         self._seen = {name: self.state.sources.get(name, -1) for name in self.sources}
         self._changed: dict[str, list[Span]] = {name: [] for name in self.sources}
         self._added: list[DataFile] = []
-        #: what was asked to be computed again and is not in a commit yet
+        #: what is to be computed again and is not in a commit yet; ``_all_again``: the whole past
         self._asked: list[Span] = []
+        self._all_again = False
         self._running = False
         self._look_at_all()
 
@@ -91,21 +91,23 @@ class TableNode(Node):
         changes = source.store.changes(self._seen[name])
         known, self._seen[name] = self._seen[name], changes.until
         if source.time is None:
-            if known >= 0 and (changes.added or changes.removed):
-                self._ask_for(self._everything())  # any row may depend on any row of a dimension
+            # Any row may depend on any row of a dimension.
+            self._all_again |= known >= 0 and bool(changes.added or changes.removed)
             return
         files = (*changes.added, *changes.removed)
         spans = [(f.first, f.last) for f in files if f.first is not None and f.last is not None]
         self._changed[name] = list(join([*self._changed[name], *spans]))
-        self._added.extend(changes.added)
+        if self.append and changes.removed:
+            self._ask_for(spans)  # the source was computed again itself, so appending would bring rows twice
+        else:
+            self._added.extend(changes.added)
 
-    def _everything(self) -> tuple[Span, ...]:
+    def _everything(self) -> list[Span]:
         """All of the past that sources or the table itself have rows of."""
-        freshness = self.freshness
         stores = [self.store, *(source.store for source in self._stores.values() if source.time is not None)]
-        oldest = [store.files_in(store.partitions()[:1]) for store in stores]
-        first = min((file.first for files in oldest for file in files if file.first is not None), default=None)
-        return () if freshness is None or first is None or first > freshness else ((first, freshness),)
+        firsts = [file.first for store in stores for file in store.files() if file.first is not None]
+        freshness = self.freshness
+        return [] if freshness is None or not firsts or min(firsts) > freshness else [(min(firsts), freshness)]
 
     def _states(self) -> list[SourceState]:
         return [
@@ -121,6 +123,9 @@ class TableNode(Node):
 
     def _state(self) -> TableState:
         state = self.state
+        if self._all_again and not self._running:
+            self._ask_for(self._everything())
+            self._all_again = False
         return TableState(state.freshness, join([*state.dirty, *self._asked]))
 
     def _is_complete(self) -> bool:
@@ -132,73 +137,83 @@ class TableNode(Node):
             return None
         sources, table = self._states(), self._state()
         edge = trailing_edge(sources)
-        if edge is None or not (self._added if self.append else is_pending(self._shape, table, sources)):
+        if edge is None or not self._has_news(table, sources, edge):
             return None
         start = table.freshness
         if start is None:
             start = min((first for spans in self._changed.values() for first, _ in spans), default=edge)
         return PendingUpdate(max(0.0, (edge - start) / MICROS))
 
-    # --- live updates ---------------------------------------------------------------------------------------
+    def _has_news(self, table: TableState, sources: Sequence[SourceState], edge: int) -> bool:
+        if not self.append:
+            return is_pending(self._shape, table, sources)
+        return bool(self._added) or table.freshness is None or edge > table.freshness or self._behind(sources)
+
+    def _behind(self, sources: Sequence[SourceState]) -> bool:
+        """Whether something changed in a source of an appended table that was not an addition."""
+        return any(source.changed for source in sources)
+
+    # --- updates --------------------------------------------------------------------------------------------
 
     def begin(self, most_seconds: float = math.inf) -> Job | None:
         if self._running or self.pending() is None:
             return None
-        job = self._settled(lambda: self._append_job() if self.append else self._update_job(most_seconds))
-        if job is None:
-            return None
-        self._running = True
-        # What changes from here on belongs to the next update.
-        self._added = []
-        self._changed = {name: [] for name in self.sources}
-        if isinstance(job, _Recompute):
-            self._asked = []
-        return job
+        return self._begun(lambda: self._append_job() if self.append else self._recompute_job(most_seconds, False))
 
-    def _append_job(self) -> _Append | None:
-        sources = self._states()
-        edge = trailing_edge(sources)
-        if edge is None:
-            return None
-        (source,) = (source.name for source in self._stores.values() if source.time is not None)
-        return _Append(self._deriver, tuple(sources), {source: tuple(self._added)}, edge)
-
-    def _update_job(self, most_seconds: float) -> _Recompute | None:
-        sources, asked = self._states(), tuple(self._asked)
-        plan = plan_update(self._shape, self._state(), sources, most_seconds)
-        return None if plan is None else self._recompute(plan, "recompute", tuple(sources), asked)
-
-    def _recompute(
-        self, plan: RecomputePlan, kind: str, sources: tuple[SourceState, ...], asked: tuple[Span, ...]
-    ) -> _Recompute:
-        chosen = {name: self._deriver.choose(source, plan) for name, source in self._stores.items()}
-        return _Recompute(self._deriver, sources, plan, chosen, kind, asked)
-
-    def _settled(self, make: Callable[[], _Append | _Recompute | None]) -> _Append | _Recompute | None:
+    def _begun(self, make: Callable[[], _Append | _Recompute | None]) -> Job | None:
         """What ``make`` makes of sources that were not updated meanwhile: versions, freshness and files must agree."""
         while True:
             self._look_at_all()
             job = make()
             if all(not s.store.exists or s.store.version == self._seen[name] for name, s in self._stores.items()):
-                return job
+                break
+        if job is None:
+            return None
+        self._running = True
+        # What changes from here on belongs to the next update.
+        self._added, self._asked = [], []
+        self._changed = {name: [] for name in self.sources}
+        return job
+
+    def _append_job(self) -> _Append | None:
+        sources, table = self._states(), self._state()
+        edge = trailing_edge(sources)
+        if edge is None:
+            return None
+        (source,) = (source.name for source in self._stores.values() if source.time is not None)
+        chosen = {source: tuple(self._added)}
+        return _Append(self._deriver, tuple(sources), chosen, self.state.update, tuple(self._asked), edge, table.dirty)
+
+    def _recompute_job(self, most_seconds: float, backfill: bool) -> _Recompute | None:
+        sources, table = self._states(), self._state()
+        plan = plan_update(self._shape, table, sources, most_seconds, backfill)
+        if plan is None:
+            return None
+        chosen = {name: self._deriver.choose(source, plan) for name, source in self._stores.items()}
+        kind = "backfill" if backfill else "recompute"
+        return _Recompute(self._deriver, tuple(sources), chosen, self.state.update, tuple(self._asked), plan, kind)
 
     def end(self, job: Job, outcome: Outcome | None) -> None:
         assert isinstance(job, _Append | _Recompute)
         self._running = False
-        if outcome is None:
-            self._asked = [*job.asked, *self._asked]
+        # A commit may have been made although its answer was lost.
+        if outcome is None and self.state.update == job.update_before:
+            self._ask_for(job.asked)
             for source in job.sources:
                 self._changed[source.name] = list(join([*source.changed, *self._changed[source.name]]))
             if isinstance(job, _Append):
                 self._added = [*(file for files in job.chosen.values() for file in files), *self._added]
-        if self._asked:
+        if self._all_again or self._asked:
             self._keep_what_was_asked()
 
     # --- repairing the past ---------------------------------------------------------------------------------
 
     def backfill(self, first: int, last: int) -> None:
         """Have the event times from ``first`` to ``last`` computed again; remembered in a commit, so never lost."""
-        self._ask_for([(first, last)])
+        freshness = self.freshness
+        if freshness is None or first > freshness:
+            return  # what is not there yet is computed anyway
+        self._ask_for([(first, min(last, freshness))])
         if not self._running:
             self._keep_what_was_asked()
 
@@ -206,33 +221,28 @@ class TableNode(Node):
         self._asked = list(join([*self._asked, *spans]))
 
     def _keep_what_was_asked(self) -> None:
-        state = self.state
-        if state.freshness is None:
-            self._asked = []  # a table that has nothing yet computes everything anyway
+        state, dirty = self.state, self._state().dirty
+        if state.freshness is None or dirty == state.dirty:
             return
-        kept = replace(state, update=state.update + 1, kind="note", rows=0, dirty=join([*state.dirty, *self._asked]))
+        kept = replace(state, update=state.update + 1, kind="note", rows=0, dirty=dirty)
         self.store.commit(kept.update, (), replace=None, state=kept.to_json(), schema=self.store.schema)
         self._asked = []
 
     def backfill_pending(self) -> PendingUpdate | None:
+        if self._running or not self._is_complete() or not has_backfill(self._shape, self._state()):
+            return None
         # A table that is appended to must have taken in what its source has before rows are computed again.
-        if self._running or self._added or not has_backfill(self._shape, self._state()):
+        if self.append and self.pending() is not None:
             return None
         return PendingUpdate(self.block_seconds)
 
     def begin_backfill(self, most_seconds: float) -> Job | None:
-        """One chunk of the past; what came in since the last live update is left to the next one."""
+        """One chunk of the past, along with what is new: a commit speaks of one version of each source only."""
         if self.backfill_pending() is None:
             return None
-        job = self._settled(lambda: self._backfill_job(most_seconds))
-        if job is None or (self.append and self._added):
-            return None
-        self._running, self._asked = True, []
-        return job
-
-    def _backfill_job(self, most_seconds: float) -> _Recompute | None:
-        plan = plan_backfill(self._shape, self._state(), self.state.sources, most_seconds)
-        return None if plan is None else self._recompute(plan, "backfill", (), tuple(self._asked))
+        return self._begun(
+            lambda: None if self.append and self._behind(self._states()) else self._recompute_job(most_seconds, True)
+        )
 
 
 class BackfillNode(Node):
@@ -260,29 +270,34 @@ def backfill_name(table: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Recompute(Job):
+class _Update(Job):
+    """What both kinds of update have: the sources as they were, the files to read, and what it takes off the agenda."""
+
     deriver: TableDeriver
     sources: tuple[SourceState, ...]
-    plan: RecomputePlan
     chosen: Chosen
-    kind: str
+    update_before: int
     asked: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Recompute(_Update):
+    plan: RecomputePlan
+    kind: str
 
     def run(self, spark: SparkSession, reads: Reads | None = None) -> Outcome:
         return _outcome(self.deriver.recompute(spark, self.plan, self.chosen, self.kind, reads or Reads(spark)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Append(Job):
-    deriver: TableDeriver
-    sources: tuple[SourceState, ...]
-    chosen: Chosen
+class _Append(_Update):
     edge: int
-    asked: tuple[Span, ...] = ()
+    dirty: tuple[Span, ...]
 
     def run(self, spark: SparkSession, reads: Reads | None = None) -> Outcome:
         versions = {source.name: source.version for source in self.sources}
-        return _outcome(self.deriver.append(spark, self.chosen, versions, self.edge, reads or Reads(spark)))
+        reads = reads or Reads(spark)
+        return _outcome(self.deriver.append(spark, self.chosen, versions, self.edge, self.dirty, reads))
 
 
 def _outcome(derived: Derived) -> Outcome:
