@@ -54,6 +54,9 @@ class FileRange(Range, kind="files"):
     def bytes(self) -> int:
         return sum(stamp.size for stamp in self.files.values())
 
+    def names_the_same_as(self, other: Range) -> bool:
+        return isinstance(other, FileRange) and dict(self.files) == dict(other.files)
+
     def _content(self) -> dict[str, object]:
         content: dict[str, object] = {"files": _listed(self.files), "oldest": self.oldest, "newest": self.newest}
         return content | ({"gone": list(self.gone)} if self.gone else {})
