@@ -1,0 +1,122 @@
+"""Things that go wrong around a warehouse: a clear state, and nothing lost."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.core.errors import HeadgateError
+from headgate.warehouse.declare import Warehouse
+from headgate.warehouse.opened import OpenWarehouse, open_warehouse
+from headgate.warehouse.sources import Files
+from headgate.warehouse.sources.errors import SourceChanged
+from tests.warehouse.test_opened import arrive, assert_all_as_batch, reading, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = "ts timestamp, sensor string, temp double"
+
+
+def opened(
+    folder: Path, spark: SparkSession, columns: str = COLUMNS, query: str = "select ts, sensor from readings"
+) -> OpenWarehouse:
+    wh = Warehouse("faults", path=str(folder / "warehouse"))
+    source = Files(str(folder / "readings"), format="json", schema=columns, settle=0)
+    wh.stream("readings", source, time="ts", partition="10 minutes")
+    wh.sql("derived", query, time="ts", partition="10 minutes")
+    return open_warehouse(wh.spec(), spark)
+
+
+def rows(warehouse: OpenWarehouse, name: str) -> list[dict[str, Any]]:
+    table = warehouse.nodes[name].store.arrow().drop_columns(["_partition"])
+    return sorted(table.to_pylist(), key=lambda row: row["ts"])
+
+
+def test_a_column_more_is_null_in_older_rows_and_a_column_less_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+    arrive(tmp_path, "readings", "1", [reading(0)])
+    opened(tmp_path, spark).bring_up_to_date(spark)
+
+    arrive(tmp_path, "readings", "2", [reading(1) | {"unit": "C"}])
+    more = opened(tmp_path, spark, f"{COLUMNS}, unit string", "select ts, sensor, unit from readings")
+    more.bring_up_to_date(spark)
+    assert [row["unit"] for row in rows(more, "readings")] == [None, "C"]
+    assert [row["unit"] for row in rows(more, "derived")] == [None, "C"]
+
+    arrive(tmp_path, "readings", "3", [reading(2)])
+    less = opened(tmp_path, spark)
+    with pytest.raises(HeadgateError, match="unit"):
+        less.nodes["readings"].update(spark)
+    assert len(rows(less, "readings")) == 2
+    again = opened(tmp_path, spark, f"{COLUMNS}, unit string", "select ts, sensor, unit from readings")
+    again.bring_up_to_date(spark)
+    assert len(rows(again, "derived")) == 3, "what was refused is still there to be loaded"
+
+
+def test_a_file_that_changes_while_it_is_read_is_loaded_once_as_it_is_then(tmp_path: Path, spark: SparkSession) -> None:
+    arrive(tmp_path, "readings", "1", [reading(0)])
+    warehouse = opened(tmp_path, spark)
+    node = warehouse.nodes["readings"]
+    job = node.begin()
+    assert job is not None
+    arrive(tmp_path, "readings", "1", [reading(0), reading(1), reading(2)])
+    with pytest.raises(SourceChanged, match=r"1\.json"):
+        job.run(spark)
+    node.end(job, None)
+    warehouse.bring_up_to_date(spark)
+    assert len(rows(warehouse, "readings")) == 3
+
+
+def test_a_file_that_disappears_is_told_and_the_others_are_loaded(tmp_path: Path, spark: SparkSession) -> None:
+    arrive(tmp_path, "readings", "1", [reading(0)])
+    arrive(tmp_path, "readings", "2", [reading(1)])
+    warehouse = opened(tmp_path, spark)
+    node = warehouse.nodes["readings"]
+    job = node.begin()
+    assert job is not None
+    (tmp_path / "readings" / "1.json").unlink()
+    with pytest.raises(SourceChanged, match=r"1\.json.*removed"):
+        job.run(spark)
+    node.end(job, None)
+    warehouse.bring_up_to_date(spark)
+    assert len(rows(warehouse, "readings")) == 1
+
+
+def test_an_empty_file_is_loaded_without_rows(tmp_path: Path, spark: SparkSession) -> None:
+    arrive(tmp_path, "readings", "0", [])
+    arrive(tmp_path, "readings", "1", [reading(0)])
+    warehouse = opened(tmp_path, spark)
+    warehouse.bring_up_to_date(spark)
+    assert len(rows(warehouse, "readings")) == 1
+    assert warehouse.nodes["readings"].pending() is None
+
+
+@pytest.mark.parametrize("table", ["readings", "derived"])
+def test_a_full_disk_fails_the_update_and_loses_nothing(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    arrive(tmp_path, "readings", "1", [reading(0)])
+    warehouse = opened(tmp_path, spark)
+    warehouse.bring_up_to_date(spark)
+    arrive(tmp_path, "readings", "2", [reading(1)])
+    if table == "derived":
+        warehouse.nodes["readings"].update(spark)
+        warehouse.updated("readings")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pyarrow.parquet.ParquetWriter.write_table", full)
+        patch.setattr("pyarrow.parquet.write_table", full)
+        with pytest.raises(OSError, match="No space left"):
+            warehouse.nodes[table].update(spark)
+    assert len(rows_of(warehouse.nodes[table].store)) == 1
+    warehouse.bring_up_to_date(spark)
+    assert len(rows_of(warehouse.nodes["derived"].store)) == 2
+    assert_all_as_batch(warehouse, spark)
