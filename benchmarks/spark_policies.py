@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.harness import Benchmark, Claim, Context, Results, Row
 from benchmarks.spark.contest import Course, contend
-from benchmarks.spark_tables import OFFERED, headgate_contender
+from benchmarks.spark_tables import OFFERED, headgate_contender, replay_after
 from headgate.core.registry import placement_from, policy_from
-from headgate.sim.trace_file import replay_of
-from headgate.warehouse.cost import CostModel
-from headgate.warehouse.trace import read_trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,8 +37,7 @@ def measure(label: str, policy: str, placement: str, course: Mapping[str, float]
         outcome = contend(
             headgate_contender(SPEED, figures, *options), Course(SPEED, **course), Path(temporary) / "run"
         )
-        trace = read_trace(Path(json.loads(figures.read_text("utf-8"))["trace"]))
-        replay = replay_of(trace, course["warm_up"], CostModel)
+        replay = replay_after(json.loads(figures.read_text("utf-8")), course["warm_up"])
         measured = replay.measured().weighted_staleness
         predicted = replay.run(policy_from(policy), placement_from(placement), seed=seed).weighted_staleness
     return {

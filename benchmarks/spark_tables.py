@@ -14,7 +14,7 @@ from benchmarks.spark.contest import CONTENDERS, Contender, Course, contend
 from benchmarks.spark.environment import python_with_pipelines
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.table_grain import PATIENCE_PERIODS
-from headgate.sim.trace_file import replay_of
+from headgate.sim.trace_file import Replay, replay_of
 from headgate.warehouse.cost import CostModel
 from headgate.warehouse.trace import read_trace
 
@@ -66,7 +66,7 @@ def measure(contender: str, load: str, speed: float, course: Mapping[str, float]
 
 def of_the_run(figures: dict[str, Any], speed: float, skip: float) -> Row:
     """What the run itself knows: against a run without waiting, its overhead, and who waited beyond patience."""
-    replay = replay_of(read_trace(Path(figures["trace"])), skip, CostModel)
+    replay = replay_after(figures, skip)
     load = figures["load"]
     own = load["keeper"] + load["updates"] - load["work"]
     periods = {stream.name: stream.period / speed for stream in workload.STREAMS}
@@ -83,6 +83,12 @@ def of_the_run(figures: dict[str, Any], speed: float, skip: float) -> Row:
         "beyond patience": max(beyond),
         "longest update": longest,
     }
+
+
+def replay_after(figures: dict[str, Any], warm_up: float) -> Replay:
+    """The recorded run without its warm-up, which counts from the start of the process."""
+    trace = read_trace(Path(figures["trace"]))
+    return replay_of(trace, max(0.0, figures["began"] + warm_up - trace.header.started), CostModel)
 
 
 def run(context: Context) -> Results:

@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--alone", action="store_true", help="no groups: every table is an update of its own")
     parser.add_argument("--figures", type=Path, help="where to write what the run knows of itself, as JSON")
     options = parser.parse_args(arguments)
+    began = time.time()
     task = task_from(options)
     settings = RunOptions(
         tracks=options.tracks, policy=policy_from(options.policy), placement=placement_from(options.placement)
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "tables": [asdict(row) for row in run.runtime.statistics()],
                 "load": asdict(run.runtime.load()),
                 "trace": str(run.trace),
+                "began": began,
             }
     if options.figures is not None:
         options.figures.write_text(json.dumps(figures), encoding="utf-8")
