@@ -65,7 +65,7 @@ def measure(contender: str, bursts: bool, warm_up: float, seconds: float) -> lis
 
 
 def run(context: Context) -> Results:
-    lengths = {"warm_up": 15.0, "seconds": 6.0} if context.smoke else {"warm_up": 60.0, "seconds": 80.0}
+    lengths = {"warm_up": 15.0, "seconds": 6.0} if context.smoke else {"warm_up": 50.0, "seconds": 60.0}
     contenders = ("warehouse",) if context.smoke else ("warehouse", "structured")
     arguments = [
         {"contender": contender, "bursts": bursts, **lengths}
