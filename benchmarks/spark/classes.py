@@ -112,8 +112,9 @@ def structured(options: argparse.Namespace) -> None:
     with LogWriter(options.log) as log:
 
         def begin(stream: Stream) -> Any:
-            (options.landing / stream.name).mkdir(parents=True, exist_ok=True)
-            rows = spark.readStream.schema(SCHEMA).json(str(options.landing / stream.name)).withWatermark("ts", "1 minute")
+            folder = options.landing / stream.name
+            folder.mkdir(parents=True, exist_ok=True)
+            rows = spark.readStream.schema(SCHEMA).json(str(folder)).withWatermark("ts", "1 minute")
             minute = F.date_trunc("minute", "ts").alias("minute")
             means = rows.groupBy(minute, "key").agg(
                 F.avg("value").alias("mean"), F.count("*").alias("n"), F.max("ts").alias("last")
