@@ -10,7 +10,7 @@ from headgate.warehouse.cost import CostModel
 from headgate.warehouse.nodes import Node, Outcome
 from headgate.warehouse.plan import MICROS
 from headgate.warehouse.spec import DimensionSpec, WarehouseSpec
-from headgate.warehouse.trouble import Failure, Trouble
+from headgate.warehouse.trouble import Trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,6 @@ class Entry:
     def due(self, now: float) -> bool:
         """Whether the table may be updated now, if there is anything to do."""
         return not self.paused and self.trouble.due(now)
-
-    def failed(self, failure: Failure) -> None:
-        self.trouble.failed(failure)
 
     def waiting(self, since: float | None, now: float) -> None:
         """From now on the oldest data that the table has not has been waiting since ``since``."""

@@ -94,7 +94,7 @@ class TableDeriver:
         """Compute the blocks of ``plan`` from the chosen files and replace them."""
         started = time.perf_counter()
         if not plan.blocks and self.table.exists:
-            return self._note_freshness(plan, kind)
+            return self._note_freshness(kind, plan.freshness, plan.versions, plan.dirty)
         suit(spark, _bytes(chosen))
         frame = self._query(spark, {s.name: self._frame(spark, s, chosen[s.name], plan, reads) for s in self.sources})
         replaced = sorted({label for span in plan.spans for label in self.table.partitions_between(*span)})
@@ -120,12 +120,14 @@ class TableDeriver:
         )
         return Derived(update, version, written.rows, plan.freshness, plan.spans, work)
 
-    def _note_freshness(self, plan: RecomputePlan, kind: str) -> Derived:
+    def _note_freshness(
+        self, kind: str, freshness: int, versions: Mapping[str, int], dirty: tuple[Span, ...]
+    ) -> Derived:
         """The sources have come further and there is nothing new in them for the table: no need for Spark."""
         update = self.update + 1
-        state = UpdateState(update, kind, plan.freshness, sources=plan.versions, dirty=plan.dirty, time=self.spec.time)
+        state = UpdateState(update, kind, freshness, sources=versions, dirty=dirty, time=self.spec.time)
         version = self.table.commit(update, (), replace=None, state=state.to_json(), schema=self.table.schema)
-        return Derived(update, version, 0, plan.freshness, (), 0.0)
+        return Derived(update, version, 0, freshness, (), 0.0)
 
     def _in_blocks(self, rows: pa.Table, plan: RecomputePlan) -> pa.Table:
         """The rows that belong to the plan's blocks; others may come from looking back, and from nothing else."""
@@ -189,12 +191,10 @@ class TableDeriver:
     ) -> Derived:
         """Transform the rows of files that were added to the one source since, and append them."""
         started = time.perf_counter()
+        if self.table.exists and not any(chosen.values()):
+            return self._note_freshness("append", edge, versions, dirty)
         suit(spark, _bytes(chosen))
         update = self.update + 1
-        if self.table.exists and not any(chosen.values()):
-            state = UpdateState(update, "append", edge, sources=versions, dirty=dirty, time=self.spec.time)
-            version = self.table.commit(update, (), replace=None, state=state.to_json(), schema=self.table.schema)
-            return Derived(update, version, 0, edge, (), 0.0)
         frame = self._query(spark, {s.name: self._frame(spark, s, chosen[s.name], None, reads) for s in self.sources})
         if _bytes(chosen) > LARGE_BYTES:
             written = self._write(frame, update)

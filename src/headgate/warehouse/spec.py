@@ -74,7 +74,7 @@ class TableSpec:
 
     ``time`` is the event-time column of the result. ``lookback`` is how far before a partition its sources' rows still
     matter to it. ``catch_up`` is what an update that cannot load everything takes first. Tables of one ``group`` and
-    the same sources are refreshed by one job.
+    the same sources are updated one after the other by one track, which reads the sources once.
     """
 
     name: str

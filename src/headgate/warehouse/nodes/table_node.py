@@ -150,7 +150,7 @@ class TableNode(Node):
         return bool(self._added) or table.freshness is None or edge > table.freshness or self._behind(sources)
 
     def _behind(self, sources: Sequence[SourceState]) -> bool:
-        """Whether something changed in a source of an appended table that was not an addition."""
+        """Whether a source has changed since it was last consumed."""
         return any(source.changed for source in sources)
 
     # --- updates --------------------------------------------------------------------------------------------
