@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PAPER = "Haren, 7.4: latencies of the class that matters are an order of magnitude lower"
 GRACE = 60.0
+#: streaming queries with native sinks and Spark's own file system; without: with the help that `spark_tables` describes
+INSTALLED = "structured, as installed"
 
 
 def measure(contender: str, bursts: bool, warm_up: float, seconds: float) -> list[Row]:
@@ -31,7 +33,9 @@ def measure(contender: str, bursts: bool, warm_up: float, seconds: float) -> lis
         base = [sys.executable, "-m", "benchmarks.spark.classes"]
         feeding = subprocess.Popen([*base, "arrivals", *shared], stdout=sys.stderr)
         try:
-            command = [*base, contender, *shared, "--out", str(folder / "out"), "--log", str(log)]
+            installed = ["--installed"] if contender == INSTALLED else []
+            part = "structured" if contender == INSTALLED else contender
+            command = [*base, part, *installed, *shared, "--out", str(folder / "out"), "--log", str(log)]
             subprocess.run(command, check=True, stdout=sys.stderr, timeout=warm_up + seconds + GRACE)
             feeding.wait(GRACE)
         finally:
@@ -66,7 +70,7 @@ def measure(contender: str, bursts: bool, warm_up: float, seconds: float) -> lis
 
 def run(context: Context) -> Results:
     lengths = {"warm_up": 15.0, "seconds": 6.0} if context.smoke else {"warm_up": 50.0, "seconds": 60.0}
-    contenders = ("warehouse",) if context.smoke else ("warehouse", "structured")
+    contenders = ("warehouse",) if context.smoke else ("warehouse", "structured", INSTALLED)
     arguments = [
         {"contender": contender, "bursts": bursts, **lengths}
         for bursts in ((False,) if context.smoke else (False, True))
@@ -80,14 +84,16 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
     found = {(row["contender"], row["arrivals"], row["class"]): row for row in rows}
     made = []
     for arrivals in ("steady", "bursts"):
-        ours, plain = (found[name, arrivals, "HIGH"] for name in ("headgate", "structured"))
-        times = float(plain["max lag"]) / float(ours["max lag"])
-        measured = f"{times:.1f} times ({ours['max lag']:.2f} s against {plain['max lag']:.2f} s)"
-        made.append(Claim(f"{arrivals}: HIGH tables' maximum lag at least 5 times lower", PAPER, measured, times >= 5))
-        ours, plain = (found[name, arrivals, "LOW"] for name in ("headgate", "structured"))
-        times = float(ours["mean lag"]) / float(plain["mean lag"])
-        measured = f"{times:.2f} times ({ours['mean lag']:.2f} s against {plain['mean lag']:.2f} s)"
-        made.append(Claim(f"{arrivals}: LOW tables' mean lag at most 2 times higher", PAPER, measured, times <= 2))
+        for contender in (INSTALLED, "structured"):
+            ours, plain = (found[name, arrivals, "HIGH"] for name in ("headgate", contender))
+            times = float(plain["max lag"]) / float(ours["max lag"])
+            measured = f"{times:.1f} times ({ours['max lag']:.2f} s against {plain['max lag']:.2f} s)"
+            what = f"{arrivals}, against {contender}"
+            made.append(Claim(f"{what}: HIGH tables' maximum lag at least 5 times lower", PAPER, measured, times >= 5))
+            ours, plain = (found[name, arrivals, "LOW"] for name in ("headgate", contender))
+            times = float(ours["mean lag"]) / float(plain["mean lag"])
+            measured = f"{times:.2f} times ({ours['mean lag']:.2f} s against {plain['mean lag']:.2f} s)"
+            made.append(Claim(f"{what}: LOW tables' mean lag at most 2 times higher", PAPER, measured, times <= 2))
     return made
 
 
@@ -104,7 +110,7 @@ BENCHMARK = Benchmark(
     name="spark_haren",
     figure="Haren 7.4 on Spark",
     claim="3 HIGH and 10 LOW tables: HIGH ones at least 5 times lower maximum lag than plain Spark's.",
-    takes="8 min",
+    takes="12 min",
     run=run,
     draw=draw,
     reps=1,

@@ -30,6 +30,9 @@ SATURATING = 40.0
 ENVIRONMENT = Path(__file__).parent / "results" / "environment"
 LOADS = {"60 %": 0.6, "200 %": 2.0}
 PLAIN = ("structured", "declarative", "handmade")
+#: Plain Spark with the same settings, but with native sinks and Hadoop's own local file system. The others have help
+#: that is not for the asking: results written by the driver from Arrow, and a file system without forks.
+INSTALLED = ", as installed"
 
 
 def headgate_contender(speed: float, figures: Path, *options: str) -> Contender:
@@ -40,10 +43,13 @@ def measure(contender: str, load: str, speed: float, course: Mapping[str, float]
     """One contender at one load, in a folder of its own."""
     with tempfile.TemporaryDirectory() as temporary:
         figures = Path(temporary) / "figures.json"
-        plain = CONTENDERS.get(contender)
-        if contender == "declarative":
+        way = contender.removesuffix(INSTALLED)
+        plain = CONTENDERS.get(way)
+        if way != contender:
+            options = ("--writer", "spark", "--forking", *options)
+        if way == "declarative":
             python_with_pipelines(ENVIRONMENT)
-            options = ("--environment", str(ENVIRONMENT))
+            options = ("--environment", str(ENVIRONMENT), *options)
         chosen = (
             headgate_contender(speed, figures, *options)
             if plain is None
@@ -101,10 +107,14 @@ def run(context: Context) -> Results:
     arguments = []
     for load, share in LOADS.items():
         speed = share * possible / OFFERED
-        arguments += [_arguments(name, load, speed, course) for name in (HEADGATE, *PLAIN)]
+        arguments += [_arguments(name, load, speed, course) for name in (HEADGATE, *PLAIN, *_installed(PLAIN))]
     arguments.append(_arguments(FIFO, "200 %", 2.0 * possible / OFFERED, course, "--policy", "fifo"))
     rows = [*capacity, *context.points(measure, arguments, timed=True)]
     return Results(rows, claims(rows))
+
+
+def _installed(names: Sequence[str]) -> list[str]:
+    return [name + INSTALLED for name in names]
 
 
 def _arguments(contender: str, load: str, speed: float, course: Mapping[str, float], *options: str) -> dict[str, Any]:
@@ -122,25 +132,19 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
 
     paper = "a target of this project"
     made = []
-    for load in LOADS:
-        better = times(load, "structured", "declarative")
-        made.append(
-            Claim(
-                f"at {load}: 3 times less stale than streaming queries and declarative pipelines",
-                paper,
-                f"{better:.2f} times",
-                better >= 3,
-            )
-        )
-        more = float(found[load, HEADGATE]["updates per second"]) / float(
-            found[load, "structured"]["updates per second"]
-        )
-        made.append(
-            Claim(f"at {load}: 2 times as many updates as streaming queries", paper, f"{more:.2f} times", more >= 2)
-        )
-    low, high = times("60 %", "handmade"), times("200 %", "handmade")
-    made.append(Claim("at 60 %: not worse than the hand-made way", paper, f"{low:.2f} times", low >= 1))
-    made.append(Claim("at 200 %: 2 times less stale than the hand-made way", paper, f"{high:.2f} times", high >= 2))
+    for suffix, which in ((INSTALLED, "as installed"), ("", "with help")):
+        for load in LOADS:
+            better = times(load, "structured" + suffix, "declarative" + suffix)
+            what = f"at {load}: 3 times less stale than streaming queries and declarative pipelines {which}"
+            made.append(Claim(what, paper, f"{better:.2f} times", better >= 3))
+            plain = found[load, "structured" + suffix]
+            more = float(found[load, HEADGATE]["updates per second"]) / float(plain["updates per second"])
+            what = f"at {load}: 2 times as many updates as streaming queries {which}"
+            made.append(Claim(what, paper, f"{more:.2f} times", more >= 2))
+        low, high = times("60 %", "handmade" + suffix), times("200 %", "handmade" + suffix)
+        made.append(Claim(f"at 60 %: not worse than the hand-made way {which}", paper, f"{low:.2f} times", low >= 1))
+        what = f"at 200 %: 2 times less stale than the hand-made way {which}"
+        made.append(Claim(what, paper, f"{high:.2f} times", high >= 2))
     limit = float(found["60 %", HEADGATE]["against no waiting"])
     made.append(Claim("at 60 %: at most 1.25 times a run without waiting", paper, f"{limit:.2f} times", limit <= 1.25))
     fifo = times("200 %", FIFO)
@@ -168,7 +172,7 @@ BENCHMARK = Benchmark(
     name="spark_tables",
     figure="Spark",
     claim="24 tables on local[2]: 3 times less stale than plain Spark, at overload 2 times less than written by hand.",
-    takes="25 min",
+    takes="32 min",
     run=run,
     draw=draw,
     pivot=Pivot("contender", "load", "weighted staleness"),

@@ -1,4 +1,4 @@
-"""Settings for all tests: how Hypothesis looks for counter-examples.
+"""Settings for all tests: how Hypothesis looks for counter-examples, and one Spark session for all of a process.
 
 ``ci``, the default, tries the same examples on every run, so a red test is red for everybody. Look further
 with ``HEADGATE_HYPOTHESIS=explore``, and turn what it finds into an ``@example``.
@@ -7,9 +7,26 @@ with ``HEADGATE_HYPOTHESIS=explore``, and turn what it finds into an ``@example`
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("explore", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HEADGATE_HYPOTHESIS", "ci"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session that a warehouse would open, on two threads: starting one takes longer than most tests together."""
+    pytest.importorskip("pyspark")
+    from headgate.warehouse.session import open_session
+
+    session = open_session("tests", master="local[2]")
+    yield session
+    session.stop()

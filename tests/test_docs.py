@@ -41,12 +41,12 @@ from typer.testing import CliRunner
 from headgate.cli import app
 from headgate.core.consumption import Consumption
 from headgate.core.features import FEATURES, ChangedBy
+from headgate.core.latency import LatencySummary
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.registry import PLACEMENTS, POLICIES
 from headgate.core.table_grain import TABLE_FEATURES
 from headgate.sim.compare import Compared, NodeRow
-from headgate.sim.latency import LatencySummary
 from headgate.sim.operators.readings import PROVIDED
 from headgate.sim.operators.scenario_file import LOOPS, PATTERNS
 from headgate.sim.operators.spec import Operator, OperatorScenario, Query

@@ -1,8 +1,9 @@
 """Three tables that matter and ten that do not (Haren, section 7.4): `python -m benchmarks.spark.classes PART ...`.
 
-Every table has a stream of its own. The parts are processes of their own: *arrivals* lands files, *structured* keeps
-the tables fresh with one streaming query each, *warehouse* with Headgate and the policy that puts the higher class
-first. In *bursts*, the streams that matter have files for five seconds, many of them, and then none for fifteen.
+Every stream of files has a base table with its rows and a table of means over them; the lag is that of the means. The
+parts are processes of their own: *arrivals* lands files, *structured* keeps both tables of a stream fresh with one
+streaming query each, *warehouse* with Headgate and the policy that puts the higher class first. In *bursts*, the
+streams that matter have files for five seconds, many of them, and then none for fifteen.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import headgate as hg
 from benchmarks.spark.log import LogWriter, Update
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 HIGH, LOW = 3, 10
 SCHEMA = "ts timestamp, key string, value double"
-ROWS = 400
+#: rows of a file, of the streams that matter and of the others
+HIGH_ROWS, LOW_ROWS = 400, 4000
 #: a file every so many seconds: of those that matter, steady and in a burst; of the others
 STEADY_PERIOD, BURST_PERIOD, LOW_PERIOD = 1.0, 0.25, 2.0
 BURST_ON, BURST_OFF = 5.0, 15.0
@@ -74,16 +76,16 @@ def arrivals(options: argparse.Namespace) -> None:
         (options.landing / stream.name).mkdir(parents=True, exist_ok=True)
     coming = [(next(times), number, times) for number, times in _schedules(start, options.bursts)]
     heapq.heapify(coming)
-    rows = [f'", "key": "k{row % 20}", "value": {row % 97}.5}}\n' for row in range(ROWS)]
+    rows = [f'", "key": "k{row % 20}", "value": {row % 97}.5}}\n' for row in range(max(HIGH_ROWS, LOW_ROWS))]
     with (options.landing / "landed.jsonl").open("w", encoding="utf-8") as log:
         while coming[0][0] < end:
             due, number, times = heapq.heappop(coming)
             time.sleep(max(0.0, due - time.time()))
             last = time.time()
             moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(last)) + f".{int(last % 1 * 1e6):06d}Z"
-            name = STREAMS[number].name
+            name, count = STREAMS[number].name, HIGH_ROWS if STREAMS[number].high else LOW_ROWS
             hidden = options.landing / name / f".{due:.3f}.json"
-            hidden.write_text("".join(f'{{"ts": "{moment}{row}' for row in rows), encoding="utf-8")
+            hidden.write_text("".join(f'{{"ts": "{moment}{row}' for row in rows[:count]), encoding="utf-8")
             hidden.rename(hidden.with_name(hidden.name[1:]))
             log.write(json.dumps({"stream": name, "landed": time.time(), "last": int(last * 1e6) / 1e6}) + "\n")
             log.flush()
@@ -97,41 +99,49 @@ def _schedules(start: float, bursts: bool) -> Iterator[tuple[int, Iterator[float
 
 
 def structured(options: argparse.Namespace) -> None:
-    """One streaming query for each table, with results written as Arrow by the driver, which is the quickest way."""
+    """One streaming query for each table. Both tables of a stream read the landed files, since streaming from the base
+    table would be one more micro-batch to wait for."""
     from pyspark.sql import functions as F
 
     from benchmarks.spark.session import STREAMING, open_session, run_until_end
-    from benchmarks.spark.task import Task
+    from benchmarks.spark.task import Task, Writer
     from benchmarks.spark.writing import WRITERS
 
     end = time.time() + options.seconds
-    task = Task(options.landing, options.out, options.log, end, "local[2]", "driver", False)
+    writer: Writer = "spark" if options.installed else "driver"
+    task = Task(options.landing, options.out, options.log, end, "local[2]", writer, options.installed)
     options.out.mkdir(parents=True)
     spark = open_session("structured", task, STREAMING)
-    write = WRITERS["driver"]
+    write = WRITERS[writer]
     with LogWriter(options.log) as log:
+        queries = []
 
-        def begin(stream: Stream) -> Any:
+        def begin(stream: Stream) -> None:
             folder = options.landing / stream.name
             folder.mkdir(parents=True, exist_ok=True)
-            rows = spark.readStream.schema(SCHEMA).json(str(folder)).withWatermark("ts", "1 minute")
+            rows = spark.readStream.schema(SCHEMA).json(str(folder))
+            base = rows.writeStream.queryName(stream.name).format("parquet")
+            base = base.option("checkpointLocation", str(options.out / "_checkpoints" / stream.name))
+            queries.append(base.start(str(options.out / stream.name)))
+            rows = rows.withWatermark("ts", "1 minute")
             minute = F.date_trunc("minute", "ts").alias("minute")
             means = rows.groupBy(minute, "key").agg(
                 F.avg("value").alias("mean"), F.count("*").alias("n"), F.max("ts").alias("last")
             )
 
             def refresh(batch: DataFrame, number: int) -> None:
-                folder = options.out / stream.name / f"batch={number}"
+                folder = options.out / table_of(stream.name) / f"batch={number}"
                 write(batch, folder)
                 fresh = _last(spark, folder)
                 if fresh is not None:
                     log.write([Update(table_of(stream.name), time.time(), fresh)])
 
-            place = str(options.out / "_checkpoints" / stream.name)
-            writer = means.writeStream.queryName(stream.name).option("checkpointLocation", place)
-            return writer.outputMode("update").foreachBatch(refresh).start()
+            place = str(options.out / "_checkpoints" / table_of(stream.name))
+            derived = means.writeStream.queryName(table_of(stream.name)).option("checkpointLocation", place)
+            queries.append(derived.outputMode("update").foreachBatch(refresh).start())
 
-        queries = [begin(stream) for stream in STREAMS]
+        for stream in STREAMS:
+            begin(stream)
         run_until_end(spark, task)
     for query in queries:
         query.stop()
@@ -179,7 +189,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--log", type=Path)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--bursts", action="store_true")
-    parser.add_argument("--policy", default="multi-class")
+    parser.add_argument("--policy", default="multi-class:default=max-benefit")
+    parser.add_argument("--installed", action="store_true", help="structured: native sinks and file system")
     options = parser.parse_args(arguments)
     {"arrivals": arrivals, "structured": structured, "warehouse": warehouse}[options.part](options)
 

@@ -95,6 +95,15 @@ class FeatureMatrix:
             if name not in self.features:
                 raise MissingFeatureError(reader, name, self.features)
 
+    def extend(self, features: Iterable[Feature]) -> None:
+        """Add the features that are not there yet, for a policy that comes later; the next refresh reads everything."""
+        new = [feature for feature in features if feature.name not in self.features]
+        for feature in new:
+            self.features[feature.name] = feature
+            self.columns[feature.name] = np.full(len(self.graph), feature.default)
+        if new:
+            self._unread = set(range(len(self.graph)))
+
     def fill(self, name: str, values: Floats | Iterable[float]) -> None:
         """Set a whole column, for example the priorities after inheritance."""
         self.columns[name][:] = _values(values, len(self.graph), name)

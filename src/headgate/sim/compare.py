@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from headgate.core.latency import LatencySummary
 from headgate.core.placement import Placement
 from headgate.core.policies import MaxBenefit
 from headgate.core.policy import Policy
-from headgate.sim.latency import LatencySummary
 from headgate.sim.operators import OperatorScenario, simulate_operators
 from headgate.sim.operators.loops import Loop, ThreadsLoop
 from headgate.sim.tables.result import TableResult

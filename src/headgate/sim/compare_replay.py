@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from headgate.core.latency import LatencyRecorder, LatencySummary
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.trace import track_use
 from headgate.sim.compare import NodeRow
-from headgate.sim.latency import LatencyRecorder, LatencySummary
 from headgate.sim.tables.result import TableResult
 from headgate.sim.trace_file import Replay
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from headgate.sim.latency import LatencyRecorder
+from headgate.core.latency import LatencyRecorder
 from headgate.sim.operators.executor import Executor
 from headgate.sim.operators.node import Node, QueryTally, Tally
 from headgate.sim.operators.queues import Network

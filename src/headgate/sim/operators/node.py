@@ -7,7 +7,7 @@ from collections import deque
 from random import Random
 
 from headgate.core.features import FEATURES
-from headgate.sim.latency import LatencyRecorder
+from headgate.core.latency import LatencyRecorder
 from headgate.sim.operators.spec import Operator, Query
 
 #: (tuples, the time they came into the system)

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from headgate.core.latency import LatencyRecorder
 from headgate.core.layers import LIVE, Layered
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.sim.fitted_cost import LEAST_TIME
-from headgate.sim.latency import LatencyRecorder
 from headgate.sim.tables.result import TableResult
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.tables.simulation import Progress, TableSimulation

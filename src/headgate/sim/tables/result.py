@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.sim.latency import LatencySummary
+from headgate.core.latency import LatencySummary
 
 
 @dataclass(frozen=True, slots=True)

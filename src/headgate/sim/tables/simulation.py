@@ -16,12 +16,12 @@ from dataclasses import replace
 from headgate.core.dispatch import Dispatch
 from headgate.core.features import features_named
 from headgate.core.inheritance import derive_periods, inherit_priorities
+from headgate.core.latency import LatencyRecorder
 from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement, Workers
 from headgate.core.placements import Anywhere
 from headgate.core.policy import Policy
 from headgate.core.table_grain import PATIENCE_PERIODS, TABLE_FEATURES
-from headgate.sim.latency import LatencyRecorder
 from headgate.sim.tables.result import TableOutcome, TableResult
 from headgate.sim.tables.scenario import Table, TableScenario
 

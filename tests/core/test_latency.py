@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.sim.latency import LatencyRecorder, LatencySummary
+from headgate.core.latency import LatencyRecorder, LatencySummary
 
 LATENCIES = st.lists(st.tuples(st.floats(1e-8, 1e6), st.integers(1, 50)), min_size=1, max_size=40)
 SHARES = {"p50": 50, "p95": 95, "p99": 99}

@@ -1,0 +1,210 @@
+"""Aggregate functions, and accumulators that hold their values for many slots at once.
+
+=========  ==========================================  ==============================
+function   of                                          gives
+=========  ==========================================  ==============================
+count      rows, or the values of a column             int64, never null
+sum        integers, booleans                          int64, modulo 2**64
+sum        floats                                      float64
+mean       integers, booleans, floats                  float64
+min, max   integers, booleans, floats, times           the column's type
+first,     integers, booleans, floats, times           the column's type
+last
+=========  ==========================================  ==============================
+
+Nulls are skipped, as in SQL; without any value the result is null. A NaN is a value: sum, mean, min and max of it are
+NaN. Floats are added one by one in the order of rows; min and max of -0 are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.core.errors import DeclarationError, UnknownNameError
+from headgate.stream.keyed.arrays import Flags, Groups, Growing, Numbers, column_of, is_whole, numbers, plain_type
+from headgate.stream.keyed.keys import check_column
+from headgate.stream.keyed.values import ADDING, COMPARING, Values, values_of
+from headgate.stream.packet import Ints
+
+FUNCTIONS = ("count", "sum", "mean", "min", "max", "first", "last")
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A function of a column; of ``count`` also of whole rows. Its result stands in the column ``output``."""
+
+    function: str
+    column: str | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.function not in FUNCTIONS:
+            raise UnknownNameError("aggregate function", self.function, FUNCTIONS)
+        if self.column is None and self.function != "count":
+            raise DeclarationError(
+                f"the aggregate function {self.function!r} needs a column; only 'count' does without"
+            )
+
+    @property
+    def output(self) -> str:
+        if self.name is not None:
+            return self.name
+        return self.function if self.column is None else f"{self.function}_{self.column}"
+
+    def field(self, schema: pa.Schema) -> pa.Field:
+        """The column it makes of rows of that schema."""
+        return pa.field(self.output, self._result_type(schema), nullable=self.function != "count")
+
+    def _result_type(self, schema: pa.Schema) -> pa.DataType:
+        if self.column is None:
+            return pa.int64()
+        kind = plain_type(check_column(schema, self.column).type)
+        if self.function == "count":
+            return pa.int64()
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        if not (is_number or (is_whole(kind) and self.function not in ADDING)):
+            raise DeclarationError(
+                f"{self.function} cannot be taken of column {self.column!r} of type {kind}: it takes numbers, booleans"
+                f"{'' if self.function in ADDING else ' and times'}; cast the column first"
+            )
+        if self.function == "mean":
+            return pa.float64()
+        if self.function == "sum":
+            return pa.float64() if pa.types.is_floating(kind) else pa.int64()
+        return kind
+
+
+class _Accumulator:
+    """One aggregate for many slots: how many values each has had, and, unless this is all, a number made of them."""
+
+    def __init__(self, aggregate: Aggregate, schema: pa.Schema) -> None:
+        self._function = aggregate.function
+        self._column = aggregate.column
+        self.field = aggregate.field(schema)
+        self._count = Growing(np.int64)
+        self._values: Values | None = None
+        if aggregate.column is not None and aggregate.function != "count":
+            self._values = values_of(aggregate.function, plain_type(schema.field(aggregate.column).type))
+
+    @property
+    def parts(self) -> dict[str, Growing]:
+        """What has to be remembered."""
+        return {"count": self._count} if self._values is None else {"count": self._count, "value": self._values.data}
+
+    def add(self, slots: Ints, batch: pa.RecordBatch) -> None:
+        values, valid = self._read(batch)
+        if valid is not None:
+            slots, values = slots[valid], values[valid]
+        if self._values is not None:
+            self._values.add(slots, values, self._count.values)
+        np.add.at(self._count.values, slots, 1)
+
+    def running(self, groups: Groups, batch: pa.RecordBatch) -> pa.Array:
+        values, valid = self._read(batch)
+        mask = np.ones(batch.num_rows, dtype=np.bool_) if valid is None else valid[groups.order]
+        had = self._count.values[groups.codes]
+        counted = np.cumsum(mask)
+        counts = counted + groups.spread(had - (counted[groups.starts] - mask[groups.starts]))
+        self._count.values[groups.codes] = counts[groups.ends]
+        made = counts
+        if self._values is not None:
+            made = self._values.running(groups, values[groups.order], mask, had)
+        back = np.empty_like(groups.order)
+        back[groups.order] = np.arange(len(back), dtype=np.int64)
+        return self._finish(counts[back], made[back])
+
+    def merge(self, slots: Ints, other: _Accumulator, sources: Ints) -> None:
+        """Take what another one holds in ``sources``, one by one, as values that came after those held here."""
+        counts = other._count.values[sources]
+        if self._values is not None and other._values is not None:
+            some = counts > 0
+            self._values.add(slots[some], other._values.data.values[sources[some]], self._count.values)
+        np.add.at(self._count.values, slots, counts)
+
+    def results(self, slots: Ints) -> pa.Array:
+        counts: Ints = self._count.values[slots]
+        return self._finish(counts, counts if self._values is None else self._values.data.values[slots])
+
+    def _read(self, batch: pa.RecordBatch) -> tuple[Numbers, Flags | None]:
+        """The values, and which are not null; None if none is."""
+        if self._column is None:
+            return np.empty(batch.num_rows, dtype=np.int64), None
+        column = batch.column(self._column)
+        if self._values is None:
+            valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+            return np.empty(batch.num_rows, dtype=np.int64), valid
+        values, nulls = numbers(column)
+        if self._function in ADDING and values.dtype == np.uint64:
+            values = values.view(np.int64)
+        elif self._function in COMPARING and values.dtype.kind == "f":
+            # Which of -0 and 0 NumPy finds smaller depends on where they stand in the array; -0 + 0 is 0.
+            values = values + 0.0
+        return values, None if nulls is None else ~nulls
+
+    def _finish(self, counts: Ints, values: Numbers) -> pa.Array:
+        if self._values is None:
+            return pa.array(counts)
+        nothing = counts == 0
+        if self._function == "mean":
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = values / np.maximum(counts, 1)
+        return column_of(values, nothing if nothing.any() else None, self.field.type)
+
+
+class Accumulators:
+    """Several aggregates for the same slots. Slots must be made by ``grow`` before they are used."""
+
+    def __init__(self, schema: pa.Schema, aggregates: Sequence[Aggregate]) -> None:
+        self._schema = schema
+        self._aggregates = tuple(aggregates)
+        self._each = [_Accumulator(aggregate, schema) for aggregate in aggregates]
+        self.fields: tuple[pa.Field, ...] = tuple(one.field for one in self._each)
+
+    def fresh(self, count: int) -> Accumulators:
+        """The same aggregates, of so many slots that have seen nothing."""
+        made = Accumulators(self._schema, self._aggregates)
+        made.grow(count)
+        return made
+
+    def grow(self, count: int) -> None:
+        for part in self._parts().values():
+            part.grow(count)
+
+    def add(self, slots: Ints, batch: pa.RecordBatch) -> None:
+        """Take rows in their order, each into its slot."""
+        for one in self._each:
+            one.add(slots, batch)
+
+    def running(self, groups: Groups, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Take rows, grouped by slot; the results of its slot after each row."""
+        return [one.running(groups, batch) for one in self._each]
+
+    def merge(self, slots: Ints, other: Accumulators, sources: Ints) -> None:
+        """Take what another of the same aggregates holds in ``sources``, one by one."""
+        for one, from_one in zip(self._each, other._each, strict=True):
+            one.merge(slots, from_one, sources)
+
+    def results(self, slots: Ints) -> list[pa.Array]:
+        return [one.results(slots) for one in self._each]
+
+    def keep(self, slots: Ints) -> None:
+        """Hold these slots only, from now on numbered 0, 1, 2, ..."""
+        for part in self._parts().values():
+            part.replace(part.values[slots])
+
+    def columns(self, slots: Ints) -> dict[str, pa.Array]:
+        """What has to be remembered of the slots."""
+        return {name: pa.array(part.values[slots]) for name, part in self._parts().items()}
+
+    def remember(self, slots: Ints, table: pa.Table) -> None:
+        """The opposite: ``table`` has, among others, the columns that ``columns`` gave, now of these slots."""
+        self.grow(int(slots.max(initial=-1)) + 1)
+        for name, part in self._parts().items():
+            part.values[slots] = table.column(name).to_numpy()
+
+    def _parts(self) -> dict[str, Growing]:
+        return {f"{place} {name}": part for place, one in enumerate(self._each) for name, part in one.parts.items()}

@@ -1,0 +1,240 @@
+"""Small vectorised tools of the keyed kernels: arrays that grow, groups of rows, and Arrow columns as numbers.
+
+What is computed here group by group is computed strictly from the first row to the last, never in pairs or blocks: a
+floating-point result does not depend on how the rows were cut into packets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from headgate.stream.packet import Ints
+
+Flags = NDArray[np.bool_]
+Numbers = NDArray[Any]
+
+_SMALLEST_ROOM = 16
+
+
+class Growing:
+    """An array that grows at its end, at constant cost per element in the long run.
+
+    ``values`` is a view of what is filled: it may be written to, and is no longer part of the array once it has grown.
+    """
+
+    def __init__(self, dtype: Any, fill: Any = 0, columns: int | None = None) -> None:
+        self._dtype = np.dtype(dtype)
+        self._fill = fill
+        self._columns = () if columns is None else (columns,)
+        self._count = 0
+        #: beyond ``_count`` it holds the fill
+        self._room = self._empty(_SMALLEST_ROOM)
+
+    def _empty(self, count: int) -> Numbers:
+        return np.full((count, *self._columns), self._fill, dtype=self._dtype)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def values(self) -> Numbers:
+        return self._room[: self._count]
+
+    def grow(self, count: int) -> None:
+        """Have at least ``count`` elements; new ones hold the fill."""
+        if count > len(self._room):
+            room = self._empty(max(count, 2 * len(self._room)))
+            room[: self._count] = self.values
+            self._room = room
+        self._count = max(self._count, count)
+
+    def append(self, values: Numbers) -> None:
+        begin = self._count
+        self.grow(begin + len(values))
+        self._room[begin : self._count] = values
+
+    def replace(self, values: Numbers) -> None:
+        """Hold these instead; room that is no longer needed is given back."""
+        self._room = self._empty(max(_SMALLEST_ROOM, len(values)))
+        self._count = len(values)
+        self._room[: self._count] = values
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Rows by group: group i, of code ``codes[i]``, has the rows ``order[starts[i] : starts[i] + sizes[i]]``, in their
+    order. Codes ascend."""
+
+    codes: Ints
+    order: Ints
+    starts: Ints
+    sizes: Ints
+
+    @classmethod
+    def of(cls, codes: Ints) -> Groups:
+        """``codes`` are not negative."""
+        order = stable_order(codes)
+        ordered = codes[order]
+        starts = run_starts(ordered)
+        return cls(ordered[starts], order, starts, np.diff(starts, append=len(codes)))
+
+    @property
+    def ends(self) -> Ints:
+        """The place of the last row of each group in ``order``."""
+        ends: Ints = self.starts + self.sizes - 1
+        return ends
+
+    def spread(self, values: Numbers) -> Numbers:
+        """A value of each group, for each of its rows."""
+        return np.repeat(values, self.sizes)
+
+
+def first_equals(keys: Ints, cells: Ints) -> Ints:
+    """The first row with the same key as each row, found without sorting.
+
+    ``cells`` are the keys thrown into a table whose size is a power of two, at least that of the largest cell; it is
+    written to. In each round the first row of every cell leads those of its own key; the others try the next cell.
+    """
+    size = 1 << int(cells.max(initial=0)).bit_length()
+    table = np.empty(size, dtype=np.int64)
+    leaders = np.empty(len(keys), dtype=np.int64)
+    pending = np.arange(len(keys), dtype=np.int64)
+    while len(pending):
+        tried = cells[pending]
+        # From behind: of several rows assigned to one cell the last one stays.
+        table[tried[::-1]] = pending[::-1]
+        leading = table[tried]
+        led = keys[leading] == keys[pending]
+        leaders[pending[led]] = leading[led]
+        pending = pending[~led]
+        cells[pending] = (cells[pending] + 1) & (size - 1)
+    return leaders
+
+
+def stable_order(codes: Ints) -> Ints:
+    """The order that sorts codes that are not negative; equal ones stay as they are."""
+    # NumPy sorts 16-bit integers by radix, several times as fast as wider ones.
+    narrow = codes.astype(np.uint16) if len(codes) and int(codes.max()) < 1 << 16 else codes
+    return np.argsort(narrow, kind="stable").astype(np.int64, copy=False)
+
+
+def run_starts(*ordered: Numbers) -> Ints:
+    """Where runs of equal rows begin, the rows given column by column."""
+    count = len(ordered[0])
+    changed = np.ones(count, dtype=np.bool_)
+    if count:
+        changed[1:] = False
+        for column in ordered:
+            changed[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(changed).astype(np.int64, copy=False)
+
+
+def expand(firsts: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Write out ranges: who each element belongs to, and the element.
+
+    ``expand([5, 9], [2, 1])`` is ``[0, 0, 1], [5, 6, 9]``.
+    """
+    owners = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    ends = np.cumsum(counts)
+    within = np.arange(len(owners), dtype=np.int64) - np.repeat(ends - counts, counts)
+    return owners, np.repeat(firsts, counts) + within
+
+
+def accumulate(operation: np.ufunc, values: Numbers, groups: Groups, initial: Numbers) -> Numbers:
+    """The running result of every group, begun with ``initial[group]``; ``values`` stand in the groups' order.
+
+    Groups of about one size make a matrix, padded at the end where it does no harm, and are run through side by side: a
+    few calls for any number of groups of any size, each row computed from the one before it.
+    """
+    out = np.empty_like(values)
+    # The smallest power of two that holds the group: n - 1 lies below two to this exponent.
+    exponents = np.frexp((groups.sizes - 1).astype(np.float64))[1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for exponent in np.unique(exponents):
+            chosen = np.flatnonzero(exponents == exponent)
+            columns = np.arange(1 << int(exponent), dtype=np.int64)
+            places = groups.starts[chosen, None] + columns
+            inside = columns < groups.sizes[chosen, None]
+            block = np.empty((len(chosen), len(columns) + 1), dtype=values.dtype)
+            block[:, 0] = initial[chosen]
+            block[:, 1:] = values[np.minimum(places, len(values) - 1)]
+            out[places[inside]] = operation.accumulate(block, axis=1)[:, 1:][inside]
+    return out
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """The column itself, of a dictionary its words."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def is_whole(kind: pa.DataType) -> bool:
+    """Whether values are integers of up to 64 bits, or kept as such: times and booleans are."""
+    if pa.types.is_temporal(kind):
+        return not pa.types.is_interval(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
+def storage(kind: pa.DataType) -> np.dtype[Any]:
+    """The NumPy type that holds every value of an Arrow type exactly."""
+    if pa.types.is_floating(kind):
+        return np.dtype(np.float64)
+    return np.dtype(np.uint64) if kind == pa.uint64() else np.dtype(np.int64)
+
+
+def numbers(column: pa.Array) -> tuple[Numbers, Flags | None]:
+    """A column of numbers, times or booleans as ``storage`` says, with 0 for nulls; and where nulls are, if any."""
+    column = plain(column)
+    kind = column.type
+    if pa.types.is_temporal(kind):
+        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif pa.types.is_float16(kind):
+        column = column.cast(pa.float64())
+    nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    if nulls is not None:
+        column = pc.fill_null(column, pa.scalar(0, column.type))
+    return column.to_numpy(zero_copy_only=False).astype(storage(kind), copy=False), nulls
+
+
+def integers(column: pa.Array) -> tuple[Ints, Flags | None]:
+    """A column as 64-bit integers that are equal where its values are; and where nulls are, if any."""
+    values, nulls = numbers(column)
+    return values.view(np.int64), nulls
+
+
+def column_of(values: Numbers, nulls: Flags | None, kind: pa.DataType) -> pa.Array:
+    """The opposite of ``numbers``."""
+    if pa.types.is_temporal(kind):
+        width = np.int32 if kind.bit_width == 32 else np.int64
+        return pa.array(values.astype(width, copy=False), mask=nulls).view(kind)
+    if pa.types.is_boolean(kind):
+        return pa.array(values.astype(np.bool_), mask=nulls)
+    if kind == pa.uint64():
+        return pa.array(values.view(np.uint64), mask=nulls)
+    made = pa.array(values, mask=nulls)
+    return made if made.type == kind else made.cast(kind)
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """The rows of a table as a single record batch."""
+    batches = table.combine_chunks().to_batches()
+    if batches:
+        return batches[0]
+    return empty_batch(table.schema)
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], type=field.type) for field in schema], schema=schema)

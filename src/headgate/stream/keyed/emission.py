@@ -1,0 +1,84 @@
+"""Rows of closed windows: how they look, and in which order they go out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from headgate.core.errors import DeclarationError
+from headgate.stream.kernel import Output, Rejected
+from headgate.stream.keyed.arrays import column_of, empty_batch
+from headgate.stream.keyed.keys import RowKeys
+from headgate.stream.packet import Ints
+
+NO_ROWS: Ints = np.empty(0, dtype=np.int64)
+
+
+def output_schema(fields: Sequence[pa.Field]) -> pa.Schema:
+    """A schema of these columns, which must have different names."""
+    names = [field.name for field in fields]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DeclarationError(
+            f"the output would have several columns called {', '.join(map(repr, twice))}: {names}; "
+            "give aggregates another name, or rename the columns that come in"
+        )
+    return pa.schema(fields)
+
+
+def sort_order(arrays: Sequence[pa.Array]) -> pa.Array:
+    """The order that sorts rows by these arrays, ascending; equal rows stay as they are."""
+    names = [str(place) for place in range(len(arrays))]
+    table = pa.Table.from_arrays(list(arrays), names=names)
+    return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+
+
+def ordered_output(
+    batch: pa.RecordBatch,
+    parents: Ints | None,
+    order: Sequence[pa.Array],
+    rejected: tuple[Rejected, ...] = (),
+) -> Output:
+    """An output sorted by parent, then by ``order``."""
+    first = [] if parents is None else [pa.array(parents)]
+    if batch.num_rows < 2 or not (first or order):
+        return Output(batch, parents, tuple(order), rejected)
+    places = sort_order([*first, *order])
+    moved = None if parents is None else parents[places.to_numpy()]
+    return Output(batch.take(places), moved, tuple(array.take(places) for array in order), rejected)
+
+
+class WindowRows:
+    """Makes the rows of windows: the key, ``window_start``, ``window_end`` and the aggregates.
+
+    Rows of one parent, and those of a flush, go in the order of their start, then of their key.
+    """
+
+    def __init__(self, keys: RowKeys, time: pa.Field, aggregates: Sequence[pa.Field]) -> None:
+        self._keys = keys
+        self._time = time.type
+        bounds = [pa.field(name, time.type, nullable=False) for name in ("window_start", "window_end")]
+        self.schema = output_schema([*keys.fields, *bounds, *aggregates])
+
+    def output(
+        self,
+        slots: Ints,
+        starts: Ints,
+        ends: Ints,
+        aggregates: Sequence[pa.Array],
+        parents: Ints | None,
+        rejected: tuple[Rejected, ...] = (),
+    ) -> Output:
+        columns = self._keys.columns(slots)
+        bounds = [column_of(values, None, self._time) for values in (starts, ends)]
+        batch = pa.RecordBatch.from_arrays([*columns, *bounds, *aggregates], schema=self.schema)
+        return ordered_output(batch, parents, [pa.array(starts), *self._keys.order(columns)], rejected)
+
+    def nothing(self, rejected: tuple[Rejected, ...] = ()) -> Output:
+        """No window has closed."""
+        empty = empty_batch(self.schema)
+        order = self._keys.order([empty.column(place) for place in range(len(self._keys.fields))])
+        return Output(empty, NO_ROWS, (pa.array(NO_ROWS), *order), rejected)

@@ -1,0 +1,177 @@
+"""Aggregates over sessions: rows of a key that follow each other without a long pause.
+
+A session closes at the first row of the stream, of any key, that comes more than the gap after the session's last row;
+that row is the parent of the session's row. A flush closes what is open. So a key has at most one open session once a
+packet is done, and two sessions of a key never close at the same row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.stream.kernel import Output, Part, Rejected, Snapshot
+from headgate.stream.keyed.aggregate import Accumulators, Aggregate
+from headgate.stream.keyed.arrays import Groups, Growing, run_starts
+from headgate.stream.keyed.emission import WindowRows
+from headgate.stream.keyed.expiry import Expiry
+from headgate.stream.keyed.keys import RowKeys
+from headgate.stream.keyed.times import Arrivals, arrivals, check_span, packet_times, time_field
+from headgate.stream.packet import Ints
+from headgate.stream.spec import EventTime
+
+#: closed sessions are dropped when they are the greater part, and not before there are some
+_TOLERATED = 1024
+
+
+class SessionAggregate:
+    """The aggregates of each session, with the times of its first and last row as ``window_start`` and ``window_end``.
+
+    ``gap`` is in units of the time column; rows exactly the gap apart are in one session. A row older than a row before
+    it in the stream is rejected.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, keys: Sequence[str], time: str, gap: int, aggregates: Sequence[Aggregate]
+    ) -> None:
+        self._gap = check_span("gap", gap, 0)
+        self._time = time
+        self._keys = RowKeys(schema, keys)
+        self._rows = WindowRows(self._keys, time_field(schema, time), Accumulators(schema, aggregates).fields)
+        #: {slot: its open session, or -1}
+        self._open = Growing(np.int64, -1)
+        # Of each session, open or closed:
+        self._totals = Accumulators(schema, aggregates)
+        self._slot, self._first, self._last = Growing(np.int64), Growing(np.int64), Growing(np.int64)
+        self._closed = 0
+        self._expiry = Expiry()
+        self._clock: int | None = None
+        self.output_schema = self._rows.schema
+        self.event_time: EventTime | None = EventTime(time, self.crosses)
+
+    @staticmethod
+    def crosses(before: int | None, after: int) -> bool:
+        """Whether a session may close between two times of the stream: when time goes on."""
+        return before is not None and before != after
+
+    def process(self, part: Part) -> Output:
+        arrived = arrivals(part, self._time, self._clock)
+        if arrived.batch.num_rows:
+            self._add(arrived)
+        times = packet_times(part, self._time)
+        if not len(times):
+            return self._rows.nothing(arrived.rejected)
+        self._clock = int(times[-1]) if self._clock is None else max(self._clock, int(times[-1]))
+        sessions, last = self._expiry.pop(self._clock - self._gap)
+        # A session that went on has a later entry; one touched twice at the same time has two equal ones.
+        sessions = np.sort(sessions[self._last.values[sessions] == last])
+        sessions = sessions[run_starts(sessions)]
+        if not len(sessions):
+            return self._rows.nothing(arrived.rejected)
+        parents = np.searchsorted(times, self._last.values[sessions] + self._gap, side="right")
+        return self._close(sessions, parents.astype(np.int64, copy=False), arrived.rejected)
+
+    def flush(self) -> Output:
+        sessions = self._open.values[self._open.values >= 0]
+        return self._close(sessions, None, ()) if len(sessions) else self._rows.nothing()
+
+    def _add(self, arrived: Arrivals) -> None:
+        slots = self._keys.slots(arrived.batch)
+        self._open.grow(len(self._keys))
+        groups = Groups.of(slots)
+        times = arrived.times[groups.order]
+        pieces = self._pieces(groups, times)
+        sizes = np.diff(pieces, append=len(times))
+        sessions = self._sessions(groups, times, pieces)
+        piece_slots = slots[groups.order[pieces]]
+        ends = times[pieces + sizes - 1]
+        self._last.values[sessions] = ends
+        # Pieces of a key follow each other in time, and of several assignments the last one stays.
+        self._open.values[piece_slots] = sessions
+        self._slot.values[sessions] = piece_slots
+        self._expiry.push(sessions, ends)
+        by_row = np.empty_like(slots)
+        by_row[groups.order] = np.repeat(sessions, sizes)
+        self._totals.add(by_row, arrived.batch)
+
+    def _pieces(self, groups: Groups, times: Ints) -> Ints:
+        """Where the rows of a session begin, in the groups' order."""
+        begins = np.zeros(len(times), dtype=np.bool_)
+        begins[1:] = np.diff(times) > self._gap
+        begins[groups.starts] = True
+        return np.flatnonzero(begins).astype(np.int64, copy=False)
+
+    def _sessions(self, groups: Groups, times: Ints, pieces: Ints) -> Ints:
+        """The session of each piece: the open one of its key if it goes on, otherwise a new one."""
+        sessions = np.full(len(pieces), -1, dtype=np.int64)
+        open_ones = self._open.values[groups.codes]
+        going_on = open_ones >= 0
+        first_times = times[groups.starts]
+        going_on[going_on] = first_times[going_on] - self._last.values[open_ones[going_on]] <= self._gap
+        sessions[np.searchsorted(pieces, groups.starts)] = np.where(going_on, open_ones, -1)
+        new = np.flatnonzero(sessions < 0)
+        begin = len(self._slot)
+        sessions[new] = np.arange(begin, begin + len(new), dtype=np.int64)
+        for array in (self._slot, self._first, self._last):
+            array.grow(begin + len(new))
+        self._totals.grow(begin + len(new))
+        self._first.values[sessions[new]] = times[pieces[new]]
+        return sessions
+
+    def _close(self, sessions: Ints, parents: Ints | None, rejected: tuple[Rejected, ...]) -> Output:
+        slots = self._slot.values[sessions]
+        output = self._rows.output(
+            slots,
+            self._first.values[sessions],
+            self._last.values[sessions],
+            self._totals.results(sessions),
+            parents,
+            rejected,
+        )
+        done = self._open.values[slots] == sessions
+        self._open.values[slots[done]] = -1
+        self._closed += len(sessions)
+        if self._closed > _TOLERATED and 2 * self._closed > len(self._slot):
+            self._drop_closed()
+        return output
+
+    def _drop_closed(self) -> None:
+        live = self._open.values >= 0
+        sessions = self._open.values[live]
+        for array in (self._slot, self._first, self._last):
+            array.replace(array.values[sessions])
+        self._totals.keep(sessions)
+        slots = self._keys.keep(live)[self._slot.values]
+        self._slot.replace(slots)
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """All sessions held are open: find them by their keys, and wait for their end."""
+        self._closed = 0
+        sessions = np.arange(len(self._slot), dtype=np.int64)
+        self._open = Growing(np.int64, -1)
+        self._open.grow(len(self._keys))
+        self._open.values[self._slot.values] = sessions
+        self._expiry = Expiry()
+        self._expiry.push(sessions, self._last.values)
+
+    def snapshot(self) -> Snapshot:
+        sessions = self._open.values[self._open.values >= 0]
+        held = {
+            "first": pa.array(self._first.values[sessions]),
+            "last": pa.array(self._last.values[sessions]),
+            **self._totals.columns(sessions),
+        }
+        keys = self._keys.table(self._slot.values[sessions])
+        return Snapshot({"keys": keys, "sessions": pa.table(held)}, {"clock": self._clock})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        held = snapshot.tables["sessions"]
+        self._slot.replace(self._keys.remember(snapshot.tables["keys"], held.num_rows))
+        self._first.replace(held.column("first").to_numpy())
+        self._last.replace(held.column("last").to_numpy())
+        self._totals.remember(np.arange(held.num_rows, dtype=np.int64), held)
+        self._clock = snapshot.values["clock"]
+        self._reopen()

@@ -1,0 +1,188 @@
+"""The best rows of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.core.errors import DeclarationError, ParameterError
+from headgate.stream.kernel import Output, Part, Snapshot
+from headgate.stream.keyed.arrays import (
+    Flags,
+    Groups,
+    Growing,
+    Numbers,
+    accumulate,
+    empty_batch,
+    is_whole,
+    numbers,
+    one_batch,
+    plain_type,
+    storage,
+)
+from headgate.stream.keyed.emission import NO_ROWS, ordered_output, output_schema
+from headgate.stream.keyed.keys import RowKeys, check_column
+from headgate.stream.packet import Ints
+
+#: rows that have been overtaken are dropped when they are the greater part, and not before there are some
+_TOLERATED = 1024
+_NONE = -1
+
+
+class TopK:
+    """The ``k`` best rows of each key by the column ``by``: numbers, times or booleans, the largest first.
+
+    A row that comes among the best of its key goes out at once, with the ``rank`` that it takes, from 1 to k, and
+    ``final`` false. At the end all rows that are still among the best go out, in the order of keys and ranks, with
+    ``final`` true. Of equal rows the earlier one is better. Rows whose value is null or NaN are never among the best.
+    """
+
+    event_time = None
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], by: str, k: int, descending: bool = True) -> None:
+        if k < 1:
+            raise ParameterError(f"k must be at least 1; got {k}")
+        kind = plain_type(check_column(schema, by).type)
+        if not (is_whole(kind) or pa.types.is_floating(kind)):
+            raise DeclarationError(f"column {by!r} of type {kind} cannot be ranked by: it must hold numbers or times")
+        self._keys = RowKeys(schema, keys)
+        self._by, self._k, self._descending = by, k, descending
+        #: the held rows of each slot, best first: their values, and where they stand in the store
+        self._values = Growing(storage(kind), columns=k)
+        self._places = Growing(np.int64, _NONE, columns=k)
+        self._schema = schema
+        self._store: list[pa.RecordBatch] = []
+        self._stored = 0
+        self._held = 0
+        added = [pa.field("rank", pa.int64(), nullable=False), pa.field("final", pa.bool_(), nullable=False)]
+        self.output_schema = output_schema([*schema, *added])
+
+    def process(self, part: Part) -> Output:
+        batch = part.batch
+        slots = self._keys.slots(batch)
+        self._values.grow(len(self._keys))
+        self._places.grow(len(self._keys))
+        values, nulls = numbers(batch.column(self._by))
+        able = np.flatnonzero(self._may_enter(slots, values, nulls))
+        if not len(able):
+            return Output(empty_batch(self.output_schema), NO_ROWS)
+        groups = Groups.of(slots[able])
+        able, values = able[groups.order], values[able[groups.order]]
+        merits, held = self._merits(values, groups)
+        ahead = _ahead(merits, groups, held)
+        entering = np.flatnonzero(ahead < self._k)
+        self._take(batch, able, values, merits, groups, held, entering)
+        order = np.argsort(able[entering])
+        places = able[entering][order]
+        made = self._rows(batch.take(pa.array(places)), ahead[entering][order] + 1, final=False)
+        return Output(made, part.rows[places])
+
+    def _may_enter(self, slots: Ints, values: Numbers, nulls: Flags | None) -> Flags:
+        """Sorts out the many rows that are worse than the worst that its key held before the packet."""
+        worst = self._values.values[slots, -1]
+        better = values > worst if self._descending else values < worst
+        able: Flags = (self._places.values[slots, -1] == _NONE) | better
+        if values.dtype.kind == "f":
+            able &= ~np.isnan(values)
+        return able if nulls is None else able & ~nulls
+
+    def _merits(self, values: Numbers, groups: Groups) -> tuple[Ints, Ints]:
+        """Values as integers, the larger the better: those of rows, and those held by group and rank, -1 for none."""
+        there = self._places.values[groups.codes] != _NONE
+        every = np.concatenate((values, self._values.values[groups.codes][there]))
+        different, merit = np.unique(every, return_inverse=True)
+        merit = merit.astype(np.int64, copy=False) if self._descending else len(different) - 1 - merit
+        held = np.full(there.shape, _NONE, dtype=np.int64)
+        held[there] = merit[len(values) :]
+        return merit[: len(values)], held
+
+    def _take(
+        self,
+        batch: pa.RecordBatch,
+        able: Ints,
+        values: Numbers,
+        merits: Ints,
+        groups: Groups,
+        held: Ints,
+        entering: Ints,
+    ) -> None:
+        """Hold the best of what was held and of what has entered."""
+        groups_of = groups.spread(np.arange(len(groups.codes), dtype=np.int64))[entering]
+        held_group, held_rank = np.nonzero(held != _NONE)
+        slots = groups.codes
+        group = np.concatenate((held_group, groups_of))
+        merit = np.concatenate((held[held_group, held_rank], merits[entering]))
+        value = np.concatenate((self._values.values[slots[held_group], held_rank], values[entering]))
+        place = np.concatenate(
+            (self._places.values[slots[held_group], held_rank], self._stored + np.arange(len(entering)))
+        )
+        # What was held stands first, by rank, then what has entered, by arrival: a stable sort keeps that for equals.
+        order = np.lexsort((-merit, group))
+        group, value, place = group[order], value[order], place[order]
+        sizes = np.bincount(group, minlength=len(slots))
+        rank = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        best = rank < self._k
+        self._values.values[slots[group[best]], rank[best]] = value[best]
+        self._places.values[slots[group[best]], rank[best]] = place[best]
+        self._held += int(np.count_nonzero(best)) - len(held_group)
+        if len(entering):
+            self._store.append(batch.take(pa.array(able[entering])))
+            self._stored += len(entering)
+        if self._stored > 2 * self._held + _TOLERATED:
+            self._drop_overtaken()
+
+    def _drop_overtaken(self) -> None:
+        there = self._places.values != _NONE
+        kept = self._stored_rows(self._places.values[there])
+        self._places.values[there] = np.arange(kept.num_rows, dtype=np.int64)
+        self._store, self._stored = [kept], kept.num_rows
+
+    def _stored_rows(self, places: Ints) -> pa.RecordBatch:
+        return one_batch(pa.Table.from_batches(self._store, schema=self._schema).take(pa.array(places)))
+
+    def _rows(self, rows: pa.RecordBatch, ranks: Ints, final: bool) -> pa.RecordBatch:
+        marks = pa.array(np.full(len(ranks), final, dtype=np.bool_))
+        return pa.RecordBatch.from_arrays([*rows.columns, pa.array(ranks), marks], schema=self.output_schema)
+
+    def flush(self) -> Output:
+        slots, ranks = np.nonzero(self._places.values != _NONE)
+        rows = self._stored_rows(self._places.values[slots, ranks])
+        order = self._keys.order([rows.column(name) for name in self._keys.names])
+        return ordered_output(self._rows(rows, ranks + 1, final=True), None, [*order, pa.array(ranks)])
+
+    def snapshot(self) -> Snapshot:
+        slots, ranks = np.nonzero(self._places.values != _NONE)
+        rows = self._stored_rows(self._places.values[slots, ranks])
+        return Snapshot({"rows": pa.Table.from_batches([rows]), "ranks": pa.table({"rank": pa.array(ranks)})})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        rows = one_batch(snapshot.tables["rows"])
+        ranks = snapshot.tables["ranks"].column("rank").to_numpy()
+        slots = self._keys.slots(rows)
+        self._values.grow(len(self._keys))
+        self._places.grow(len(self._keys))
+        self._values.values[slots, ranks] = numbers(rows.column(self._by))[0]
+        self._places.values[slots, ranks] = np.arange(rows.num_rows, dtype=np.int64)
+        self._store, self._stored, self._held = [rows], rows.num_rows, rows.num_rows
+
+
+def _ahead(merits: Ints, groups: Groups, held: Ints) -> Ints:
+    """How many of the best k so far are at least as good as each row, given by group, those held first.
+
+    Rank by rank: the best so far is a running maximum; what a row drives out of a rank, or the row itself, goes on to
+    compete for the next one.
+    """
+    ahead = np.zeros(len(merits), dtype=np.int64)
+    competing = merits
+    for rank in range(held.shape[1]):
+        best = accumulate(np.maximum, competing, groups, held[:, rank])
+        before = np.empty_like(best)
+        before[1:] = best[:-1]
+        before[groups.starts] = held[:, rank]
+        ahead += before >= merits
+        competing = np.minimum(before, competing)
+        if not (competing >= 0).any():
+            break
+    return ahead

@@ -1,0 +1,204 @@
+"""Aggregates over tumbling and sliding windows of event time.
+
+A window closes at the first row of the stream, of any key, whose time has reached the window's end; that row is the
+parent of the window's rows. A flush closes what is open.
+
+Rows are added to *panes*, stretches of time so short that every window is made of whole panes; when a window closes its
+panes are put together, in their order. A sum of floats over a sliding window is therefore the sum of its panes' sums,
+and a row that came late, but not too late, is neither first nor last before rows of an earlier or later pane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.stream.kernel import Output, Part, Rejected, Snapshot
+from headgate.stream.keyed.aggregate import Accumulators, Aggregate
+from headgate.stream.keyed.arrays import Growing, expand, run_starts
+from headgate.stream.keyed.emission import WindowRows
+from headgate.stream.keyed.index import KeyIndex
+from headgate.stream.keyed.keys import RowKeys
+from headgate.stream.keyed.times import Arrivals, arrivals, check_span, packet_times, time_field
+from headgate.stream.packet import Ints
+from headgate.stream.spec import EventTime
+
+#: before and after all numbers of windows
+_NEVER, _FOREVER = -(1 << 62), 1 << 62
+#: keys without an open window are dropped when they are the greater part, and not before there are some
+_TOLERATED = 1024
+
+
+class _Panes:
+    """The open cells: what the rows of one key in one pane have come to. Cells are numbered 0, 1, 2, ..."""
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
+        self.keys = RowKeys(schema, keys)
+        self.totals = Accumulators(schema, aggregates)
+        self._slot = Growing(np.int64)
+        self._pane = Growing(np.int64)
+        self._reset()
+
+    def _reset(self) -> None:
+        # Panes are numbered densely, so that pane and slot fit into one integer whatever the unit of time.
+        self._numbers = KeyIndex()
+        self._cells = KeyIndex()
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    @property
+    def slot(self) -> Ints:
+        """The key of each cell, by slot."""
+        return self._slot.values
+
+    @property
+    def pane(self) -> Ints:
+        return self._pane.values
+
+    def cells(self, slots: Ints, panes: Ints) -> Ints:
+        """The cells of these keys and panes; new ones are made."""
+        cells = self._cells.slots(self._numbers.slots(panes) << 32 | slots)
+        for array, values in ((self._slot, slots), (self._pane, panes)):
+            array.grow(len(self._cells))
+            array.values[cells] = values
+        self.totals.grow(len(self._cells))
+        return cells
+
+    def keep(self, cells: Ints) -> None:
+        """Hold these cells only, numbered anew in their order."""
+        slots, panes = self.slot[cells], self.pane[cells]
+        self.totals.keep(cells)
+        used = np.zeros(len(self.keys), dtype=np.bool_)
+        used[slots] = True
+        if len(used) > 2 * np.count_nonzero(used) + _TOLERATED:
+            slots = self.keys.keep(used)[slots]
+        self._slot.replace(slots)
+        self._pane.replace(panes)
+        self._reset()
+        self.cells(slots, panes)
+
+
+class SlidingAggregate:
+    """The aggregates of each key over ``[start, start + size)``, for all starts ``offset + n * step``.
+
+    ``size``, ``step`` and ``offset`` are in units of the time column. A window without rows of a key gives no row for
+    it. A row older than the end of the last closed window is rejected.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        time: str,
+        size: int,
+        step: int,
+        aggregates: Sequence[Aggregate],
+        offset: int = 0,
+    ) -> None:
+        self._size, self._step = check_span("size", size, 1), check_span("step", step, 1)
+        self._offset = offset
+        self._time = time
+        self._width = gcd(size, step)
+        self._panes = _Panes(schema, keys, aggregates)
+        self._rows = WindowRows(self._panes.keys, time_field(schema, time), self._panes.totals.fields)
+        self._clock: int | None = None
+        self.output_schema = self._rows.schema
+        self.event_time: EventTime | None = EventTime(time, self.crosses)
+
+    def crosses(self, before: int | None, after: int) -> bool:
+        """Whether a window may close between two times of the stream."""
+        return before is not None and self._closed(before) != self._closed(after)
+
+    def _closed(self, time: int) -> int:
+        """The number of the last window that has closed at a time."""
+        return (time - self._offset - self._size) // self._step
+
+    def _oldest(self, stream: Ints) -> Ints:
+        ends = (stream - self._offset - self._size) // self._step * self._step + self._offset + self._size
+        return ends.astype(np.int64, copy=False)
+
+    def process(self, part: Part) -> Output:
+        arrived = arrivals(part, self._time, self._clock, self._oldest)
+        self._add(arrived)
+        times = packet_times(part, self._time)
+        if not len(times):
+            return self._rows.nothing(arrived.rejected)
+        before = _NEVER if self._clock is None else self._closed(self._clock)
+        self._clock = int(times[-1]) if self._clock is None else max(self._clock, int(times[-1]))
+        return self._close(before, self._closed(self._clock), times, arrived.rejected)
+
+    def flush(self) -> Output:
+        before = _NEVER if self._clock is None else self._closed(self._clock)
+        return self._close(before, _FOREVER, None, ())
+
+    def _add(self, arrived: Arrivals) -> None:
+        if not arrived.batch.num_rows:
+            return
+        panes = (arrived.times - self._offset) // self._width
+        cells = self._panes.cells(self._panes.keys.slots(arrived.batch), panes)
+        self._panes.totals.add(cells, arrived.batch)
+
+    def _close(self, before: int, last: int, times: Ints | None, rejected: tuple[Rejected, ...]) -> Output:
+        """Close the windows numbered above ``before`` up to ``last``."""
+        panes = self._panes
+        if before >= last or not len(panes):
+            return self._rows.nothing(rejected)
+        hop, span = self._step // self._width, self._size // self._width
+        newest = panes.pane // hop
+        oldest = -((span - 1 - panes.pane) // hop)
+        first = np.maximum(oldest, before + 1)
+        counts = np.maximum(np.minimum(newest, last) - first + 1, 0)
+        cells, windows = expand(first, counts)
+        order = np.lexsort((panes.pane[cells], panes.slot[cells], windows))
+        cells, windows = cells[order], windows[order]
+        begins = run_starts(windows, panes.slot[cells])
+        sizes = np.diff(begins, append=len(cells))
+        merged = panes.totals.fresh(len(begins))
+        merged.merge(np.repeat(np.arange(len(begins)), sizes), panes.totals, cells)
+        output = self._output(panes.slot[cells[begins]], windows[begins], merged, times, rejected)
+        panes.keep(np.flatnonzero(newest > last))
+        return output
+
+    def _output(
+        self, slots: Ints, windows: Ints, totals: Accumulators, times: Ints | None, rejected: tuple[Rejected, ...]
+    ) -> Output:
+        if not len(slots):
+            return self._rows.nothing(rejected)
+        starts = windows * self._step + self._offset
+        ends = starts + self._size
+        parents = None if times is None else np.searchsorted(times, ends, side="left").astype(np.int64, copy=False)
+        results = totals.results(np.arange(len(slots), dtype=np.int64))
+        return self._rows.output(slots, starts, ends, results, parents, rejected)
+
+    def snapshot(self) -> Snapshot:
+        cells = np.arange(len(self._panes), dtype=np.int64)
+        held = {"pane": pa.array(self._panes.pane[cells]), **self._panes.totals.columns(cells)}
+        keys = self._panes.keys.table(self._panes.slot[cells])
+        return Snapshot({"keys": keys, "cells": pa.table(held)}, {"clock": self._clock})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        held = snapshot.tables["cells"]
+        slots = self._panes.keys.remember(snapshot.tables["keys"], held.num_rows)
+        cells = self._panes.cells(slots, held.column("pane").to_numpy())
+        self._panes.totals.remember(cells, held)
+        self._clock = snapshot.values["clock"]
+
+
+class TumblingAggregate(SlidingAggregate):
+    """The aggregates of each key over ``[start, start + size)``, for all starts ``offset + n * size``: windows that
+    follow one another without overlap."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        time: str,
+        size: int,
+        aggregates: Sequence[Aggregate],
+        offset: int = 0,
+    ) -> None:
+        super().__init__(schema, keys, time, size, size, aggregates, offset)

@@ -1,0 +1,222 @@
+"""What can be done with a stream whose rows have keys: aggregates, windows, and everything else that keeps a state per
+key.
+
+    clicks.key_by("item").tumbling("ts", 3600).aggregate(n="count", spent=("sum", "price"))
+
+Each of these is an operator with a state for every bucket of keys, so as many workers may run it as there are buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.stream.errors import QueryDeclarationError
+from headgate.stream.kernel import Output, StateFactory
+from headgate.stream.keyed import (
+    Aggregate,
+    Dedupe,
+    Fold,
+    IntervalJoin,
+    RunningAggregate,
+    SessionAggregate,
+    SlidingAggregate,
+    TopK,
+    TumblingAggregate,
+    plan,
+)
+from headgate.stream.partition import Partitioning
+from headgate.stream.query import Stream
+from headgate.stream.spec import EventTime
+
+#: the column that tells which side of a join a row is of
+SIDE = "headgate_side"
+#: an aggregate, or its function's name and column in short: "count", ("sum", "price")
+AggregateLike = Aggregate | str | tuple[str, str]
+Span = int | timedelta
+
+
+class KeyedStream:
+    """A stream and the key of its rows."""
+
+    def __init__(self, stream: Stream, columns: Sequence[str], partitioning: Partitioning, buckets: int) -> None:
+        self.stream = stream
+        self.columns = tuple(columns)
+        self._partitioning = partitioning
+        self._buckets = buckets
+
+    # --- aggregates -----------------------------------------------------------------------------------------
+
+    def running(self, *, name: str = "running", **aggregates: AggregateLike) -> Stream:
+        """One row out for each row in: the key, and the aggregates of all rows of the key so far."""
+        return self._keyed(name, RunningAggregate, self.columns, _aggregates(aggregates))
+
+    def tumbling(self, time: str, size: Span, *, offset: Span = 0) -> Windows:
+        """Windows of equal length, one after the other."""
+        span = self._span
+        return Windows(
+            self, "tumbling", lambda a: (TumblingAggregate, self.columns, time, span(time, size), a, span(time, offset))
+        )
+
+    def sliding(self, time: str, size: Span, step: Span) -> Windows:
+        """Windows of length ``size`` that begin every ``step``."""
+        span = self._span
+        return Windows(
+            self, "sliding", lambda a: (SlidingAggregate, self.columns, time, span(time, size), span(time, step), a)
+        )
+
+    def session(self, time: str, gap: Span) -> Windows:
+        """Windows of rows that follow each other without a pause longer than ``gap``."""
+        return Windows(self, "session", lambda a: (SessionAggregate, self.columns, time, self._span(time, gap), a))
+
+    # --- other states ---------------------------------------------------------------------------------------
+
+    def dedupe(self, *, within: Span | None = None, time: str | None = None, name: str = "dedupe") -> Stream:
+        """The first row of each key; again after ``within`` has passed, if given."""
+        horizon = None if within is None else self._span(time or "", within)
+        return self._keyed(name, Dedupe, self.columns, horizon, time)
+
+    def top_k(self, by: str, k: int, *, descending: bool = True, name: str = "top_k") -> Stream:
+        """The best rows of each key."""
+        return self._keyed(name, TopK, self.columns, by, k, descending)
+
+    def fold(
+        self,
+        function: Callable[[Any, Mapping[str, Any]], tuple[Any, Iterable[Mapping[str, Any]]]],
+        initial: Any,
+        schema: pa.Schema,
+        *,
+        finish: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """``function(state, row)`` gives the key's new state and any number of rows out. States are JSON values.
+
+        ``finish(key, state)`` gives rows for each key at the end of a finite run.
+        """
+        called = name or str(getattr(function, "__name__", "fold"))
+        return self._keyed(called, Fold, self.columns, function, initial, schema, finish)
+
+    def interval_join(
+        self,
+        other: KeyedStream,
+        time: str,
+        *,
+        before: Span,
+        after: Span,
+        prefixes: tuple[str, str] = ("left_", "right_"),
+        name: str = "join",
+    ) -> Stream:
+        """Pairs of a row here and a row there with the same key and
+        ``left.time - before <= right.time <= left.time + after``. Both streams call key and time by the same names.
+
+        Branches of one source come in the order of that source; streams of different sources in the order of ``time``.
+        """
+        if self.columns != other.columns:
+            raise QueryDeclarationError(
+                f"both sides of a join need the same key: {', '.join(self.columns)} and {', '.join(other.columns)}"
+            )
+        together = _tagged(self, other, time, name)
+        shared = {*self.columns, SIDE}
+        left, right = ([c for c in each.stream.schema.names if c not in shared] for each in (self, other))
+        renamed = [
+            [f"{side}.{column}" if column != time else column for column in columns]
+            for side, columns in (("left", left), ("right", right))
+        ]
+        spans = (self._span(time, before), self._span(time, after))
+        joined = KeyedStream(together, self.columns, self._partitioning, self._buckets)
+        return joined._keyed(
+            name, IntervalJoin, self.columns, time, *renamed, *spans, SIDE, ("left", "right"), prefixes
+        )
+
+    def state(self, factory: StateFactory, *, time: EventTime | None = None, name: str = "state") -> Stream:
+        """A state of one's own for each bucket: see ``headgate.stream.kernel.State``."""
+        return self.stream.partitioned(factory, by=self._partitioning, buckets=self._buckets, time=time, name=name)
+
+    # --- mistakes and small things --------------------------------------------------------------------------
+
+    def _keyed(self, name: str, kind: type[Any], *arguments: Any) -> Stream:
+        planned = plan(kind, self.stream.schema, *arguments)
+        return self.stream.partitioned(
+            planned.factory, by=self._partitioning, buckets=self._buckets, time=planned.time, name=name
+        )
+
+    def _span(self, time: str, span: Span) -> int:
+        """A span in units of the time column."""
+        if isinstance(span, int):
+            return span
+        self.stream._require([time])
+        kind = self.stream.schema.field(time).type
+        if not pa.types.is_timestamp(kind):
+            raise QueryDeclarationError(
+                f"column {time!r} is of type {kind}: say spans of time as whole numbers in its unit; got {span!r}"
+            )
+        units = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+        return round(span.total_seconds() * units[kind.unit])
+
+
+class Windows:
+    """Windows that wait for their aggregates."""
+
+    def __init__(
+        self, keyed_stream: KeyedStream, name: str, state: Callable[[tuple[Aggregate, ...]], tuple[Any, ...]]
+    ) -> None:
+        self._keyed_stream, self._name, self._state = keyed_stream, name, state
+
+    def aggregate(self, *, name: str | None = None, **aggregates: AggregateLike) -> Stream:
+        """One row for each key and window when it is complete: the key, the window, and the aggregates."""
+        kind, *arguments = self._state(_aggregates(aggregates))
+        return self._keyed_stream._keyed(name or self._name, kind, *arguments)
+
+
+def _aggregates(named: Mapping[str, AggregateLike]) -> tuple[Aggregate, ...]:
+    made = []
+    for name, like in named.items():
+        if isinstance(like, str):
+            made.append(Aggregate(like, None, name))
+        elif isinstance(like, tuple):
+            made.append(Aggregate(like[0], like[1], name))
+        else:
+            made.append(Aggregate(like.function, like.column, name))
+    if not made:
+        raise QueryDeclarationError('say what to aggregate: n="count", total=("sum", "price")')
+    return tuple(made)
+
+
+def _tagged(left: KeyedStream, right: KeyedStream, time: str, name: str) -> Stream:
+    """Both sides as one stream with the columns of both, of which each row has its own side's."""
+    for each in (left, right):
+        each.stream._require([time])
+    shared = (*left.columns, time)
+    fields = [left.stream.schema.field(column) for column in shared]
+    for side, each in (("left", left), ("right", right)):
+        own = (field for field in each.stream.schema if field.name not in shared)
+        fields += [pa.field(f"{side}.{field.name}", field.type) for field in own]
+    schema = pa.schema([*fields, pa.field(SIDE, pa.string())])
+    sides = [
+        each.stream.stateless(_widened(side, shared, schema), name=f"{name}-{side}", schema=schema)
+        for side, each in (("left", left), ("right", right))
+    ]
+    if left.stream._space == right.stream._space:
+        return sides[0].merge(sides[1], name=f"{name}-merge")
+    return sides[0].union(sides[1], by=time, name=f"{name}-union")
+
+
+def _widened(side: str, shared: Sequence[str], schema: pa.Schema) -> Callable[[pa.RecordBatch], Output]:
+    def kernel(batch: pa.RecordBatch) -> Output:
+        columns = []
+        for field in schema:
+            owner, dot, column = field.name.partition(".")
+            if field.name in shared:
+                columns.append(batch.column(field.name))
+            elif field.name == SIDE:
+                columns.append(pa.repeat(pa.scalar(side, pa.string()), batch.num_rows))
+            elif dot and owner == side:
+                columns.append(batch.column(column))
+            else:
+                columns.append(pa.nulls(batch.num_rows, field.type))
+        return Output(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+    return kernel

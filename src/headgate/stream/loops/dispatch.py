@@ -1,0 +1,291 @@
+"""The *dispatch* loop on threads: whenever a worker is free or work appears, the core says what runs next.
+
+One lock guards the scheduler, as in EdgeWise; operators run without it. A worker that comes back tells what its turn
+has changed (its own queue, those it fed, those it made room for), lets the core decide for everybody who is free, takes
+what was decided for itself and wakes the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from headgate.core.consumption import Consumption, TimeSlice
+from headgate.core.dispatch import Dispatch
+from headgate.core.errors import HeadgateError
+from headgate.core.features import ChangedBy
+from headgate.core.graph import Floats
+from headgate.core.matrix import FeatureMatrix
+from headgate.core.placement import Placement, Workers
+from headgate.core.policy import Policy
+from headgate.stream.loops.loop import Loop
+from headgate.stream.operators import Operator
+from headgate.stream.operators.operator import Clock
+from headgate.stream.query_run import QueryRun
+from headgate.stream.readings import READINGS, Reading, features_for, graph_of
+
+_QUEUE = ChangedBy.UPSTREAM | ChangedBy.ARRIVAL
+#: seconds a worker stays with an operator unless said otherwise, as the ordered paper's time slice
+SLICE = TimeSlice(0.005)
+
+
+class _Seat:
+    """Where a worker waits for its next operator."""
+
+    __slots__ = ("called", "operator")
+
+    def __init__(self) -> None:
+        self.operator: Operator | None = None
+        self.called = threading.Semaphore(0)
+
+
+class DispatchLoop(Loop):
+    """Workers that ask one ``Dispatch`` for their next operator.
+
+    Invariants, with the lock held:
+    1. ``_ready[i]`` is what the dispatch was last told of node i.
+    2. A worker is in ``_idle`` exactly if it has a seat and no operator was put there.
+    3. A thread whose seat is not in ``_seats`` any more leaves at the end of its turn; its number may have been given
+    to
+       another thread by then, which gets nothing before the turn is over.
+    """
+
+    name = "dispatch"
+
+    def __init__(
+        self,
+        clock: Clock,
+        workers: int,
+        policy: Policy,
+        placement: Placement,
+        *,
+        consumption: Consumption = SLICE,
+        seed: int = 0,
+        window: float = 0.1,
+        history: int = 0,
+    ) -> None:
+        super().__init__(clock, workers)
+        self.policy, self.placement = policy, placement
+        self.consumption = consumption
+        self._seed, self._window, self._history = seed, window, history
+        self._dispatch: Dispatch | None = None
+        self._nodes: list[Operator] = []
+        self._ready: list[bool] = []
+        self._seats: dict[int, _Seat] = {}
+        self._idle: set[int] = set()
+        self._working: set[int] = set()
+
+    # --- queries --------------------------------------------------------------------------------------------
+
+    def _adopt(self, query: QueryRun) -> None:
+        self._regraph([*self._nodes, *query.operators.values()])
+
+    def _let_go(self, query: QueryRun) -> None:
+        self._regraph([node for node in self._nodes if node.query is not query])
+
+    def _regraph(self, nodes: Iterable[Operator]) -> None:
+        by_name = {node.name: node for node in nodes}
+        graph = graph_of(by_name.values())
+        if self._dispatch is None:
+            matrix = FeatureMatrix(graph, features_for(self.policy, self.placement))
+            self._dispatch = Dispatch(
+                matrix,
+                self.policy,
+                self.placement,
+                Workers.of(self.workers),
+                seed=self._seed,
+                window=self._window,
+                history=self._history,
+            )
+        else:
+            self._dispatch.regraph(graph)
+        self._nodes = [by_name[name] for name in graph.names]
+        for index, node in enumerate(self._nodes):
+            node.index = index
+        self._read_all()
+        self._dispatch.refresh_patience()
+        self._ready = [bool(value) for value in self._dispatch.matrix.columns["ready"]]
+
+    def _read_all(self) -> None:
+        assert self._dispatch is not None
+        matrix = self._dispatch.matrix
+        for name, column in matrix.columns.items():
+            if name in READINGS:
+                column[:] = [READINGS[name](node) for node in self._nodes]
+        self._queue_columns = self._columns(
+            name for name, feature in matrix.features.items() if feature.changed_by & _QUEUE
+        )
+        self._own_columns = self._columns(
+            name for name, feature in matrix.features.items() if feature.intrinsic or name == "execution_time"
+        )
+        self._output_column = matrix.columns.get("output_pending")
+
+    def _columns(self, names: Iterable[str]) -> list[tuple[Floats, Reading]]:
+        assert self._dispatch is not None
+        return [(self._dispatch.matrix.columns[name], READINGS[name]) for name in names]
+
+    # --- workers --------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        for worker in range(self.workers):
+            self._hire(worker)
+
+    def _hire(self, worker: int) -> None:
+        seat = self._seats[worker] = _Seat()
+        if worker not in self._working:
+            self._idle.add(worker)
+        self._spawn(f"headgate-worker-{worker}", self._run_worker, worker, seat)
+
+    def _run_worker(self, worker: int, seat: _Seat) -> None:
+        self._decide_first()
+        while True:
+            seat.called.acquire()
+            operator = seat.operator
+            while operator is not None:
+                before = self.clock()
+                operator.work(self._most(operator))
+                after = self.clock()
+                operator = self._next_after(operator, worker, seat, after - before)
+            if self.stopping or self._seats.get(worker) is not seat:
+                return
+
+    def _decide_first(self) -> None:
+        with self.lock:
+            self._settle(self.clock(), None)
+        self.fail_if_broken()
+
+    def _most(self, operator: Operator) -> int:
+        return self.consumption.take(max(operator.pending, 1), READINGS["cost"](operator))
+
+    def _next_after(self, operator: Operator, worker: int, seat: _Seat, seconds: float) -> Operator | None:
+        """The worker's turn is over: what it does now, None to wait."""
+        asked = self.clock()
+        name = operator.query.name
+        with self.lock:
+            locked = self.clock()
+            self.busy += seconds
+            self.overhead["lock"] += locked - asked
+            assert self._dispatch is not None
+            self._leave(operator)
+            self._dispatch.finished(worker, locked)
+            self._working.discard(worker)
+            seat.operator = None
+            if worker in self._seats:
+                self._idle.add(worker)
+            self._turn_over(operator, locked)
+            chosen = self._settle(locked, seat)
+            self.overhead["decide"] += self.clock() - locked
+        self._close_if_left(name)
+        self.fail_if_broken()
+        return chosen
+
+    def _turn_over(self, operator: Operator, now: float) -> None:
+        if operator.query.name not in self.queries:
+            return
+        for column, read in self._own_columns:
+            column[operator.index] = read(operator)
+        self._update(operator, now)
+        for target, _ in operator.targets:
+            self._update(target, now)
+        for feeder in operator.upstream:
+            self._update(feeder, now)
+        self._await_sources((operator, *operator.upstream), now)
+
+    def _update(self, operator: Operator, now: float) -> None:
+        """Tell the dispatch how an operator stands."""
+        index = operator.index
+        assert self._dispatch is not None
+        for column, read in self._queue_columns:
+            column[index] = read(operator)
+        if self._output_column is not None:
+            self._output_column[index] = READINGS["output_pending"](operator)
+        ready = operator.can_run()
+        if ready != self._ready[index]:
+            self._ready[index] = ready
+            self._dispatch.set_ready(index, ready, now)
+        elif ready and self._queue_columns:
+            self._dispatch.note_change(index)
+
+    def _settle(self, now: float, asking: _Seat | None) -> Operator | None:
+        """Decide for all that are free; returns what the asking worker got."""
+        if self._dispatch is None or not self._idle or not self.started:
+            return None
+        chosen = None
+        try:
+            starts = self._dispatch.decide(now)
+        except HeadgateError as error:
+            self.failure = error
+            return None
+        for start in starts:
+            operator = self._nodes[start.node]
+            self._enter(operator)
+            self._idle.discard(start.worker)
+            self._working.add(start.worker)
+            seat = self._seats[start.worker]
+            seat.operator = operator
+            if seat is asking:
+                chosen = operator
+            else:
+                seat.called.release()
+        return chosen
+
+    def wake(self, operator: Operator) -> None:
+        # A worker in the middle of a turn tells nobody if nobody is idle: it will tell at the end of the turn.
+        if threading.current_thread().name.startswith("headgate-worker") and not self._idle:
+            return
+        with self.lock:
+            if operator.query.name not in self.queries:
+                return
+            now = self.clock()
+            self._update(operator, now)
+            self._await_sources((operator,), now)
+            self._settle(now, None)
+        self.fail_if_broken()
+
+    def _wake_all(self) -> None:
+        for seat in list(self._seats.values()):
+            seat.called.release()
+
+    # --- change while running -------------------------------------------------------------------------------
+
+    def replace_policy(self, policy: Policy) -> None:
+        with self.lock:
+            if self._dispatch is not None:
+                self._dispatch.matrix.extend(features_for(policy, self.placement))
+                self._read_all()
+                self._dispatch.replace_policy(policy)
+            self.policy = policy
+
+    def replace_placement(self, placement: Placement) -> None:
+        with self.lock:
+            if self._dispatch is not None:
+                self._dispatch.matrix.extend(features_for(self.policy, placement))
+                self._read_all()
+                self._dispatch.replace_placement(placement)
+            self.placement = placement
+
+    def set_workers(self, count: int) -> None:
+        with self.lock:
+            before, self.workers = self.workers, count
+            if self._dispatch is not None:
+                self._dispatch.set_workers(Workers.of(count))
+            if not self.started:
+                return
+            gone = [worker for worker in self._seats if worker >= count]
+            self._idle.difference_update(gone)
+            for worker in gone:
+                self._seats.pop(worker).called.release()
+            for worker in range(before, count):
+                self._hire(worker)
+            self._settle(self.clock(), None)
+
+    # --- reports --------------------------------------------------------------------------------------------
+
+    @property
+    def decisions(self) -> int:
+        return 0 if self._dispatch is None else self._dispatch.turn
+
+    def explain(self, operator: Operator) -> str:
+        with self.lock:
+            assert self._dispatch is not None
+            return str(self._dispatch.explain(operator.index, self.clock()))

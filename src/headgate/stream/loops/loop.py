@@ -1,0 +1,183 @@
+"""What all four loops have in common: queries come and go while worker threads run their operators."""
+
+from __future__ import annotations
+
+import math
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from headgate.core.errors import DeclarationError, HeadgateError
+from headgate.core.placement import Placement
+from headgate.core.policy import Policy
+from headgate.stream.errors import EngineStoppedError
+from headgate.stream.operators import Operator, SourceOperator
+from headgate.stream.operators.operator import Clock
+from headgate.stream.query_run import QueryRun
+from headgate.stream.timer import Timer
+
+#: seconds that a stop waits for turns under way
+PATIENCE = 30.0
+
+
+class Loop(ABC):
+    """Runs operators of queries on threads.
+
+    A query that has ended is closed by the last worker that leaves it, so nobody closes a file under a worker's hands:
+    ``_inside`` counts the workers in each query, and ``_ending`` are the queries to be closed when that is 0.
+    """
+
+    def __init__(self, clock: Clock, workers: int) -> None:
+        if workers < 1:
+            raise DeclarationError(f"an engine needs at least 1 worker; got {workers}")
+        self.clock = clock
+        self.workers = workers
+        self.lock = threading.Lock()
+        self.queries: dict[str, QueryRun] = {}
+        #: seconds of workers spent on scheduling, by part
+        self.overhead: dict[str, float] = defaultdict(float)
+        self.busy = 0.0
+        self.started = False
+        self.stopping = False
+        #: a policy or placement that failed; every query ends with it
+        self.failure: HeadgateError | None = None
+        self._timer = Timer(clock, self.wake)
+        self._threads: list[threading.Thread] = []
+        self._inside: Counter[str] = Counter()
+        self._ending: dict[str, QueryRun] = {}
+
+    # --- queries --------------------------------------------------------------------------------------------
+
+    def add(self, query: QueryRun) -> None:
+        """Take up a query; its operators may run from now on."""
+        if self.stopping:
+            raise EngineStoppedError(f"query {query.name!r} came after the engine was stopped")
+        query.on_input = self.wake
+        query.on_end = self._query_ended
+        with self.lock:
+            self.queries[query.name] = query
+            self._adopt(query)
+        for operator in query.operators.values():
+            if isinstance(operator, SourceOperator):
+                self.wake(operator)
+
+    def _query_ended(self, query: QueryRun) -> None:
+        """Called by whoever ended it: a worker, or somebody outside."""
+        with self.lock:
+            if self.queries.pop(query.name, None) is None:
+                return
+            self._let_go(query)
+            self._ending[query.name] = query
+        self._close_if_left(query.name)
+
+    def _enter(self, operator: Operator) -> None:
+        """A worker goes into an operator; with the lock held."""
+        self._inside[operator.query.name] += 1
+
+    def _leave(self, operator: Operator) -> None:
+        """A worker has come out of an operator; with the lock held. ``_close_if_left`` must follow without it."""
+        self._inside[operator.query.name] -= 1
+
+    def _close_if_left(self, name: str) -> None:
+        if name not in self._ending:
+            return
+        with self.lock:
+            query = None if self._inside[name] else self._ending.pop(name, None)
+            if query is not None:
+                del self._inside[name]
+        if query is not None:
+            query.close()
+
+    def fail_if_broken(self) -> None:
+        """If the policy has failed, nothing can be scheduled any more: end every query with that error."""
+        if self.failure is not None:
+            for query in list(self.queries.values()):
+                query.fail(self.failure)
+
+    # --- threads --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to run operators."""
+        self.started = True
+        self._begin()
+
+    def stop(self) -> None:
+        """End all threads; turns under way end first. Queries that have not ended are stopped."""
+        for query in list(self.queries.values()):
+            query.stop()
+        self.stopping = True
+        self._timer.stop()
+        self._wake_all()
+        for thread in list(self._threads):
+            thread.join(PATIENCE)
+        alive = [thread.name for thread in self._threads if thread.is_alive()]
+        if alive:
+            raise TimeoutError(
+                f"{', '.join(alive)} did not end within {PATIENCE:g} s: an operator's function does not return"
+            )
+
+    def _spawn(self, name: str, target: object, *arguments: object) -> threading.Thread:
+        thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+        return thread
+
+    def _await_sources(self, operators: Iterable[Operator], now: float) -> None:
+        """Have sources called when they are due."""
+        for operator in operators:
+            if isinstance(operator, SourceOperator):
+                due = operator.ready_at(now)
+                if now < due < math.inf:
+                    self._timer.at(due, operator)
+
+    # --- each loop's own ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Start the threads."""
+
+    @abstractmethod
+    def _adopt(self, query: QueryRun) -> None:
+        """Take operators into the books; with the lock held."""
+
+    @abstractmethod
+    def _let_go(self, query: QueryRun) -> None:
+        """Forget operators; with the lock held. Workers may still be in some of them."""
+
+    @abstractmethod
+    def wake(self, operator: Operator) -> None:
+        """An operator may have something to do. Called from any thread, without the lock."""
+
+    @abstractmethod
+    def _wake_all(self) -> None:
+        """Let every thread look whether it should stop."""
+
+    # --- change while running -------------------------------------------------------------------------------
+
+    def replace_policy(self, policy: Policy) -> None:
+        raise DeclarationError(f"the {self.name} loop ranks by no policy, so it cannot be replaced by {policy}")
+
+    def replace_placement(self, placement: Placement) -> None:
+        raise DeclarationError(f"the {self.name} loop has no placement, so it cannot be replaced by {placement}")
+
+    def set_workers(self, count: int) -> None:
+        raise DeclarationError(f"the {self.name} loop has as many threads as operators; {count} cannot be set")
+
+    # --- reports --------------------------------------------------------------------------------------------
+
+    name = "?"
+
+    @property
+    def decisions(self) -> int:
+        """Choices of what runs next, or meetings."""
+        return 0
+
+    def scheduling(self) -> Mapping[str, float]:
+        """Seconds of workers spent on scheduling, by part."""
+        return MappingProxyType(dict(self.overhead))
+
+    def explain(self, operator: Operator) -> str:
+        """Why an operator runs or does not run at this moment, in words."""
+        raise DeclarationError(f"the {self.name} loop leaves the choice to the operating system; nothing to explain")

@@ -1,0 +1,259 @@
+"""The *rounds* loop on threads (Haren): workers run their own sorted lists and meet at the end of every period.
+
+Between meetings a worker touches no lock of the scheduler. At a meeting each worker reads what only its own runs can
+have changed, the last one to arrive deals the operators out, and each sorts what it got. Queries that come or go are
+taken up at the next meeting.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from headgate.core.errors import HeadgateError
+from headgate.core.graph import Graph, Ints
+from headgate.core.matrix import FeatureMatrix
+from headgate.core.placement import Placement, Workers
+from headgate.core.policy import Policy
+from headgate.core.rounds import Rounds, RoundsConfig, Run, Wait
+from headgate.stream.loops.loop import Loop
+from headgate.stream.operators import Operator, SourceOperator
+from headgate.stream.operators.operator import Clock
+from headgate.stream.query_run import QueryRun
+from headgate.stream.readings import READINGS, features_for, graph_of
+
+#: rows of a turn unless said otherwise: packets have thousands, and a turn takes at least one of them
+BATCH = 16_384
+
+
+class RoundsLoop(Loop):
+    """Workers that follow one ``Rounds``.
+
+    Invariants:
+    1. ``_nodes`` are the operators in the order of the graph that the rounds have now; it changes at meetings only,
+       while every worker waits.
+    2. ``_names`` are the operators that will be in the graph after the next meeting.
+    """
+
+    name = "rounds"
+
+    def __init__(
+        self, clock: Clock, workers: int, policy: Policy, placement: Placement, *, config: RoundsConfig | None = None
+    ) -> None:
+        super().__init__(clock, workers)
+        self.policy, self.placement = policy, placement
+        self._config = config or RoundsConfig(batch=BATCH)
+        self._rounds: Rounds | None = None
+        self._names: dict[str, Operator] = {}
+        self._nodes: list[Operator] = []
+        self._numbered: Graph | None = None
+        #: the last to arrive lets the others go on; counted, so that nobody misses one
+        self._meeting = threading.Condition(self.lock)
+        self._meetings = 0
+        #: threads there are
+        self._crew = 0
+        #: what was asked for since the last meeting, to be done at the next
+        self._changes: list[Callable[[Rounds], None]] = []
+        self._idle_wait = threading.Event()
+
+    # --- queries --------------------------------------------------------------------------------------------
+
+    def _adopt(self, query: QueryRun) -> None:
+        operators = {operator.name: operator for operator in query.operators.values()}
+        self._names.update(operators)
+        if self._rounds is None:
+            if self.started:
+                self._build()
+            return
+        graph = graph_of(operators.values())
+        edges = dict.fromkeys((node.name, target.name) for node in operators.values() for target, _ in node.targets)
+        self._rounds.add_nodes(graph.names, edges, dict.fromkeys(graph.names, query.name))
+
+    def _let_go(self, query: QueryRun) -> None:
+        names = [operator.name for operator in query.operators.values()]
+        if self._rounds is not None:
+            self._rounds.remove_nodes(names)
+        for name in names:
+            del self._names[name]
+
+    def _build(self) -> None:
+        graph = graph_of(self._names.values())
+        matrix = FeatureMatrix(graph, features_for(self.policy, self.placement))
+        workers = Workers.of(self.workers)
+        self._rounds = Rounds(matrix, self.policy, self.placement, workers, self._config, now=self.clock())
+        self._renumber()
+        self._crew = self.workers
+        for worker in range(self.workers):
+            self._hire(worker, dealt=False)
+
+    def _renumber(self) -> None:
+        assert self._rounds is not None
+        self._numbered = self._rounds.graph
+        known = {operator.name: operator for operator in self._nodes} | self._names
+        self._nodes = [known[name] for name in self._numbered.names]
+        for index, node in enumerate(self._nodes):
+            node.index = index
+
+    # --- workers --------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        with self.lock:
+            if self._names:
+                self._build()
+
+    def _hire(self, worker: int, dealt: bool) -> None:
+        self._spawn(f"headgate-worker-{worker}", self._run_worker, worker, dealt)
+
+    def _can_run(self, node: int) -> bool:
+        return self._nodes[node].can_run()
+
+    def _run_worker(self, worker: int, dealt: bool) -> None:
+        rounds = self._rounds
+        assert rounds is not None
+        if dealt:
+            rounds.sort_own(worker)
+        busy = 0.0
+        while not self.stopping:
+            step = rounds.next_step(worker, self.clock(), self._can_run)
+            if isinstance(step, Run):
+                before = self.clock()
+                # No lock here: queries that have ended are closed at a meeting, when nobody is in any operator.
+                self._nodes[step.node].work(step.batch)
+                now = self.clock()
+                busy += now - before
+                rounds.ran(worker, step.node, now)
+            elif isinstance(step, Wait):
+                self._idle_wait.wait(step.seconds)
+            elif self._meet(worker, rounds, busy):
+                busy = 0.0
+            else:
+                return
+
+    # --- the meeting ----------------------------------------------------------------------------------------
+
+    def _meet(self, worker: int, rounds: Rounds, busy: float) -> bool:
+        """One meeting; False if this worker is not needed any more."""
+        began = self.clock()
+        rounds.refresh_own(worker, self._read)
+        refreshed = self.clock()
+        ended: list[QueryRun] = []
+        with self._meeting:
+            self.busy += busy
+            meeting = self._meetings
+            if rounds.arrive(worker):
+                ended = self._coordinate(rounds)
+            else:
+                while self._meetings == meeting and not self.stopping:
+                    self._meeting.wait()
+            met = self.clock()
+            stays = worker < len(rounds.workers) and not self.stopping
+        for query in ended:
+            query.close()
+        if self.failure is not None:
+            self._give_up()
+            return False
+        if not stays:
+            return False
+        rounds.sort_own(worker)
+        with self.lock:
+            self.overhead["update"] += refreshed - began
+            self.overhead["wait"] += met - refreshed
+            self.overhead["rank"] += self.clock() - met
+        return True
+
+    def _give_up(self) -> None:
+        """The policy has failed and nobody is in any operator: end every query."""
+        self.fail_if_broken()
+        with self.lock:
+            ended = list(self._ending.values())
+            self._ending.clear()
+        for query in ended:
+            query.close()
+
+    def _coordinate(self, rounds: Rounds) -> list[QueryRun]:
+        """Everybody has arrived: read, deal out, and let the others go on. Returns queries that nobody is in."""
+        began = self.clock()
+        try:
+            for change in self._changes:
+                change(rounds)
+            self._changes.clear()
+            sources = [node.index for node in self._nodes if isinstance(node, SourceOperator)]
+            rounds.coordinate(began, self._read, sources)
+            self._renumber()
+        except HeadgateError as error:
+            self.failure = error
+        else:
+            for worker in range(self._crew, len(rounds.workers)):
+                self._hire(worker, dealt=True)
+            self._crew = len(rounds.workers)
+        ended = list(self._ending.values())
+        self._ending.clear()
+        self._meetings += 1
+        self._meeting.notify_all()
+        self.overhead["coordinate"] += self.clock() - began
+        return ended
+
+    def _read(self, name: str, rows: Ints) -> list[float]:
+        rounds = self._rounds
+        assert rounds is not None
+        if rounds.graph is not self._numbered:
+            self._renumber()
+        read, nodes = READINGS[name], self._nodes
+        return [read(nodes[row]) for row in rows.tolist()]
+
+    def _close_if_left(self, name: str) -> None:
+        """Not before the next meeting: then no worker is in any operator. Without workers, at once."""
+        if self._rounds is None or not self._threads:
+            super()._close_if_left(name)
+
+    def wake(self, operator: Operator) -> None:
+        """Nothing to do: workers of this loop look for work by themselves."""
+
+    def _wake_all(self) -> None:
+        with self._meeting:
+            self._idle_wait.set()
+            self._meeting.notify_all()
+
+    def stop(self) -> None:
+        super().stop()
+        for query in list(self._ending.values()):
+            query.close()
+        self._ending.clear()
+
+    # --- change while running -------------------------------------------------------------------------------
+
+    def replace_policy(self, policy: Policy) -> None:
+        def change(rounds: Rounds) -> None:
+            rounds.matrix.extend(features_for(policy, rounds.placement))
+            rounds.replace_policy(policy)
+
+        self._change(change)
+        self.policy = policy
+
+    def replace_placement(self, placement: Placement) -> None:
+        def change(rounds: Rounds) -> None:
+            rounds.matrix.extend(features_for(rounds.policy, placement))
+            rounds.replace_placement(placement)
+
+        self._change(change)
+        self.placement = placement
+
+    def set_workers(self, count: int) -> None:
+        self._change(lambda rounds: rounds.set_workers(Workers.of(count)))
+        self.workers = count
+
+    def _change(self, change: Callable[[Rounds], None]) -> None:
+        with self.lock:
+            if self._rounds is not None:
+                self._changes.append(change)
+
+    # --- reports --------------------------------------------------------------------------------------------
+
+    @property
+    def decisions(self) -> int:
+        return 0 if self._rounds is None else self._rounds.round
+
+    def explain(self, operator: Operator) -> str:
+        with self.lock:
+            assert self._rounds is not None
+            return str(self._rounds.explain(operator.index, self.clock()))

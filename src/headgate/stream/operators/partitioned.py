@@ -1,0 +1,193 @@
+"""Operators with a state for each bucket of keys: at most one worker in a bucket, any number of buckets at once.
+
+A packet is split into parts by bucket when it is sent (``prepare``), parts are queued by one of three schemes (see
+``bucket_queues``), and whoever finishes the last part of a packet puts the outputs together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from headgate.stream.assemble import assembled, flushed
+from headgate.stream.atomic import AtomicInt
+from headgate.stream.kernel import Output, Part, State
+from headgate.stream.operators.operator import Answer, Operator, at_packet
+from headgate.stream.operators.stateless import send_patiently
+from headgate.stream.packet import Ints, Packet
+from headgate.stream.partition import Split
+from headgate.stream.reorder import ReorderBuffer
+
+#: what a row without a time counts as: it moves no window
+_BEFORE_ALL = -(1 << 63)
+
+
+class Assembly:
+    """A packet whose parts are being worked on; ``places`` says which part of the split a bucket's is."""
+
+    __slots__ = ("buckets", "entered", "flushed", "left", "outputs", "packet", "parts", "split", "started", "times")
+
+    def __init__(self, packet: Packet, split: Split, buckets: tuple[int, ...], times: Ints | None, now: float) -> None:
+        self.packet = packet
+        self.split = split
+        self.buckets = buckets
+        self.times = times
+        self.entered = now
+        self.started = AtomicInt()
+        self.left = AtomicInt(len(buckets))
+        self.outputs: list[Output | None] = [None] * len(buckets)
+        self.parts: list[Part | None] = [None] * len(buckets)
+        self.flushed: list[Output | None] = [None] * len(buckets)
+
+
+class PartitionedOperator(Operator):
+    """Keeps a state for each bucket and hands it the bucket's parts, in order.
+
+    Invariants, beside those of the queues and of the reordering buffer:
+    1. Every packet has at least one part, and its answer is sent by the worker that finishes the last of them.
+    2. The state of a bucket is touched by the worker that has the bucket, and by nobody else.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.max_workers = self.spec.buckets
+        self.states: list[State | None] = [None] * self.spec.buckets
+        self._queues = self.query.bucket_queues(self.spec.buckets)
+        self._outlet: ReorderBuffer[Answer] = self.query.reorder_buffer(self.deliver)
+        self._latest: int | None = None
+        #: assemblies that no worker has begun, for what policies want to know of the head
+        self._untouched: deque[Assembly] = deque()
+
+    # --- coming in ------------------------------------------------------------------------------------------
+
+    def prepare(self, packet: Packet) -> Split:
+        assert self.spec.partitioning is not None
+        return Split.of(packet.batch, self.spec.partitioning, self.spec.buckets)
+
+    def accept(self, packet: Packet, port: int, prepared: Any, now: float) -> bool:
+        split: Split = prepared
+        buckets = split.buckets
+        times = None
+        if self.spec.time is not None and packet.rows:
+            before = self._latest
+            times, self._latest = event_times(packet.batch, self.spec.time.column, before)
+            if self._latest is not None and self.spec.time.crosses(before, self._latest):
+                buckets = tuple(range(self.spec.buckets))
+        if packet.last:
+            buckets = tuple(range(self.spec.buckets))
+        assembly = Assembly(packet, split, buckets or (0,), times, now)
+        self.newest_waiting = packet.last_arrival
+        self.books.entered(packet.rows, packet.batch.nbytes, now)
+        self._untouched.append(assembly)
+        for place, bucket in enumerate(assembly.buckets):
+            self._queues.add(bucket, (assembly, place))
+        # Looked at afterwards: a worker that takes what was there before looks again when it has done with that.
+        return len(self._queues) <= len(assembly.buckets)
+
+    def has_input(self) -> bool:
+        return self._queues.can_take()
+
+    def has_room(self, port: int) -> bool:
+        # What is being worked on counts, or a worker that is stuck in one bucket would let the others pile up.
+        return self.books.waiting + self.books.computing < self.capacity
+
+    def head_arrival(self) -> float:
+        try:
+            return self._untouched[0].packet.first_arrival
+        except IndexError:
+            return math.inf
+
+    # --- working --------------------------------------------------------------------------------------------
+
+    def _work(self, most: int) -> tuple[int, int]:
+        made = [0]
+
+        def operate(bucket: int, item: tuple[Assembly, int]) -> int:
+            rows, out = self._operate(bucket, *item)
+            made[0] += out
+            return rows
+
+        rows = self._queues.consume(operate, most)
+        return rows, made[0]
+
+    def _operate(self, bucket: int, assembly: Assembly, place: int) -> tuple[int, int]:
+        packet = assembly.packet
+        if not assembly.started.fetch_add(1):
+            self._begun(assembly)
+        try:
+            part = self._part(assembly, bucket)
+            state = self.states[bucket]
+            if state is None:
+                assert self.spec.state is not None
+                state = self.states[bucket] = self.spec.state()
+            output = state.process(part)
+            assembly.parts[place], assembly.outputs[place] = part, output
+            if packet.last:
+                assembly.flushed[place] = state.flush()
+            made = output.batch.num_rows
+            if assembly.left.fetch_add(-1) == 1:
+                self._finish(assembly)
+        except Exception as error:
+            raise at_packet(error, packet.serial) from None
+        return max(len(part.rows), 1), made
+
+    def _begun(self, assembly: Assembly) -> None:
+        packet = assembly.packet
+        self.newest_taken = packet.last_arrival
+        self.books.taken(packet.rows, packet.batch.nbytes, assembly.entered, self.clock())
+        try:  # assemblies are mostly begun in order; what was begun out of order is dropped when it comes to the head
+            while self._untouched[0].started.value:
+                self._untouched.popleft()
+        except IndexError:
+            pass
+
+    @staticmethod
+    def _part(assembly: Assembly, bucket: int) -> Part:
+        split, batch = assembly.split, assembly.packet.batch
+        try:
+            where = split.buckets.index(bucket)
+        except ValueError:
+            return Part(batch.slice(0, 0), np.empty(0, dtype=np.int64), assembly.times)
+        if len(split.buckets) == 1:
+            return Part(batch, split.rows, assembly.times)
+        rows = split.rows_of(where)
+        return Part(batch.take(pa.array(rows)), rows, assembly.times)
+
+    def _finish(self, assembly: Assembly) -> None:
+        packet = assembly.packet
+        outputs = [output for output in assembly.outputs if output is not None]
+        output = assembled(outputs, [part for part in assembly.parts if part is not None])
+        batch = output.batch
+        if packet.last:
+            batch = concatenated(batch, flushed([each for each in assembly.flushed if each is not None]))
+        answered = packet.answered(batch, output.parents, self.tracked)
+        self.books.done(answered.rows, self.clock())
+        send_patiently(self._outlet, packet.serial, self.answer(answered, output.rejected))
+
+
+def event_times(batch: pa.RecordBatch, column: str, before: int | None) -> tuple[Ints, int | None]:
+    """The event times of all rows, each at least that before it, and the latest so far."""
+    values = batch.column(column)
+    if not pa.types.is_integer(values.type):
+        values = values.view(pa.int64())
+    if values.null_count:
+        values = pc.fill_null(values, _BEFORE_ALL)
+    times: Ints = values.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    if not len(times):
+        return times, before
+    times = np.maximum.accumulate(times)
+    if before is not None and times[0] < before:
+        times = np.maximum(times, before)
+    return times, int(times[-1])
+
+
+def concatenated(first: pa.RecordBatch, second: pa.RecordBatch) -> pa.RecordBatch:
+    """Two batches one after the other, without a copy if one has no rows."""
+    if not first.num_rows:
+        return second
+    return first if not second.num_rows else pa.concat_batches([first, second])

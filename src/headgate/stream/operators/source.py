@@ -1,0 +1,109 @@
+"""The operator at which rows come into a query: cuts them into packets and numbers these."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.stream.operators.operator import Operator, at_packet
+from headgate.stream.packet import Packet
+from headgate.stream.packet_size import rows_per_packet
+
+
+class SourceOperator(Operator):
+    """Asks its reader for rows. A packet is sent when it is full, or when the reader has no more for now: so a quiet
+    stream is quick, and a busy one is cut into packets that fit the cache."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        assert self.spec.source is not None
+        source = self.spec.source
+        self._schema: pa.Schema = source.schema
+        self.packet_rows = self.query.packet_rows or rows_per_packet(self._schema)
+        self._reader = source.open(lambda: self.query.on_input(self), self.clock())
+        self._serial = 0
+        self._ended = False
+        self._draining = False
+        #: seconds between packets, as an exponential mean, and when the last one came
+        self.period = 0.0
+        self.last_arrival = -math.inf
+
+    def ready_at(self, now: float) -> float:
+        """When it can run next, as far as the source goes."""
+        if self._ended:
+            return math.inf
+        return now if self._draining or self._reader.ended else self._reader.ready_at(now)
+
+    def has_input(self) -> bool:
+        now = self.clock()
+        return self.ready_at(now) <= now
+
+    def has_room(self, port: int) -> bool:
+        return True
+
+    @property
+    def pending(self) -> int:
+        return 0 if self._ended else max(self._reader.waiting(self.clock()), 1)
+
+    def head_arrival(self) -> float:
+        now = self.clock()
+        return min(now, self.ready_at(now))
+
+    def accept(self, packet: Packet, port: int, prepared: Any, now: float) -> bool:
+        raise AssertionError("a source has no input")
+
+    def drain(self) -> None:
+        """Read no more: what was read goes through, then the query ends."""
+        self._draining = True
+
+    def _work(self, most: int) -> tuple[int, int]:
+        rows = 0
+        while rows < most and not self._ended and self.can_run():
+            sent = self._send_next()
+            if sent is None:
+                break
+            rows += max(sent, 1)
+        return rows, rows
+
+    def _send_next(self) -> int | None:
+        """Reads one packet and sends it; the number of its rows, None if there was nothing."""
+        now = self.clock()
+        try:
+            chunk = None if self._draining else self._reader.read(self.packet_rows, now)
+        except Exception as error:
+            raise at_packet(error, self._serial) from None
+        if chunk is None:
+            if self._draining or self._reader.ended:
+                self._send_last(now)
+            return None
+        packet = Packet(
+            self._serial,
+            chunk.batch,
+            chunk.first_arrival,
+            chunk.last_arrival,
+            source_rows=chunk.batch.num_rows,
+        )
+        self._learn_period(chunk.last_arrival)
+        self._serial += 1
+        with self.books.lock:
+            self.books.rows_in += packet.rows
+            self.books.rows_out += packet.rows
+            self.books.packets += 1
+        self.deliver(self.answer(packet, chunk.rejected))
+        return packet.rows
+
+    def _send_last(self, now: float) -> None:
+        self._ended = True
+        empty = pa.RecordBatch.from_pylist([], schema=self._schema)
+        self.deliver(self.answer(Packet(self._serial, empty, now, now, last=True)))
+
+    def _learn_period(self, arrived: float) -> None:
+        if self.last_arrival > -math.inf:
+            gap = max(arrived - self.last_arrival, 0.0)
+            self.period += 0.2 * (gap - self.period) if self.period else gap
+        self.last_arrival = arrived
+
+    def close(self) -> None:
+        self._reader.close()

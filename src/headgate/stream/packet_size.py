@@ -1,0 +1,55 @@
+"""How many rows a packet should have: its bytes about half of the second-level cache (Bobox, section 5.2).
+
+Half, so that a packet and what an operator makes of it fit together; packets that are smaller pay more for every
+hand-over, larger ones are fetched from memory again by every operator.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+#: if the machine does not say
+USUAL_L2 = 1 << 20
+#: rows; fewer cost more to hand over than to compute, more keep a worker for too long at one turn
+FEWEST, MOST = 256, 65_536
+#: bytes of a value whose size its type does not tell
+VARIABLE = 24
+
+
+@lru_cache(maxsize=1)
+def second_level_cache() -> int:
+    """Bytes of the L2 cache of one core."""
+    try:
+        size = os.sysconf("SC_LEVEL2_CACHE_SIZE")
+    except (ValueError, OSError):
+        size = 0
+    return size if size > 0 else _from_sysfs() or USUAL_L2
+
+
+def _from_sysfs() -> int:
+    try:
+        text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text("ascii").strip()
+    except OSError:
+        return 0
+    units = {"K": 1 << 10, "M": 1 << 20}
+    return int(text[:-1]) * units[text[-1]] if text[-1:] in units else 0
+
+
+def row_bytes(schema: pa.Schema) -> int:
+    """About how many bytes a row of this schema takes."""
+    total = 0
+    for field in schema:
+        try:
+            total += max(field.type.bit_width // 8, 1)
+        except ValueError:
+            total += VARIABLE
+    return max(total, 1)
+
+
+def rows_per_packet(schema: pa.Schema) -> int:
+    """Rows that fill half of the second-level cache, within reason."""
+    return min(max(second_level_cache() // 2 // row_bytes(schema), FEWEST), MOST)

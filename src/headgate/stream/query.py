@@ -1,0 +1,319 @@
+"""Writing a query: a graph of operators, built from its sources to its sinks.
+
+    query = Query("hot items")
+    clicks = query.source(from_batches(batches))
+    clicks.filter(pc.field("sale") >= 0).key_by("item").tumbling("ts", 3600).aggregate(n="count").to(to_list(found))
+
+Nothing runs until an engine gets the query. Columns are known while it is written, so mistakes are found there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from headgate.core.errors import UnknownNameError
+from headgate.stream.errors import QueryDeclarationError
+from headgate.stream.functions import (
+    OVER,
+    Condition,
+    Over,
+    flat_mapper,
+    mapper,
+    projector,
+    schema_of,
+    selector,
+)
+from headgate.stream.kernel import Function, Output, Part, State, StateFactory
+from headgate.stream.partition import ByHash, ByRange, Partitioning
+from headgate.stream.sinks.sink import Sink
+from headgate.stream.sources.source import Source
+from headgate.stream.spec import DEFAULT_BUCKETS, EventTime, Kind, OperatorSpec, QuerySpec
+
+if TYPE_CHECKING:
+    from headgate.stream.keyed_stream import KeyedStream
+
+
+class Query:
+    """A query while it is being written. What policies go by is stated here: priority, class, patience."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        priority: float = 1.0,
+        importance_class: int = 0,
+        patience: float = math.inf,
+        packet_rows: int | None = None,
+    ) -> None:
+        if not name or "/" in name:
+            raise QueryDeclarationError(f"a query needs a name without slashes; got {name!r}")
+        self.name = name
+        self._stated = {
+            "priority": priority,
+            "importance_class": importance_class,
+            "patience": patience,
+            "packet_rows": packet_rows,
+        }
+        self._operators: dict[str, OperatorSpec] = {}
+
+    def source(self, source: Source, name: str = "source") -> Stream:
+        """Rows come in here."""
+        spec = OperatorSpec(self._free_name(name), Kind.SOURCE, source=source)
+        # Packets of different sources have serial numbers that mean nothing to each other: each is a space of its own.
+        return self._added(spec, source.schema, spec.name)
+
+    def spec(self) -> QuerySpec:
+        """The query as data, checked."""
+        read = {feeder for operator in self._operators.values() for feeder in operator.inputs}
+        loose = [o.name for o in self._operators.values() if o.kind is not Kind.SINK and o.name not in read]
+        if loose:
+            raise QueryDeclarationError(
+                f"query {self.name!r}: nobody reads the output of {', '.join(map(repr, loose))}; "
+                "end each stream with .to(sink)"
+            )
+        if not self._operators:
+            raise QueryDeclarationError(f"query {self.name!r} has no operators; begin with query.source(...)")
+        return QuerySpec(self.name, tuple(self._operators.values()), **self._stated)  # type: ignore[arg-type]
+
+    def _free_name(self, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self._operators:
+            number += 1
+            name = f"{wanted}-{number}"
+        return name
+
+    def _added(self, spec: OperatorSpec, schema: pa.Schema, space: str) -> Stream:
+        self._operators[spec.name] = spec
+        return Stream(self, spec.name, schema, space)
+
+
+class Stream:
+    """What an operator gives out; the beginning of the next operators. Several may read the same stream."""
+
+    def __init__(self, query: Query, name: str, schema: pa.Schema, space: str) -> None:
+        self.query = query
+        self.name = name
+        self.schema = schema
+        self._space = space
+
+    # --- without state --------------------------------------------------------------------------------------
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        *,
+        over: Over = "batch",
+        schema: pa.Schema | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """One row out for each row in. ``function`` takes a record batch, a polars frame (``over="frame"``) or a row
+        as a dict (``over="row"``, which needs ``schema``), and gives the same kind."""
+        self._check(over)
+        return self.stateless(mapper(function, over, schema), name=name or _named(function, "map"), schema=schema)
+
+    def filter(self, condition: Condition, *, over: Over = "batch", name: str | None = None) -> Stream:
+        """The rows for which ``condition`` holds: an Arrow expression, or a function that gives truth values."""
+        self._check(over)
+        kernel = selector(condition, over)
+        return self.stateless(kernel, name=name or _named(condition, "filter"), schema=self.schema)
+
+    def project(self, *columns: str, name: str | None = None, **computed: pc.Expression) -> Stream:
+        """Only these columns, and others computed by Arrow expressions: ``project("item", day=pc.field("ts") /
+        86400)``."""
+        self._require(columns)
+        return self.stateless(projector(columns, computed), name=name or "project")
+
+    def flat_map(
+        self,
+        function: Callable[..., Any],
+        *,
+        over: Over = "batch",
+        schema: pa.Schema | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Any number of rows for each row. Over batches and frames ``function`` gives a pair: the rows, and for each of
+        them the number of the row that it comes from."""
+        self._check(over)
+        kernel = flat_mapper(function, over, schema)
+        return self.stateless(kernel, name=name or _named(function, "flat_map"), schema=schema)
+
+    def split(self, *conditions: Condition, over: Over = "batch", name: str = "split") -> tuple[Stream, ...]:
+        """A stream for each condition and one for the rest: a row goes to the first whose condition holds."""
+        kernels = [selector(condition, over) for condition in conditions]
+        return tuple(
+            self.stateless(_first_of(kernels, number), name=f"{name}-{number + 1}", schema=self.schema)
+            for number in range(len(conditions) + 1)
+        )
+
+    def stateless(self, kernel: Function, *, name: str = "stateless", schema: pa.Schema | None = None) -> Stream:
+        """A kernel of one's own: see ``headgate.stream.kernel``."""
+        free = self.query._free_name(name)
+        made = schema or schema_of(kernel, self.schema, f"operator {free!r} of query {self.query.name!r}")
+        spec = OperatorSpec(free, Kind.STATELESS, (self.name,), function=kernel)
+        return self.query._added(spec, made, self._space)
+
+    # --- with state -----------------------------------------------------------------------------------------
+
+    def key_by(
+        self, *columns: str, buckets: int = DEFAULT_BUCKETS, ranges: Sequence[float] | None = None
+    ) -> KeyedStream:
+        """Rows of the same key together: operators with a state for each key come after it.
+
+        Keys are sorted into ``buckets`` by a hash, or by the bounds in ``ranges`` if there is one column of numbers.
+        """
+        from headgate.stream.keyed_stream import KeyedStream
+
+        if not columns:
+            raise QueryDeclarationError("key_by needs at least one column")
+        self._require(columns)
+        if ranges is None:
+            return KeyedStream(self, columns, ByHash(columns), buckets)
+        if len(columns) != 1:
+            raise QueryDeclarationError(f"ranges are for a single column; got {', '.join(columns)}")
+        return KeyedStream(self, columns, ByRange(columns[0], tuple(ranges)), len(ranges) + 1)
+
+    def partitioned(
+        self,
+        state: StateFactory,
+        *,
+        by: Sequence[str] | Partitioning,
+        buckets: int = DEFAULT_BUCKETS,
+        time: EventTime | None = None,
+        name: str = "partitioned",
+    ) -> Stream:
+        """A state of one's own for each bucket of keys: see ``headgate.stream.kernel.State``."""
+        partitioning = ByHash(tuple(by)) if isinstance(by, Sequence) else by
+        self._require(partitioning.columns)
+        if not 1 <= buckets <= 1 << 16:
+            raise QueryDeclarationError(f"buckets must be between 1 and {1 << 16}; got {buckets}")
+        free = self.query._free_name(name)
+        spec = OperatorSpec(
+            free, Kind.PARTITIONED, (self.name,), state=state, partitioning=partitioning, buckets=buckets, time=time
+        )
+        return self.query._added(spec, self._made_by(state, free, time), self._space)
+
+    def stateful(self, state: StateFactory, *, time: EventTime | None = None, name: str = "stateful") -> Stream:
+        """A state of one's own that sees every row: one worker at a time."""
+        free = self.query._free_name(name)
+        spec = OperatorSpec(free, Kind.STATEFUL, (self.name,), state=state, time=time)
+        return self.query._added(spec, self._made_by(state, free, time), self._space)
+
+    def top_k(self, by: str, k: int, *, descending: bool = True, name: str = "top_k") -> Stream:
+        """The best rows of all: those that come among them, with their rank, and at the end those that are left."""
+        from headgate.stream.keyed import TopK, plan
+
+        planned = plan(TopK, self.schema, (), by, k, descending)
+        return self.stateful(planned.factory, name=name)
+
+    def fold(
+        self,
+        function: Callable[[Any, Mapping[str, Any]], tuple[Any, Iterable[Mapping[str, Any]]]],
+        initial: Any,
+        schema: pa.Schema,
+        *,
+        finish: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """``function(state, row)`` gives the new state, a JSON value, and any number of rows out."""
+        from headgate.stream.keyed import Fold, plan
+
+        planned = plan(Fold, self.schema, (), function, initial, schema, finish)
+        return self.stateful(planned.factory, name=name or _named(function, "fold"))
+
+    def _made_by(self, state: StateFactory, name: str, time: EventTime | None) -> pa.Schema:
+        fresh: State = state()
+
+        def kernel(batch: pa.RecordBatch) -> Any:
+            times = None if time is None else batch.column(time.column).cast(pa.int64()).to_numpy()
+            return fresh.process(Part.whole(batch, times))
+
+        return schema_of(kernel, self.schema, f"operator {name!r} of query {self.query.name!r}")
+
+    # --- together -------------------------------------------------------------------------------------------
+
+    def merge(self, *others: Stream, name: str = "merge") -> Stream:
+        """Branches of one stream together again: rows in the order of the rows they come from, then of branches."""
+        streams = (self, *others)
+        self._same_columns(streams, "merge")
+        if {stream._space for stream in streams} != {self._space}:
+            raise QueryDeclarationError(
+                "merge is for branches of one source; streams of different sources have no common order: "
+                "use union(..., by=COLUMN) with a column of event time"
+            )
+        spec = OperatorSpec(self.query._free_name(name), Kind.MERGE, tuple(stream.name for stream in streams))
+        return self.query._added(spec, self.schema, self._space)
+
+    def union(self, *others: Stream, by: str, name: str = "union") -> Stream:
+        """Streams of different sources as one, in the order of the event time in column ``by``."""
+        streams = (self, *others)
+        self._same_columns(streams, "union")
+        self._require([by])
+        free = self.query._free_name(name)
+        spec = OperatorSpec(free, Kind.UNION, tuple(stream.name for stream in streams), by=by)
+        return self.query._added(spec, self.schema, free)
+
+    def to(self, sink: Sink, name: str = "sink") -> Query:
+        """Rows go out here."""
+        spec = OperatorSpec(self.query._free_name(name), Kind.SINK, (self.name,), sink=sink)
+        self.query._operators[spec.name] = spec
+        return self.query
+
+    # --- mistakes -------------------------------------------------------------------------------------------
+
+    def _require(self, columns: Sequence[str]) -> None:
+        for column in columns:
+            if column not in self.schema.names:
+                raise UnknownNameError(
+                    "column", column, self.schema.names, hint=f"These are the columns that {self.name!r} gives out."
+                )
+
+    def _same_columns(self, streams: Sequence[Stream], what: str) -> None:
+        for stream in streams:
+            if stream.query is not self.query:
+                raise QueryDeclarationError(
+                    f"{what} takes streams of one query; {stream.name!r} belongs to {stream.query.name!r}"
+                )
+            if not stream.schema.equals(self.schema):
+                raise QueryDeclarationError(
+                    f"{what} takes streams with the same columns: {self.name!r} has {_columns(self.schema)}, "
+                    f"{stream.name!r} has {_columns(stream.schema)}"
+                )
+
+    @staticmethod
+    def _check(over: str) -> None:
+        if over not in OVER:
+            raise UnknownNameError("kind of function", over, OVER)
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.query.name}/{self.name}: {_columns(self.schema)}>"
+
+
+def _first_of(kernels: Sequence[Function], number: int) -> Function:
+    """Rows that the first ``number`` conditions leave over and the next one takes; the last takes all."""
+
+    def kernel(batch: pa.RecordBatch) -> Output:
+        left = np.arange(batch.num_rows, dtype=np.int64)
+        for earlier in kernels[:number]:
+            taken = earlier(batch).parents
+            left = left[:0] if taken is None else np.setdiff1d(left, taken, assume_unique=True)
+        if number < len(kernels):
+            taken = kernels[number](batch).parents
+            left = left if taken is None else np.intersect1d(left, taken, assume_unique=True)
+        return Output(batch.take(pa.array(left)), left)
+
+    return kernel
+
+
+def _named(function: object, otherwise: str) -> str:
+    name = getattr(function, "__name__", "")
+    return name if name.isidentifier() and name != "<lambda>" else otherwise
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,0 +1,212 @@
+"""A query that runs: its operators, wired to each other, how it stands, and what came out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from threading import Event, Lock
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from headgate.core.errors import HeadgateError
+from headgate.core.latency import LatencyRecorder
+from headgate.stream.bucket_queues import BucketQueues, bucket_queues
+from headgate.stream.errors import QueryError
+from headgate.stream.kernel import Rejected
+from headgate.stream.markers import Markers
+from headgate.stream.operators import OPERATORS, Operator, SourceOperator
+from headgate.stream.operators.operator import Clock
+from headgate.stream.packet import Packet
+from headgate.stream.reorder import LockedBuffer, NonBlockingBuffer, ReorderBuffer
+from headgate.stream.spec import Kind, OperatorSpec, QuerySpec
+
+Scheme = Literal["hybrid", "partitioned", "shared"]
+Buffer = Literal["non-blocking", "locked"]
+Item = TypeVar("Item")
+
+#: packets that wait at an operator before the one that feeds it has to pause
+CAPACITY = 16
+
+
+class Ending(Enum):
+    """How a query stands."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class RejectedRow(NamedTuple):
+    """A row that did not go through: where, and why. ``row`` counts from 0 in the packet as the operator got it."""
+
+    operator: str
+    serial: int
+    row: int
+    reason: str
+    raw: str
+
+
+class QueryRun:
+    """A query at work. Made by the engine; several threads use it.
+
+    ``on_input`` is the loop's: called when an operator may have something to do that had nothing.
+    """
+
+    def __init__(
+        self,
+        spec: QuerySpec,
+        clock: Clock,
+        *,
+        scheme: Scheme = "hybrid",
+        buffer: Buffer = "non-blocking",
+        capacity: int = CAPACITY,
+        packet_rows: int | None = None,
+    ) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.clock = clock
+        self.capacity = capacity
+        self.packet_rows = packet_rows or spec.packet_rows
+        self.ending = Ending.RUNNING
+        self.error: HeadgateError | None = None
+        self.on_input: Callable[[Operator], None] = _nobody_listens
+        self.on_end: Callable[[QueryRun], None] = _nobody_listens
+        self.began = clock()
+        self.ended_at: float | None = None
+        self.latency = LatencyRecorder()
+        self.markers = Markers()
+        self._scheme, self._buffer = scheme, buffer
+        self._lock = Lock()
+        self._finished = Event()
+        self._rejected: list[RejectedRow] = []
+        self._sinks_left = len(spec.sinks)
+        self.operators = self._wired()
+
+    def _wired(self) -> dict[str, Operator]:
+        operators: dict[str, Operator] = {}
+        for spec in self.spec.operators:
+            operators[spec.name] = OPERATORS[spec.kind](spec, self, self.clock)
+        tracked = _needs_origin(self.spec)
+        for name, operator in operators.items():
+            operator.tracked = name in tracked
+            operator.upstream = tuple(operators[feeder] for feeder in dict.fromkeys(operator.spec.inputs))
+            operator.targets = tuple(
+                (operators[reader.name], port)
+                for reader in self.spec.readers(name)
+                for port, feeder in enumerate(reader.inputs)
+                if feeder == name
+            )
+        return operators
+
+    # --- parts for operators --------------------------------------------------------------------------------
+
+    def reorder_buffer(self, deliver: Callable[[Item], None]) -> ReorderBuffer[Item]:
+        """A buffer of the kind that was asked for."""
+        return NonBlockingBuffer(deliver) if self._buffer == "non-blocking" else LockedBuffer(deliver)
+
+    def bucket_queues(self, buckets: int) -> BucketQueues[Any]:
+        """Queues of the scheme that was asked for."""
+        return bucket_queues(self._scheme, buckets)
+
+    # --- told by operators ----------------------------------------------------------------------------------
+
+    def reject(self, operator: str, serial: int, rejected: tuple[Rejected, ...]) -> None:
+        rows = [RejectedRow(operator, serial, *each) for each in rejected]
+        with self._lock:
+            self._rejected += rows
+
+    def delivered(self, sink: str, packet: Packet, now: float) -> None:
+        """A packet has reached a sink."""
+        with self._lock:
+            if packet.rows:
+                # The mean of its rows, taken to have come evenly.
+                self.latency.add(max(now - (packet.first_arrival + packet.last_arrival) / 2, 0.0), packet.rows)
+            if packet.source_rows:
+                self.markers.note(sink, packet.source_rows, packet.first_arrival, packet.last_arrival, now)
+
+    def sink_ended(self, sink: str) -> None:
+        with self._lock:
+            self._sinks_left -= 1
+            over = not self._sinks_left
+        if over:
+            self._end(Ending.DONE)
+
+    def fail(self, error: HeadgateError) -> None:
+        """An operator raised, or the policy did: nothing of the query runs any more."""
+        with self._lock:
+            if self.error is None and self.ending is Ending.RUNNING:
+                self.error = error
+        self._end(Ending.FAILED)
+
+    # --- told by the engine ---------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Read no more, let what was read go through."""
+        for operator in self.operators.values():
+            if isinstance(operator, SourceOperator):
+                operator.drain()
+                self.on_input(operator)
+
+    def stop(self) -> None:
+        """Stop at once: packets under way are dropped."""
+        self._end(Ending.STOPPED)
+
+    def _end(self, ending: Ending) -> None:
+        with self._lock:
+            if self.ending is not Ending.RUNNING:
+                return
+            self.ending = ending
+            self.ended_at = self.clock()
+        self.on_end(self)
+
+    def close(self) -> None:
+        """Let go of everything; the loop calls it when no worker is in an operator of this query any more."""
+        for operator in self.operators.values():
+            try:
+                operator.close()
+            except Exception as error:
+                if self.error is None:
+                    self.error = QueryError(self.name, operator.spec.name, None, error)
+                    self.ending = Ending.FAILED
+        self._finished.set()
+
+    # --- asked by anybody -----------------------------------------------------------------------------------
+
+    @property
+    def stopped(self) -> bool:
+        return self.ending is not Ending.RUNNING
+
+    @property
+    def rejected(self) -> tuple[RejectedRow, ...]:
+        """Rows that did not go through, by packet, then by the operator's place in the query, then by row."""
+        place = {name: number for number, name in enumerate(self.operators)}
+        with self._lock:
+            return tuple(sorted(self._rejected, key=lambda each: (each.serial, place[each.operator], each.row)))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until the query has ended and let go of everything; False if it took longer than ``timeout`` seconds."""
+        return self._finished.wait(timeout)
+
+    def result(self, timeout: float | None = None) -> QueryRun:
+        """Waits for the end and raises the query's error if it has one."""
+        if not self.wait(timeout):
+            raise TimeoutError(f"query {self.name!r} has not ended within {timeout} s")
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+def _nobody_listens(_: Any) -> None:
+    """Until a loop takes the query."""
+
+
+def _needs_origin(spec: QuerySpec) -> set[str]:
+    """Operators from which a merge can be reached: they must remember where rows come from."""
+    needed: set[str] = set()
+    todo: list[OperatorSpec] = [operator for operator in spec.operators if operator.kind is Kind.MERGE]
+    while todo:
+        for name in todo.pop().inputs:
+            if name not in needed:
+                needed.add(name)
+                todo.append(spec.by_name[name])
+    return needed

@@ -1,0 +1,26 @@
+"""Where rows go: a list, a function, files, MQTT.
+
+A sink is a description; the engine opens it for a run, writes the query's rows in order, and closes it.
+"""
+
+from headgate.stream.sinks.collect import Collect, ToList, to_list
+from headgate.stream.sinks.errors import OutputError
+from headgate.stream.sinks.files import ToFiles, to_files
+from headgate.stream.sinks.function import ToFunction, to_function
+from headgate.stream.sinks.mqtt import ToMqtt, to_mqtt
+from headgate.stream.sinks.sink import Sink, Writer
+
+__all__ = [
+    "Collect",
+    "OutputError",
+    "Sink",
+    "ToFiles",
+    "ToFunction",
+    "ToList",
+    "ToMqtt",
+    "Writer",
+    "to_files",
+    "to_function",
+    "to_list",
+    "to_mqtt",
+]

@@ -1,0 +1,138 @@
+"""Rows that the program has already: record batches, tables, or rows of Python values."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeAlias, TypeVar
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.core.errors import DeclarationError
+from headgate.stream.sources.block import BLOCK_ROWS, Block
+from headgate.stream.sources.fit import Row, fit_columns, sift_rows
+from headgate.stream.sources.pulled import Pulled
+from headgate.stream.sources.source import Wake
+
+Item = TypeVar("Item")
+Columns: TypeAlias = pa.RecordBatch | pa.Table
+
+
+class _Given(Generic[Item]):
+    """An iterable, or a function that makes one. An iterator can be gone through once, and says so the second time."""
+
+    def __init__(self, given: Iterable[Item] | Callable[[], Iterable[Item]], what: str) -> None:
+        self._given = given
+        self._what = what
+        self._once = not callable(given) and iter(given) is given
+        self._opened = False
+
+    def first(self) -> Item | None:
+        """The first item, which stays where it is."""
+        if not self._once:
+            return next(self._items(), None)
+        items = self._items()
+        first = next(items, None)
+        self._given = items if first is None else itertools.chain([first], items)
+        return first
+
+    def open(self) -> Iterator[Item]:
+        if self._once and self._opened:
+            raise DeclarationError(
+                f"{self._what} was given an iterator, which can be gone through only once, and it was opened a second "
+                f"time. Pass a list, or a function that makes a new iterator each time."
+            )
+        self._opened = True
+        return self._items()
+
+    def _items(self) -> Iterator[Item]:
+        return iter(self._given() if callable(self._given) else self._given)
+
+
+class Batches:
+    """A source of record batches and tables.
+
+    ``batches`` is an iterable of them, a function that makes one, or a single table. It is read as the query goes on,
+    and should not have to wait for anything. ``schema`` may leave columns out; without it, it is that of the first.
+    """
+
+    def __init__(
+        self, batches: Columns | Iterable[Columns] | Callable[[], Iterable[Columns]], schema: pa.Schema | None = None
+    ) -> None:
+        self._given = _Given[Columns]([batches] if isinstance(batches, Columns) else batches, "from_batches")
+        self._schema = schema or self._first_schema()
+
+    def __repr__(self) -> str:
+        return f"Batches({', '.join(self._schema.names)})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def open(self, wake: Wake, now: float) -> Pulled:
+        return Pulled(self._schema, self._blocks(self._given.open()))
+
+    def _blocks(self, items: Iterator[Columns]) -> Iterator[Block]:
+        for number, item in enumerate(items):
+            if not isinstance(item, Columns):
+                raise DeclarationError(_not_columns(item, f"item {number}"))
+            for batch in item.to_batches() if isinstance(item, pa.Table) else [item]:
+                yield fit_columns(batch, self._schema, f"batch {number} of from_batches")
+
+    def _first_schema(self) -> pa.Schema:
+        first = self._given.first()
+        if first is None:
+            raise DeclarationError("from_batches got no batch and no schema. Pass schema=, or at least one batch.")
+        if not isinstance(first, Columns):
+            raise DeclarationError(_not_columns(first, "item 0"))
+        return first.schema.remove_metadata()
+
+
+def _not_columns(item: object, which: str) -> str:
+    return (
+        f"from_batches takes Arrow record batches and tables; {which} is of type {type(item).__name__}. "
+        f"For dicts and tuples there is from_rows."
+    )
+
+
+class Rows:
+    """A source of Python rows: dicts, or tuples in the order of the schema. Those that do not fit are rejected.
+
+    Of a dict, keys that the schema does not have are ignored, and missing ones are null.
+    """
+
+    def __init__(self, rows: Iterable[Row] | Callable[[], Iterable[Row]], schema: pa.Schema) -> None:
+        self._given = _Given[Row](rows, "from_rows")
+        self._schema = schema
+
+    def __repr__(self) -> str:
+        return f"Rows({', '.join(self._schema.names)})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def open(self, wake: Wake, now: float) -> Pulled:
+        return Pulled(self._schema, self._blocks(self._given.open()))
+
+    def _blocks(self, rows: Iterator[Row]) -> Iterator[Block]:
+        first = 0
+        while taken := list(itertools.islice(rows, BLOCK_ROWS)):
+            yield row_block(taken, self._schema, first)
+            first += len(taken)
+
+
+def row_block(rows: list[Row], schema: pa.Schema, first: int) -> Block:
+    return sift_rows(rows, schema, lambda index: f"row {first + index}: ")
+
+
+def from_batches(
+    batches: Columns | Iterable[Columns] | Callable[[], Iterable[Columns]], schema: pa.Schema | None = None
+) -> Batches:
+    """Rows from record batches or tables."""
+    return Batches(batches, schema)
+
+
+def from_rows(rows: Iterable[Row] | Callable[[], Iterable[Row]], schema: pa.Schema) -> Rows:
+    """Rows from dicts or tuples."""
+    return Rows(rows, schema)

@@ -1,0 +1,94 @@
+"""What a query is made of, as plain frozen data: operators, and who feeds whom. Builders make it, engines run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from headgate.stream.kernel import Function, StateFactory
+from headgate.stream.partition import Partitioning
+
+if TYPE_CHECKING:
+    from headgate.stream.sinks import Sink
+    from headgate.stream.sources import Source
+
+#: buckets of a partitioned operator unless said otherwise: some more than workers, so that a slow one can be made up
+#: for
+DEFAULT_BUCKETS = 8
+
+
+class Kind(Enum):
+    """What an operator is, and with it how many workers may run it at once."""
+
+    SOURCE = "source"
+    STATELESS = "stateless"
+    PARTITIONED = "partitioned"
+    STATEFUL = "stateful"
+    #: takes packets of one serial number from several branches and puts their rows together
+    MERGE = "merge"
+    #: takes packets of several sources and puts their rows in the order of event time, under new serial numbers
+    UNION = "union"
+    SINK = "sink"
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """The column by which an operator's windows go.
+
+    ``crosses(before, after)`` says whether a bucket must hear of a packet in which it has no rows, given the latest
+    time before the packet (None if it is the first) and the latest in it.
+    """
+
+    column: str
+    crosses: Callable[[int | None, int], bool] = lambda before, after: True
+
+
+@dataclass(frozen=True)
+class OperatorSpec:
+    """One operator. Which fields matter depends on its kind."""
+
+    name: str
+    kind: Kind
+    inputs: tuple[str, ...] = ()
+    function: Function | None = None
+    state: StateFactory | None = None
+    partitioning: Partitioning | None = None
+    buckets: int = 1
+    time: EventTime | None = None
+    source: Source | None = None
+    sink: Sink | None = None
+    #: of a union: the column of event time
+    by: str | None = None
+    #: what is stated for policies: seconds per row and rows out per row in, until they are measured
+    cost: float | None = None
+    selectivity: float | None = None
+
+
+@dataclass(frozen=True)
+class QuerySpec:
+    """A connected group of operators in topological order, with what policies may want to know of the query."""
+
+    name: str
+    operators: tuple[OperatorSpec, ...]
+    priority: float = 1.0
+    importance_class: int = 0
+    patience: float = float("inf")
+    packet_rows: int | None = None
+    by_name: Mapping[str, OperatorSpec] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {operator.name: operator for operator in self.operators})
+
+    def readers(self, name: str) -> tuple[OperatorSpec, ...]:
+        """The operators that an operator feeds."""
+        return tuple(operator for operator in self.operators if name in operator.inputs)
+
+    @property
+    def sinks(self) -> tuple[OperatorSpec, ...]:
+        return tuple(operator for operator in self.operators if operator.kind is Kind.SINK)
+
+    @property
+    def sources(self) -> tuple[OperatorSpec, ...]:
+        return tuple(operator for operator in self.operators if operator.kind is Kind.SOURCE)

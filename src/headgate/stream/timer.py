@@ -1,0 +1,78 @@
+"""Calls somebody when a time has come: a thread that sleeps until the next moment anybody waits for."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from headgate.stream.operators import Operator
+from headgate.stream.operators.operator import Clock
+
+
+class Timer:
+    """Wakes operators at given times. Its thread starts with the first of them.
+
+    Invariants:
+    1. ``_due`` is a heap of (time, number, operator); an operator is in it at most once: an earlier time replaces a
+       later one, which is skipped when it comes up.
+    """
+
+    def __init__(self, clock: Clock, wake: Callable[[Operator], None]) -> None:
+        self._clock = clock
+        self._wake = wake
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int, Operator]] = []
+        self._time_of: dict[Operator, float] = {}
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def at(self, time: float, operator: Operator) -> None:
+        """Wake ``operator`` at ``time``, unless it is to be woken earlier anyway."""
+        with self._changed:
+            if self._stopping or self._time_of.get(operator, float("inf")) <= time:
+                return
+            self._time_of[operator] = time
+            heapq.heappush(self._due, (time, next(self._numbers), operator))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="headgate-timer", daemon=True)
+                self._thread.start()
+            elif self._due[0][2] is operator:
+                self._changed.notify()
+
+    def stop(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            due = self._next()
+            if due is None:
+                return
+            self._wake(due)
+
+    def _next(self) -> Any:
+        with self._changed:
+            while not self._stopping:
+                if not self._due:
+                    self._changed.wait()
+                    continue
+                time, _, operator = self._due[0]
+                if self._time_of.get(operator) != time:
+                    heapq.heappop(self._due)
+                    continue
+                left = time - self._clock()
+                if left > 0:
+                    self._changed.wait(left)
+                    continue
+                heapq.heappop(self._due)
+                del self._time_of[operator]
+                return operator
+            return None

@@ -1,0 +1,71 @@
+"""A real MQTT broker for the tests: Debian's mosquitto, on the loopback and a free port, for as long as they run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+HOST = "127.0.0.1"
+NO_PROGRAM = "the program mosquitto is not installed; install it with: apt-get install mosquitto"
+NO_PACKAGE = "the package paho-mqtt is not installed; install it with: pip install 'headgate[mqtt]'"
+
+
+@dataclass(frozen=True)
+class RunningBroker:
+    host: str
+    port: int
+
+
+def program() -> str:
+    # Debian puts it where only root looks.
+    found = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    return found or cannot_run(NO_PROGRAM)
+
+
+def cannot_run(reason: str) -> NoReturn:
+    """Skips, except where everything has to be tested."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    if find_spec("paho") is None:
+        cannot_run(NO_PACKAGE)
+    with socket.create_server((HOST, 0)) as free:
+        port = free.getsockname()[1]
+    folder: Path = tmp_path_factory.mktemp("mosquitto")
+    config = folder / "mosquitto.conf"
+    config.write_text(f"listener {port} {HOST}\nallow_anonymous true\nmax_queued_messages 0\nlog_dest stderr\n")
+    process = subprocess.Popen([program(), "-c", str(config)], stderr=subprocess.PIPE, text=True)
+    try:
+        await_running(process)
+        yield RunningBroker(HOST, port)
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def await_running(process: subprocess.Popen[str]) -> None:
+    """Wait for the line of its log by which it says that it listens."""
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.rstrip().endswith("running"):
+            return
+    pytest.fail("mosquitto did not start: " + "".join(said))
