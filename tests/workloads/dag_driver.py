@@ -115,10 +115,10 @@ class Run:
             case Kind.STATEFUL:
                 return self._buckets(operator, packet, [(0, Part.whole(packet.batch))], 1)
             case Kind.PARTITIONED:
-                split = Split.of(packet.batch, operator.partitioning, operator.buckets)
+                split = Split.of(packet.batch, operator.partitioning, operator.buckets or 1)
                 places = [(bucket, split.rows_of(place)) for place, bucket in enumerate(split.buckets)]
                 parts = [(bucket, Part(packet.batch.take(pa.array(rows)), rows)) for bucket, rows in places]
-                return self._buckets(operator, packet, parts, operator.buckets)
+                return self._buckets(operator, packet, parts, operator.buckets or 1)
             case Kind.MERGE:
                 batch = pa.concat_batches([each.batch for each in inputs])
                 origin = np.concatenate([each.origin for each in inputs])

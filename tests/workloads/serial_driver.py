@@ -85,7 +85,7 @@ class SerialRun:
         assert all(after.inputs == (before.name,) for before, after in pairwise(query.operators))
         self._source, self._sink = source.source, sink.sink.open()
         self._states: dict[str, list[State]] = {
-            operator.name: [operator.state() for _ in range(operator.buckets)]
+            operator.name: [operator.state() for _ in range(operator.buckets or 1)]
             for operator in self._operators
             if operator.state is not None
         }
@@ -143,7 +143,7 @@ class SerialRun:
             output = states[0].process(part)
             _check(output, part.rows)
             return output.batch
-        split = Split.of(batch, operator.partitioning, operator.buckets)
+        split = Split.of(batch, operator.partitioning, operator.buckets or 1)
         outputs, parents = [], []
         for place, bucket in enumerate(split.buckets):
             part = Part(batch.take(pa.array(split.rows_of(place))), split.rows_of(place))

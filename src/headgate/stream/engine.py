@@ -32,6 +32,7 @@ from headgate.stream.query import Query
 from headgate.stream.query_run import CAPACITY, Buffer, QueryRun, Scheme
 from headgate.stream.spec import QuerySpec
 from headgate.stream.statistics import EngineStatistics, query_statistics
+from headgate.stream.switching import SWITCH_INTERVAL, Switching
 
 LoopName = Literal["dispatch", "rounds", "locality", "threads", "fifo"]
 LOOPS: tuple[LoopName, ...] = ("dispatch", "rounds", "locality", "threads", "fifo")
@@ -62,13 +63,25 @@ class Engine:
         period: float = 0.1,
         batch: int = BATCH,
         nodes: tuple[int, ...] | None = None,
+        switch_interval: float | None = SWITCH_INTERVAL,
         seed: int = 0,
         history: int = 0,
         clock: Clock = time.perf_counter,
     ) -> None:
         self.clock = clock
-        self._settings = {"scheme": scheme, "buffer": buffer, "capacity": capacity, "packet_rows": packet_rows}
-        count = workers or os.cpu_count() or 1
+        cores = os.cpu_count() or 1
+        count = workers or cores
+        # Where one worker at a time runs an operator, more than one bucket would only cost. Where several may, each
+        # bucket costs as well: no more than there can be workers, as far as that is known.
+        buckets = max(count, cores) if loop == "dispatch" else 1
+        self._settings = {
+            "scheme": scheme,
+            "buffer": buffer,
+            "capacity": capacity,
+            "packet_rows": packet_rows,
+            "buckets": buckets,
+        }
+        self._switching = Switching(switch_interval)
         chosen = policy_from(policy) if isinstance(policy, str) else policy
         placed = placement_from(placement) if isinstance(placement, str) else placement
         taken = consumption_from(consumption) if isinstance(consumption, str) else consumption
@@ -96,6 +109,7 @@ class Engine:
         """Begin to run queries; those added before begin now."""
         if self.loop.started:
             raise EngineStoppedError("the engine has been started before; make a new one for another run")
+        self._switching.begin()
         self.loop.start()
         return self
 
@@ -108,7 +122,10 @@ class Engine:
                 run.drain()
             for run in self._runs.values():
                 run.wait(None if deadline is None else max(0.0, deadline - self.clock()))
-        self.loop.stop()
+        try:
+            self.loop.stop()
+        finally:
+            self._switching.end()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -15,7 +15,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 #: if the machine does not say
 USUAL_L2 = 1 << 20
 #: rows; fewer cost more to hand over than to compute, more keep a worker for too long at one turn
-FEWEST, MOST = 256, 65_536
+FEWEST, MOST = 256, 131_072
+#: bytes of a packet, as a multiple of the cache
+CACHES = 3.0
 #: bytes of a value whose size its type does not tell
 VARIABLE = 24
 
@@ -51,5 +53,5 @@ def row_bytes(schema: pa.Schema) -> int:
 
 
 def rows_per_packet(schema: pa.Schema) -> int:
-    """Rows that fill half of the second-level cache, within reason."""
-    return min(max(second_level_cache() // 2 // row_bytes(schema), FEWEST), MOST)
+    """Rows that make a packet of the best size, within reason."""
+    return min(max(round(CACHES * second_level_cache() / row_bytes(schema)), FEWEST), MOST)

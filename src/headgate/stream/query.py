@@ -33,7 +33,7 @@ from headgate.stream.kernel import Function, Output, Part, State, StateFactory
 from headgate.stream.partition import ByHash, ByRange, Partitioning
 from headgate.stream.sinks.sink import Sink
 from headgate.stream.sources.source import Source
-from headgate.stream.spec import DEFAULT_BUCKETS, EventTime, Kind, OperatorSpec, QuerySpec
+from headgate.stream.spec import AUTOMATIC_BUCKETS, EventTime, Kind, OperatorSpec, QuerySpec
 
 if TYPE_CHECKING:
     from headgate.stream.keyed_stream import KeyedStream
@@ -161,11 +161,12 @@ class Stream:
     # --- with state -----------------------------------------------------------------------------------------
 
     def key_by(
-        self, *columns: str, buckets: int = DEFAULT_BUCKETS, ranges: Sequence[float] | None = None
+        self, *columns: str, buckets: int = AUTOMATIC_BUCKETS, ranges: Sequence[float] | None = None
     ) -> KeyedStream:
         """Rows of the same key together: operators with a state for each key come after it.
 
-        Keys are sorted into ``buckets`` by a hash, or by the bounds in ``ranges`` if there is one column of numbers.
+        Keys are sorted into ``buckets`` by a hash, or by the bounds in ``ranges`` if there is one column of numbers. If
+        the number is left out, the engine takes one that suits its workers.
         """
         from headgate.stream.keyed_stream import KeyedStream
 
@@ -183,15 +184,15 @@ class Stream:
         state: StateFactory,
         *,
         by: Sequence[str] | Partitioning,
-        buckets: int = DEFAULT_BUCKETS,
+        buckets: int = AUTOMATIC_BUCKETS,
         time: EventTime | None = None,
         name: str = "partitioned",
     ) -> Stream:
         """A state of one's own for each bucket of keys: see ``headgate.stream.kernel.State``."""
         partitioning = ByHash(tuple(by)) if isinstance(by, Sequence) else by
         self._require(partitioning.columns)
-        if not 1 <= buckets <= 1 << 16:
-            raise QueryDeclarationError(f"buckets must be between 1 and {1 << 16}; got {buckets}")
+        if not AUTOMATIC_BUCKETS <= buckets <= 1 << 16:
+            raise QueryDeclarationError(f"buckets must be between 1 and {1 << 16}, or left out; got {buckets}")
         free = self.query._free_name(name)
         spec = OperatorSpec(
             free, Kind.PARTITIONED, (self.name,), state=state, partitioning=partitioning, buckets=buckets, time=time

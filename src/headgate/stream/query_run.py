@@ -61,12 +61,15 @@ class QueryRun:
         buffer: Buffer = "non-blocking",
         capacity: int = CAPACITY,
         packet_rows: int | None = None,
+        buckets: int = 1,
     ) -> None:
         self.spec = spec
         self.name = spec.name
         self.clock = clock
         self.capacity = capacity
         self.packet_rows = packet_rows or spec.packet_rows
+        #: of partitioned operators that do not say
+        self.buckets = buckets
         self.ending = Ending.RUNNING
         self.error: HeadgateError | None = None
         self.on_input: Callable[[Operator], None] = _nobody_listens

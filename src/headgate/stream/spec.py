@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from headgate.stream.sinks import Sink
     from headgate.stream.sources import Source
 
-#: buckets of a partitioned operator unless said otherwise: some more than workers, so that a slow one can be made up
-#: for
-DEFAULT_BUCKETS = 8
+#: as many buckets as the engine finds best: state that is kept under bucket numbers needs a number of its own
+AUTOMATIC_BUCKETS = 0
 
 
 class Kind(Enum):

@@ -20,6 +20,7 @@ from tests.stream.keyed_driver import (
     Row,
     batch_of,
     cuttings,
+    drive,
     few_examples,
     key_of,
     same_for_any_cutting,
@@ -55,6 +56,13 @@ def test_rows_pass_as_a_plain_look_row_by_row_says(
     passed, rejected = plain_dedupe(seen, keys, within)
     assert ran.rows == [(place, seen[place]) for place in passed]
     assert sorted(place for place, _ in ran.rejected) == rejected
+
+
+@pytest.mark.parametrize("packet", [1, 2, 10])
+def test_the_horizon_itself_belongs_to_it_and_counts_from_the_row_that_passed(packet: int) -> None:
+    batch = batch_of([{"user": 1, "time": time} for time in (0, 3, 5, 6, 10, 11, 12)])
+    ran = drive(plan(Dedupe, SCHEMA, ["user"], 5, "time"), batch, ["user"], Cutting((packet,)))
+    assert [row["time"] for _, row in ran.rows] == [0, 6, 12]
 
 
 def test_keys_beyond_the_horizon_are_forgotten_without_letting_a_row_pass_too_early() -> None:

@@ -67,6 +67,24 @@ def test_pairs_are_those_of_comparing_every_row_with_all_before_it(
     assert sorted(place for place, _ in ran.rejected) == rejected
 
 
+@pytest.mark.parametrize("packet", [1, 2, 10])
+@pytest.mark.parametrize(
+    ("first", "second", "span"), [("right", "left", 4), ("left", "right", 7)], ids=["right first", "left first"]
+)
+def test_a_row_at_the_very_end_of_the_interval_has_not_been_forgotten(
+    first: str, second: str, span: int, packet: int
+) -> None:
+    rows = [
+        {"user": 1, "time": 0, "side": first},
+        *({"user": 2, "time": span, "side": side} for side in ("left", "right")),
+        {"user": 1, "time": span, "side": second},
+        {"user": 1, "time": span + 1, "side": second},
+    ]
+    planned = plan(IntervalJoin, SCHEMA, ["user"], "time", LEFT, RIGHT, 4, 7, "side")
+    ran = drive(planned, batch_of(rows), ["user"], Cutting((packet,)))
+    assert [(place, row["user"]) for place, row in ran.rows] == [(2, 2), (3, 1)]
+
+
 def test_rows_that_can_find_no_partner_any_more_are_forgotten_with_their_keys() -> None:
     schema = pa.schema([("user", pa.int64()), ("time", pa.int64()), ("right", pa.bool_())])
     state = IntervalJoin(schema, ["user"], "time", ["time"], ["time"], 3, 30, "right", sides=(False, True))

@@ -57,6 +57,18 @@ def test_ranks_are_those_of_a_plain_list_per_key(
     assert ran.rows == plain_top(batch.to_pylist(), keys, by, k, descending)
 
 
+@pytest.mark.parametrize("packet", [1, 2, 10])
+def test_of_equal_rows_the_earlier_one_is_better(packet: int) -> None:
+    batch = batch_of([{"user": 1, "amount": 5, "time": time} for time in range(4)])
+    ran = drive(plan(TopK, SCHEMA, ["user"], "amount", 2), batch, ["user"], Cutting((packet,)))
+    assert [(place, row["time"], row["rank"]) for place, row in ran.rows] == [
+        (0, 0, 1),
+        (1, 1, 2),
+        (None, 0, 1),
+        (None, 1, 2),
+    ]
+
+
 def test_a_row_without_a_number_is_never_among_the_best_but_an_infinite_one_may_be() -> None:
     values = [float("nan"), float("-inf"), 1.0, float("nan")]
     schema = pa.schema([("value", pa.float64())])

@@ -55,9 +55,9 @@ class PartitionedOperator(Operator):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.max_workers = self.spec.buckets
-        self.states: list[State | None] = [None] * self.spec.buckets
-        self._queues = self.query.bucket_queues(self.spec.buckets)
+        self.buckets = self.max_workers = self.spec.buckets or self.query.buckets
+        self.states: list[State | None] = [None] * self.buckets
+        self._queues = self.query.bucket_queues(self.buckets)
         self._outlet: ReorderBuffer[Answer] = self.query.reorder_buffer(self.deliver)
         self._latest: int | None = None
         #: assemblies that no worker has begun, for what policies want to know of the head
@@ -67,7 +67,7 @@ class PartitionedOperator(Operator):
 
     def prepare(self, packet: Packet) -> Split:
         assert self.spec.partitioning is not None
-        return Split.of(packet.batch, self.spec.partitioning, self.spec.buckets)
+        return Split.of(packet.batch, self.spec.partitioning, self.buckets)
 
     def accept(self, packet: Packet, port: int, prepared: Any, now: float) -> bool:
         split: Split = prepared
@@ -77,9 +77,9 @@ class PartitionedOperator(Operator):
             before = self._latest
             times, self._latest = event_times(packet.batch, self.spec.time.column, before)
             if self._latest is not None and self.spec.time.crosses(before, self._latest):
-                buckets = tuple(range(self.spec.buckets))
+                buckets = tuple(range(self.buckets))
         if packet.last:
-            buckets = tuple(range(self.spec.buckets))
+            buckets = tuple(range(self.buckets))
         assembly = Assembly(packet, split, buckets or (0,), times, now)
         self.newest_waiting = packet.last_arrival
         self.books.entered(packet.rows, packet.batch.nbytes, now)

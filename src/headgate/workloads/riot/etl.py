@@ -18,7 +18,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.stream.kernel import Output
 from headgate.stream.partition import ByHash
-from headgate.stream.spec import DEFAULT_BUCKETS, Kind, OperatorSpec, QuerySpec
+from headgate.stream.spec import AUTOMATIC_BUCKETS, Kind, OperatorSpec, QuerySpec
 from headgate.workloads.riot import senml
 from headgate.workloads.riot.bloom import BloomFilter
 from headgate.workloads.riot.interpolation import Interpolation
@@ -49,7 +49,7 @@ class EtlSettings:
     bloom_capacity: int = 20_000_000
     bloom_error: float = 0.01
     window: int = 5
-    buckets: int = DEFAULT_BUCKETS
+    buckets: int = AUTOMATIC_BUCKETS
 
 
 def etl_query(

@@ -19,7 +19,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from headgate.core.errors import ParameterError
 from headgate.stream.kernel import Output, Part, Snapshot
 from headgate.stream.partition import ByHash
-from headgate.stream.spec import DEFAULT_BUCKETS, Kind, OperatorSpec, QuerySpec
+from headgate.stream.spec import AUTOMATIC_BUCKETS, Kind, OperatorSpec, QuerySpec
 from headgate.workloads.riot import senml
 from headgate.workloads.riot.keyed import KeySlots, grown, rounds
 from headgate.workloads.riot.models import CITY_LINEAR, CITY_TREE, CLASSES, UNKNOWN, LinearModel, TreeModel
@@ -54,7 +54,7 @@ class PredSettings:
     tree: TreeModel = CITY_TREE
     linear: LinearModel = CITY_LINEAR
     block: int = 5
-    buckets: int = DEFAULT_BUCKETS
+    buckets: int = AUTOMATIC_BUCKETS
 
 
 def pred_query(source: Source, published: Sink, settings: PredSettings | None = None, name: str = "pred") -> QuerySpec:

@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.stream.kernel import Output
 from headgate.stream.partition import ByHash
-from headgate.stream.spec import DEFAULT_BUCKETS, Kind, OperatorSpec, QuerySpec
+from headgate.stream.spec import AUTOMATIC_BUCKETS, Kind, OperatorSpec, QuerySpec
 from headgate.workloads.riot import csv_lines
 from headgate.workloads.riot.bloom import BloomFilter
 from headgate.workloads.riot.results import MEASUREMENTS, message
@@ -43,7 +43,7 @@ class StatsSettings:
     horizon: int = 10
     moment_places: int = 10
     count_bits: int = 5
-    buckets: int = DEFAULT_BUCKETS
+    buckets: int = AUTOMATIC_BUCKETS
 
 
 def stats_query(

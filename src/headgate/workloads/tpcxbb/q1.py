@@ -17,7 +17,7 @@ from headgate.stream.kernel import Function, Output, Part, Snapshot
 from headgate.stream.packet import Ints
 from headgate.stream.sinks.sink import Sink
 from headgate.stream.sources.source import Source
-from headgate.stream.spec import DEFAULT_BUCKETS, QuerySpec
+from headgate.stream.spec import AUTOMATIC_BUCKETS, QuerySpec
 from headgate.workloads.tpcxbb.arrays import lookup, nothing, packed, record, spread, table, values
 from headgate.workloads.tpcxbb.chain import linear, partitioned, stateful, stateless
 from headgate.workloads.tpcxbb.counting import CountPairs
@@ -45,7 +45,7 @@ PAPER = Parameters(window=3_600, top=100, min_count=1, stores=None, categories=N
 
 
 def query(
-    source: Source, sink: Sink, parameters: Parameters, buckets: int = DEFAULT_BUCKETS, dims: Dims | None = None
+    source: Source, sink: Sink, parameters: Parameters, buckets: int = AUTOMATIC_BUCKETS, dims: Dims | None = None
 ) -> QuerySpec:
     """``dims`` are those of the source's rows: of seed 0 and scale factor 1 unless given."""
     top = partial(TopPairs, "window", 1, parameters.top, parameters.min_count, resets=True)

@@ -14,7 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from headgate.stream.kernel import Function, Output, Part, Snapshot
 from headgate.stream.sinks.sink import Sink
 from headgate.stream.sources.source import Source
-from headgate.stream.spec import DEFAULT_BUCKETS, QuerySpec
+from headgate.stream.spec import AUTOMATIC_BUCKETS, QuerySpec
 from headgate.workloads.tpcxbb.arrays import lookup, nothing, record, values
 from headgate.workloads.tpcxbb.chain import linear, partitioned, stateless
 from headgate.workloads.tpcxbb.dims import FIRST_DAY, SECONDS_PER_DAY, Dims
@@ -49,7 +49,7 @@ PAPER = Parameters(stores=None, first_day=FIRST_DAY, last_day=FIRST_DAY + 365)
 
 
 def query(
-    source: Source, sink: Sink, parameters: Parameters, buckets: int = DEFAULT_BUCKETS, dims: Dims | None = None
+    source: Source, sink: Sink, parameters: Parameters, buckets: int = AUTOMATIC_BUCKETS, dims: Dims | None = None
 ) -> QuerySpec:
     """``dims`` are those of the source's rows: of seed 0 and scale factor 1 unless given."""
     dims = dims or Dims()

@@ -18,7 +18,7 @@ from headgate.stream.keyed.index import KeyIndex
 from headgate.stream.packet import Ints
 from headgate.stream.sinks.sink import Sink
 from headgate.stream.sources.source import Source
-from headgate.stream.spec import DEFAULT_BUCKETS, QuerySpec
+from headgate.stream.spec import AUTOMATIC_BUCKETS, QuerySpec
 from headgate.workloads.tpcxbb.arrays import grown, nothing, packed, record, spread, table, unpacked, values
 from headgate.workloads.tpcxbb.chain import linear, partitioned, stateful, stateless
 from headgate.workloads.tpcxbb.chains import Chains
@@ -50,7 +50,7 @@ PAPER = Parameters(timeout=3_600, given=None, top=30)
 
 
 def query(
-    source: Source, sink: Sink, parameters: Parameters, buckets: int = DEFAULT_BUCKETS, dims: Dims | None = None
+    source: Source, sink: Sink, parameters: Parameters, buckets: int = AUTOMATIC_BUCKETS, dims: Dims | None = None
 ) -> QuerySpec:
     """``dims`` are not looked at: this query is the same for every shop."""
     top = partial(TopPairs, "trigger", parameters.period, parameters.top, 1, resets=False)

@@ -19,7 +19,7 @@ from headgate.stream.keyed.index import KeyIndex
 from headgate.stream.packet import Ints
 from headgate.stream.sinks.sink import Sink
 from headgate.stream.sources.source import Source
-from headgate.stream.spec import DEFAULT_BUCKETS, QuerySpec
+from headgate.stream.spec import AUTOMATIC_BUCKETS, QuerySpec
 from headgate.workloads.tpcxbb.arrays import grown, lookup, nothing, packed, record, table, unpacked, values
 from headgate.workloads.tpcxbb.chain import linear, partitioned, stateless
 from headgate.workloads.tpcxbb.counting import PairCounter
@@ -52,7 +52,7 @@ PAPER = Parameters(views=5, horizon=10 * SECONDS_PER_DAY, bought=None, categorie
 
 
 def query(
-    source: Source, sink: Sink, parameters: Parameters, buckets: int = DEFAULT_BUCKETS, dims: Dims | None = None
+    source: Source, sink: Sink, parameters: Parameters, buckets: int = AUTOMATIC_BUCKETS, dims: Dims | None = None
 ) -> QuerySpec:
     """``dims`` are those of the source's rows: of seed 0 and scale factor 1 unless given."""
     dims = dims or Dims()
