@@ -60,6 +60,7 @@ class PartitionedOperator(Operator):
         self._queues = self.query.bucket_queues(self.buckets)
         self._outlet: ReorderBuffer[Answer] = self.query.reorder_buffer(self.deliver)
         self._latest: int | None = None
+        self._accepted = 0
         #: assemblies that no worker has begun, for what policies want to know of the head
         self._untouched: deque[Assembly] = deque()
 
@@ -80,6 +81,7 @@ class PartitionedOperator(Operator):
                 buckets = tuple(range(self.buckets))
         if packet.last:
             buckets = tuple(range(self.buckets))
+        self._accepted = packet.serial + 1
         assembly = Assembly(packet, split, buckets or (0,), times, now)
         self.newest_waiting = packet.last_arrival
         self.books.entered(packet.rows, packet.batch.nbytes, now)
@@ -93,8 +95,9 @@ class PartitionedOperator(Operator):
         return self._queues.can_take()
 
     def has_room(self, port: int) -> bool:
-        # What is being worked on counts, or a worker that is stuck in one bucket would let the others pile up.
-        return self.books.waiting + self.books.computing < self.capacity
+        # All that was accepted and has not left counts, or a worker that is stuck in one bucket would let the others
+        # pile up.
+        return self._accepted - self._outlet.next < self.capacity
 
     def head_arrival(self) -> float:
         try:

@@ -29,11 +29,13 @@ class StatelessOperator(QueueOperator):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._outlet: ReorderBuffer[Answer] = self.query.reorder_buffer(self.deliver)
+        self._ahead = min(self.capacity, self._outlet.size)
 
     def has_input(self) -> bool:
-        # A packet beyond the buffer's window could be computed but not put down.
+        # Answers that wait for an earlier one have left this queue and not come into the next: they count here, or a
+        # worker that is held up would let the others run ahead of all bounds.
         try:
-            return self._queue[0][0].serial < self._outlet.next + self._outlet.size
+            return self._queue[0][0].serial < self._outlet.next + self._ahead
         except IndexError:
             return False
 
@@ -69,11 +71,16 @@ class MergeOperator(Operator):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._outlet: ReorderBuffer[Answer] = self.query.reorder_buffer(self.deliver)
+        self._ahead = min(self.capacity, self._outlet.size)
         self._branches: tuple[deque[tuple[Packet, float]], ...] = tuple(deque() for _ in self.spec.inputs)
         self._lock = Lock()
 
     def has_input(self) -> bool:
-        return all(self._branches)
+        try:
+            heads = [branch[0][0].serial for branch in self._branches]
+        except IndexError:
+            return False
+        return heads[0] < self._outlet.next + self._ahead
 
     def has_room(self, port: int) -> bool:
         # Each branch on its own: one that is ahead must not keep out the one that everybody waits for.
