@@ -78,6 +78,8 @@ def of_the_run(figures: dict[str, Any], speed: float, skip: float) -> Row:
     periods = {stream.name: stream.period / speed for stream in workload.STREAMS}
     beyond = []
     for table in figures["tables"]:
+        if table["name"] not in workload.stream_of():
+            continue  # one of the idle tables of ``spark_costs``
         period = periods[workload.stream_of()[table["name"]]]
         beyond.append(table["longest_wait"] - PATIENCE_PERIODS * max(period, 1.0))
     longest = max((table["last_seconds"] or 0.0) for table in figures["tables"])

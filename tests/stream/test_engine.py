@@ -54,7 +54,10 @@ def serial(make: Callable[[ToList], Query], packet_rows: int = 100) -> str:
 def on_engine(make: Callable[[ToList], Query], **options: Any) -> str:
     sink = ToList()
     with Engine(**options) as engine:
-        engine.add(make(sink)).result(TIMEOUT)
+        run = engine.add(make(sink))
+        engine.validate()
+        run.result(TIMEOUT)
+        engine.validate()
     return fingerprint(sink)
 
 

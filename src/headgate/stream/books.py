@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from threading import Lock
 
+from headgate.core.errors import InvariantError
+
 #: how fast the estimates of cost and selectivity follow: the weight of the newest turn
 LEARNING = 0.2
 
@@ -104,3 +106,18 @@ class Books:
         window = now - self.since
         empty = self.empty + (now - self.empty_since if self.empty_since < now else 0.0)
         return 1.0 - empty / window if window > 0 else 0.0
+
+    def validate(self) -> None:
+        """Check the invariants in the docstring of the class; while nobody else writes."""
+        if (
+            self.waiting < 0
+            or self.rows_waiting < 0
+            or (not self.waiting and (self.rows_waiting or self.bytes_waiting))
+        ):
+            raise InvariantError(f"inv1: {self.waiting} packets wait with {self.rows_waiting} rows")
+        if self.computing < 0:
+            raise InvariantError(f"inv2: {self.computing} packets are computed")
+        if (self.empty_since == math.inf) != bool(self.waiting or self.computing):
+            raise InvariantError(
+                f"inv3: {self.waiting} wait and {self.computing} are computed, but empty since {self.empty_since}"
+            )

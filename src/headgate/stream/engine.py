@@ -29,7 +29,7 @@ from headgate.stream.loops.rounds import BATCH, RoundsLoop
 from headgate.stream.loops.threads import ThreadsLoop
 from headgate.stream.operators.operator import Clock
 from headgate.stream.query import Query
-from headgate.stream.query_run import CAPACITY, Buffer, QueryRun, Scheme
+from headgate.stream.query_run import CAPACITY, Buffer, Ending, QueryRun, Scheme
 from headgate.stream.spec import QuerySpec
 from headgate.stream.statistics import EngineStatistics, query_statistics
 from headgate.stream.switching import SWITCH_INTERVAL, Switching
@@ -37,6 +37,8 @@ from headgate.stream.switching import SWITCH_INTERVAL, Switching
 LoopName = Literal["dispatch", "rounds", "locality", "threads", "fifo"]
 LOOPS: tuple[LoopName, ...] = ("dispatch", "rounds", "locality", "threads", "fifo")
 DEFAULT_POLICY = "lp"
+#: queries that have ended and can still be asked about
+KEPT_RUNS = 1000
 
 
 class Engine:
@@ -144,9 +146,16 @@ class Engine:
         if known is not None and not known.stopped:
             raise DeclarationError(f"a query called {spec.name!r} runs already; give this one another name")
         run = QueryRun(spec, self.clock, **self._settings)  # type: ignore[arg-type]
+        self._forget_old_runs()
         self._runs[spec.name] = run
         self.loop.add(run)
         return run
+
+    def _forget_old_runs(self) -> None:
+        """An engine that is used for long does not remember every query that it ever ran."""
+        ended = [name for name, run in self._runs.items() if run.stopped]
+        for name in ended[: max(0, len(ended) - KEPT_RUNS)]:
+            del self._runs[name]
 
     def remove(self, name: str, *, drain: bool = True, timeout: float | None = None) -> QueryRun:
         """End one query while the others go on; with ``drain``, what it has read goes through first."""
@@ -188,6 +197,15 @@ class Engine:
         if operator not in operators:
             raise UnknownNameError("operator", operator, operators)
         return self.loop.explain(operators[operator])
+
+    def validate(self) -> None:
+        """Check the invariants of the loop, and the books of queries that have ended; for tests and debugging."""
+        self.loop.validate()
+        for run in self._runs.values():
+            if run.stopped and run.wait(0):
+                for operator in run.operators.values():
+                    if run.ending is Ending.DONE:
+                        operator.books.validate()
 
     def statistics(self) -> EngineStatistics:
         """How everything stands, as frozen numbers."""

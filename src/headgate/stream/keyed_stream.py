@@ -34,6 +34,7 @@ from headgate.stream.spec import EventTime
 
 #: the column that tells which side of a join a row is of
 SIDE = "headgate_side"
+SIDES = ("left", "right")
 #: an aggregate, or its function's name and column in short: "count", ("sum", "price")
 AggregateLike = Aggregate | str | tuple[str, str]
 Span = int | timedelta
@@ -118,18 +119,15 @@ class KeyedStream:
             raise QueryDeclarationError(
                 f"both sides of a join need the same key: {', '.join(self.columns)} and {', '.join(other.columns)}"
             )
-        together = _tagged(self, other, time, name)
-        shared = {*self.columns, SIDE}
-        left, right = ([c for c in each.stream.schema.names if c not in shared] for each in (self, other))
-        renamed = [
-            [f"{side}.{column}" if column != time else column for column in columns]
-            for side, columns in (("left", left), ("right", right))
+        names = [
+            {column: prefix + column for column in each.stream.schema.names if column not in self.columns}
+            for prefix, each in zip(prefixes, (self, other), strict=True)
         ]
+        together = _tagged((self, other), names, time, name)
         spans = (self._span(time, before), self._span(time, after))
         joined = KeyedStream(together, self.columns, self._partitioning, self._buckets)
-        return joined._keyed(
-            name, IntervalJoin, self.columns, time, *renamed, *spans, SIDE, ("left", "right"), prefixes
-        )
+        columns = [list(each.values()) for each in names]
+        return joined._keyed(name, IntervalJoin, self.columns, time, *columns, *spans, SIDE, SIDES, ("", ""))
 
     def state(self, factory: StateFactory, *, time: EventTime | None = None, name: str = "state") -> Stream:
         """A state of one's own for each bucket: see ``headgate.stream.kernel.State``."""
@@ -185,36 +183,39 @@ def _aggregates(named: Mapping[str, AggregateLike]) -> tuple[Aggregate, ...]:
     return tuple(made)
 
 
-def _tagged(left: KeyedStream, right: KeyedStream, time: str, name: str) -> Stream:
-    """Both sides as one stream with the columns of both, of which each row has its own side's."""
-    for each in (left, right):
+def _tagged(sides: tuple[KeyedStream, KeyedStream], names: Sequence[Mapping[str, str]], time: str, name: str) -> Stream:
+    """Both sides as one stream: the key, the time, and the columns of both under their new names, of which each row has
+    its own side's."""
+    left, right = sides
+    fields = []
+    for each in sides:
         each.stream._require([time])
-    shared = (*left.columns, time)
-    fields = [left.stream.schema.field(column) for column in shared]
-    for side, each in (("left", left), ("right", right)):
-        own = (field for field in each.stream.schema if field.name not in shared)
-        fields += [pa.field(f"{side}.{field.name}", field.type) for field in own]
+    for column in dict.fromkeys((*left.columns, time)):
+        fields.append(left.stream.schema.field(column))
+    for each, own in zip(sides, names, strict=True):
+        fields += [pa.field(new, each.stream.schema.field(column).type) for column, new in own.items()]
     schema = pa.schema([*fields, pa.field(SIDE, pa.string())])
-    sides = [
-        each.stream.stateless(_widened(side, shared, schema), name=f"{name}-{side}", schema=schema)
-        for side, each in (("left", left), ("right", right))
+    made = [
+        each.stream.stateless(_widened(side, own, schema), name=f"{name}-{side}", schema=schema)
+        for each, side, own in zip(sides, SIDES, names, strict=True)
     ]
     if left.stream._space == right.stream._space:
-        return sides[0].merge(sides[1], name=f"{name}-merge")
-    return sides[0].union(sides[1], by=time, name=f"{name}-union")
+        return made[0].merge(made[1], name=f"{name}-merge")
+    return made[0].union(made[1], by=time, name=f"{name}-union")
 
 
-def _widened(side: str, shared: Sequence[str], schema: pa.Schema) -> Callable[[pa.RecordBatch], Output]:
+def _widened(side: str, own: Mapping[str, str], schema: pa.Schema) -> Callable[[pa.RecordBatch], Output]:
+    old_name = {new: column for column, new in own.items()}
+
     def kernel(batch: pa.RecordBatch) -> Output:
         columns = []
         for field in schema:
-            owner, dot, column = field.name.partition(".")
-            if field.name in shared:
-                columns.append(batch.column(field.name))
-            elif field.name == SIDE:
+            if field.name == SIDE:
                 columns.append(pa.repeat(pa.scalar(side, pa.string()), batch.num_rows))
-            elif dot and owner == side:
-                columns.append(batch.column(column))
+            elif field.name in old_name:
+                columns.append(batch.column(old_name[field.name]))
+            elif field.name in batch.schema.names:
+                columns.append(batch.column(field.name))
             else:
                 columns.append(pa.nulls(batch.num_rows, field.type))
         return Output(pa.RecordBatch.from_arrays(columns, schema=schema))

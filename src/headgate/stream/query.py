@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 
 
 class Query:
-    """A query while it is being written. What policies go by is stated here: priority, class, patience."""
+    """A query while it is being written. What policies go by is stated here: priority, class, patience.
+
+    ``rejected`` is a sink for rows that do not go through: operator, packet, row, reason, and the row as text.
+    """
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class Query:
         importance_class: int = 0,
         patience: float = math.inf,
         packet_rows: int | None = None,
+        rejected: Sink | None = None,
     ) -> None:
         if not name or "/" in name:
             raise QueryDeclarationError(f"a query needs a name without slashes; got {name!r}")
@@ -59,6 +63,7 @@ class Query:
             "importance_class": importance_class,
             "patience": patience,
             "packet_rows": packet_rows,
+            "rejected": rejected,
         }
         self._operators: dict[str, OperatorSpec] = {}
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from threading import Event, Lock
 from typing import Any, Literal, NamedTuple, TypeVar
+
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import HeadgateError
 from headgate.core.latency import LatencyRecorder
@@ -15,6 +18,7 @@ from headgate.stream.kernel import Rejected
 from headgate.stream.markers import Markers
 from headgate.stream.operators import OPERATORS, Operator, SourceOperator
 from headgate.stream.operators.operator import Clock
+from headgate.stream.operators.union import UnionOperator
 from headgate.stream.packet import Packet
 from headgate.stream.reorder import LockedBuffer, NonBlockingBuffer, ReorderBuffer
 from headgate.stream.spec import Kind, OperatorSpec, QuerySpec
@@ -22,6 +26,18 @@ from headgate.stream.spec import Kind, OperatorSpec, QuerySpec
 Scheme = Literal["hybrid", "partitioned", "shared"]
 Buffer = Literal["non-blocking", "locked"]
 Item = TypeVar("Item")
+
+#: rejected rows that are remembered if the query has no sink for them
+KEPT_REJECTED = 100_000
+REJECTED_SCHEMA = pa.schema(
+    [
+        ("operator", pa.string()),
+        ("serial", pa.int64()),
+        ("row", pa.int64()),
+        ("reason", pa.string()),
+        ("raw", pa.string()),
+    ]
+)
 
 #: packets that wait at an operator before the one that feeds it has to pause
 CAPACITY = 16
@@ -62,6 +78,7 @@ class QueryRun:
         capacity: int = CAPACITY,
         packet_rows: int | None = None,
         buckets: int = 1,
+        flushes: bool = True,
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -70,6 +87,8 @@ class QueryRun:
         self.packet_rows = packet_rows or spec.packet_rows
         #: of partitioned operators that do not say
         self.buckets = buckets
+        #: when sources end, states give out what they have kept; otherwise they are to be taken up again later
+        self.flushes = flushes
         self.ending = Ending.RUNNING
         self.error: HeadgateError | None = None
         self.on_input: Callable[[Operator], None] = _nobody_listens
@@ -81,7 +100,8 @@ class QueryRun:
         self._scheme, self._buffer = scheme, buffer
         self._lock = Lock()
         self._finished = Event()
-        self._rejected: list[RejectedRow] = []
+        self._rejected: deque[RejectedRow] = deque(maxlen=KEPT_REJECTED)
+        self._rejects = None if spec.rejected is None else spec.rejected.open()
         self._sinks_left = len(spec.sinks)
         self.operators = self._wired()
 
@@ -99,6 +119,8 @@ class QueryRun:
                 for port, feeder in enumerate(reader.inputs)
                 if feeder == name
             )
+            if isinstance(operator, UnionOperator):
+                operator.bounded = not _meet_again(self.spec, operator.spec)
         return operators
 
     # --- parts for operators --------------------------------------------------------------------------------
@@ -116,7 +138,10 @@ class QueryRun:
     def reject(self, operator: str, serial: int, rejected: tuple[Rejected, ...]) -> None:
         rows = [RejectedRow(operator, serial, *each) for each in rejected]
         with self._lock:
-            self._rejected += rows
+            if self._rejects is None:
+                self._rejected.extend(rows)
+            else:
+                self._rejects.write(pa.RecordBatch.from_pylist([row._asdict() for row in rows], REJECTED_SCHEMA))
 
     def delivered(self, sink: str, packet: Packet, now: float) -> None:
         """A packet has reached a sink."""
@@ -171,9 +196,15 @@ class QueryRun:
                 if self.error is None:
                     self.error = QueryError(self.name, operator.spec.name, None, error)
                     self.ending = Ending.FAILED
+        if self._rejects is not None:
+            self._rejects.close()
         self._finished.set()
 
     # --- asked by anybody -----------------------------------------------------------------------------------
+
+    def worker_seconds(self) -> float:
+        """Seconds that workers have spent in the query's operators, waiting for the interpreter included."""
+        return sum(operator.books.computed for operator in self.operators.values())
 
     @property
     def stopped(self) -> bool:
@@ -181,7 +212,8 @@ class QueryRun:
 
     @property
     def rejected(self) -> tuple[RejectedRow, ...]:
-        """Rows that did not go through, by packet, then by the operator's place in the query, then by row."""
+        """Rows that did not go through, by packet, then by the operator's place in the query, then by row. Only the
+        last of them if there are very many, and none if the query has a sink for them."""
         place = {name: number for number, name in enumerate(self.operators)}
         with self._lock:
             return tuple(sorted(self._rejected, key=lambda each: (each.serial, place[each.operator], each.row)))
@@ -201,6 +233,29 @@ class QueryRun:
 
 def _nobody_listens(_: Any) -> None:
     """Until a loop takes the query."""
+
+
+def _meet_again(spec: QuerySpec, union: OperatorSpec) -> bool:
+    """Whether two inputs of a union come from one operator."""
+    seen: set[str] = set()
+    for name in union.inputs:
+        above = _above(spec, name)
+        if seen & above:
+            return True
+        seen |= above
+    return False
+
+
+def _above(spec: QuerySpec, name: str) -> set[str]:
+    """An operator and all that feed it."""
+    found: set[str] = set()
+    todo = [name]
+    while todo:
+        each = todo.pop()
+        if each not in found:
+            found.add(each)
+            todo += spec.by_name[each].inputs
+    return found
 
 
 def _needs_origin(spec: QuerySpec) -> set[str]:

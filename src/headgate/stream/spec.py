@@ -75,6 +75,8 @@ class QuerySpec:
     importance_class: int = 0
     patience: float = float("inf")
     packet_rows: int | None = None
+    #: where rows go that an operator could not take; without it the last of them are remembered
+    rejected: Sink | None = None
     by_name: Mapping[str, OperatorSpec] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

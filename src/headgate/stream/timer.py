@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from headgate.core.errors import InvariantError
 from headgate.stream.operators import Operator
 from headgate.stream.operators.operator import Clock
 
@@ -76,3 +77,13 @@ class Timer:
                 del self._time_of[operator]
                 return operator
             return None
+
+    def validate(self) -> None:
+        """Check the invariants in the docstring of the class."""
+        with self._changed:
+            for place, entry in enumerate(self._due):
+                if place and entry[:2] < self._due[(place - 1) // 2][:2]:
+                    raise InvariantError(f"inv1: the time {entry[0]} stands below a later one in the heap")
+            listed = {(operator, time) for time, _, operator in self._due}
+            if missing := [each for each in self._time_of.items() if each not in listed]:
+                raise InvariantError(f"inv1: {missing} are to be woken and not in the heap")

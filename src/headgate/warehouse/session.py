@@ -5,6 +5,8 @@ Every setting that differs from Spark's default has its reason beside it; measur
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -78,6 +80,10 @@ def open_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | 
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{files.joinpath('log4j2.properties')}",
         **(conf or {}),
     }
+    if master.startswith("local"):
+        # Functions of queries run in Python processes that Spark starts: with this interpreter, which has what the
+        # user's functions import, and not with whatever `python3` is.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"headgate {name}").master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from headgate.core.consumption import Consumption, TimeSlice
 from headgate.core.dispatch import Dispatch
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import HeadgateError, InvariantError
 from headgate.core.features import ChangedBy
 from headgate.core.graph import Floats
 from headgate.core.matrix import FeatureMatrix
@@ -289,3 +289,16 @@ class DispatchLoop(Loop):
         with self.lock:
             assert self._dispatch is not None
             return str(self._dispatch.explain(operator.index, self.clock()))
+
+    def validate(self) -> None:
+        super().validate()
+        with self.lock:
+            if self._dispatch is None:
+                return
+            self._dispatch.validate()
+            told = [bool(value) for value in self._dispatch.matrix.columns["ready"]]
+            if told != self._ready:
+                raise InvariantError(f"inv1: the dispatch was told {told}, remembered is {self._ready}")
+            idle = {worker for worker, seat in self._seats.items() if seat.operator is None} - self._working
+            if idle != self._idle:
+                raise InvariantError(f"inv2: workers {sorted(idle)} have nothing to do, {sorted(self._idle)} are idle")

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from headgate.core.errors import DeclarationError, HeadgateError
+from headgate.core.errors import DeclarationError, HeadgateError, InvariantError
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.stream.errors import EngineStoppedError
@@ -164,6 +164,13 @@ class Loop(ABC):
 
     def set_workers(self, count: int) -> None:
         raise DeclarationError(f"the {self.name} loop has as many threads as operators; {count} cannot be set")
+
+    def validate(self) -> None:
+        """Check what must hold at any moment; for tests and debugging."""
+        self._timer.validate()
+        with self.lock:
+            if lost := [name for name, count in self._inside.items() if count < 0]:
+                raise InvariantError(f"more workers have left the queries {lost} than came in")
 
     # --- reports --------------------------------------------------------------------------------------------
 

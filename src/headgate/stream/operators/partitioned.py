@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from headgate.core.errors import InvariantError
 from headgate.stream.assemble import assembled, flushed
 from headgate.stream.atomic import AtomicInt
 from headgate.stream.kernel import Output, Part, State
@@ -126,11 +127,10 @@ class PartitionedOperator(Operator):
             part = self._part(assembly, bucket)
             state = self.states[bucket]
             if state is None:
-                assert self.spec.state is not None
-                state = self.states[bucket] = self.spec.state()
+                state = self.states[bucket] = self.new_state()
             output = state.process(part)
             assembly.parts[place], assembly.outputs[place] = part, output
-            if packet.last:
+            if packet.last and self.query.flushes:
                 assembly.flushed[place] = state.flush()
             made = output.batch.num_rows
             if assembly.left.fetch_add(-1) == 1:
@@ -166,11 +166,28 @@ class PartitionedOperator(Operator):
         outputs = [output for output in assembly.outputs if output is not None]
         output = assembled(outputs, [part for part in assembly.parts if part is not None])
         batch = output.batch
-        if packet.last:
+        if packet.last and self.query.flushes:
             batch = concatenated(batch, flushed([each for each in assembly.flushed if each is not None]))
         answered = packet.answered(batch, output.parents, self.tracked)
         self.books.done(answered.rows, self.clock())
         send_patiently(self._outlet, packet.serial, self.answer(answered, output.rejected))
+
+    # --- for those who keep states from one run to the next -------------------------------------------------
+
+    def new_state(self) -> State:
+        assert self.spec.state is not None
+        return self.spec.state()
+
+    def take_state(self, state: State) -> None:
+        """Go on from this state of the only bucket; before anything runs."""
+        if self.buckets != 1:
+            raise InvariantError(f"operator {self.name} has {self.buckets} buckets; a state is taken up by one")
+        self.states[0] = state
+
+    def only_state(self) -> State:
+        """The state of the only bucket."""
+        state = self.states[0]
+        return self.new_state() if state is None else state
 
 
 def event_times(batch: pa.RecordBatch, column: str, before: int | None) -> tuple[Ints, int | None]:

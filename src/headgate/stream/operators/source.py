@@ -10,6 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from headgate.stream.operators.operator import Operator, at_packet
 from headgate.stream.packet import Packet
 from headgate.stream.packet_size import rows_per_packet
+from headgate.stream.packet_tuner import PacketTuner
 
 
 class SourceOperator(Operator):
@@ -22,6 +23,7 @@ class SourceOperator(Operator):
         source = self.spec.source
         self._schema: pa.Schema = source.schema
         self.packet_rows = self.query.packet_rows or rows_per_packet(self._schema)
+        self._tuner = None if self.query.packet_rows else PacketTuner(self.packet_rows)
         self._reader = source.open(lambda: self.query.on_input(self), self.clock())
         self._serial = 0
         self._ended = False
@@ -92,6 +94,8 @@ class SourceOperator(Operator):
             self.books.rows_out += packet.rows
             self.books.packets += 1
         self.deliver(self.answer(packet, chunk.rejected))
+        if self._tuner is not None:
+            self.packet_rows = self._tuner.sent(packet.rows, self.books.rows_in, self.query.worker_seconds())
         return packet.rows
 
     def _send_last(self, now: float) -> None:

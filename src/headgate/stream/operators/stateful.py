@@ -44,6 +44,19 @@ class StatefulOperator(QueueOperator):
             times, self._latest = event_times(packet.batch, self.spec.time.column, self._latest)
         output = self.state.process(Part.whole(packet.batch, times))
         batch = output.batch
-        if packet.last:
+        if packet.last and self.query.flushes:
             batch = concatenated(batch, flushed([self.state.flush()]))
         return packet.answered(batch, output.parents, self.tracked), output
+
+    # --- for those who keep states from one run to the next -------------------------------------------------
+
+    def new_state(self) -> State:
+        assert self.spec.state is not None
+        return self.spec.state()
+
+    def take_state(self, state: State) -> None:
+        """Go on from this state; before anything runs."""
+        self.state = state
+
+    def only_state(self) -> State:
+        return self.state

@@ -61,7 +61,8 @@ class UnionOperator(Operator):
     """Keeps what came too early, and sends packets under serial numbers of its own.
 
     It takes a packet only from the input that holds the others up, so what is kept stays small however far one input is
-    ahead of another.
+    ahead of another. Inputs that come from one operator are the exception: holding back the one that is ahead would
+    hold back that operator, and with it the one that is behind; so they are not bounded here.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -70,6 +71,7 @@ class UnionOperator(Operator):
         self._queues: tuple[deque[tuple[Packet, float]], ...] = tuple(deque() for _ in self.spec.inputs)
         self._serial = 0
         self._oldest = math.inf
+        self.bounded = True
 
     def _holder(self) -> int:
         """The input that holds the others up: one that has brought nothing yet, else the one that is behind."""
@@ -79,7 +81,7 @@ class UnionOperator(Operator):
         return bool(self._queues[self._holder()])
 
     def has_room(self, port: int) -> bool:
-        return len(self._queues[port]) < self.capacity
+        return not self.bounded or len(self._queues[port]) < self.capacity
 
     def head_arrival(self) -> float:
         return min((queue[0][0].first_arrival for queue in self._queues if queue), default=math.inf)
