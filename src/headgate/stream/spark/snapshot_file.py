@@ -1,6 +1,6 @@
 """The states of one bucket in one file: Arrow tables and JSON, safe to read and quick to take up.
 
-    8 bytes that say what it is | Arrow files, each at a multiple of 64 bytes | JSON that says where | its length | 8
+    8 bytes that say what it is | Arrow streams, each at a multiple of 64 bytes | JSON that says where | its length | 8
     bytes
 
 Tables are mapped into memory, not read: a worker that takes up a bucket touches only what it needs. A file is written
@@ -53,7 +53,7 @@ def _write_table(file: pa.NativeFile, table: pa.Table) -> tuple[int, int]:
     """Appends a table; where it begins and how long it is."""
     file.write(bytes(-file.tell() % _ALIGNMENT))
     begin = file.tell()
-    with pa.ipc.new_file(file, table.schema) as writer:
+    with pa.ipc.new_stream(file, table.schema) as writer:
         writer.write_table(table)
     return begin, file.tell() - begin
 
@@ -77,4 +77,4 @@ def read_snapshots(path: Path) -> tuple[dict[str, Snapshot], dict[str, Any]]:
 
 
 def _read_table(whole: pa.Buffer, begin: int, size: int) -> pa.Table:
-    return pa.ipc.open_file(pa.BufferReader(whole.slice(begin, size))).read_all()
+    return pa.ipc.open_stream(pa.BufferReader(whole.slice(begin, size))).read_all()
