@@ -25,6 +25,7 @@ from headgate.stream.sources import (
     from_batches,
     from_rows,
 )
+from headgate.stream.spark.on_spark import on_spark
 from headgate.stream.spec import EventTime, Kind, OperatorSpec, QuerySpec
 from headgate.stream.statistics import EngineStatistics, OperatorStatistics, QueryStatistics
 
@@ -65,6 +66,7 @@ __all__ = [
     "Stream",
     "from_batches",
     "from_rows",
+    "on_spark",
     "run",
     "to_files",
     "to_function",

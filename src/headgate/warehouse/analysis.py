@@ -6,11 +6,13 @@ Mistakes in users' functions and SQL come out here, all of them together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.core.errors import DeclarationError
+from headgate.stream.spark.update import Update, working_on
 from headgate.warehouse.spec import DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 
 if TYPE_CHECKING:
@@ -20,13 +22,18 @@ if TYPE_CHECKING:
 #: steps of a plan that make each output row from one input row, so that new rows can simply be appended
 _ROW_WISE = {"Project", "Filter", "SubqueryAlias", "LocalRelation", "LogicalRelation", "LogicalRDD", "Generate", "View"}
 
+#: steps that stream queries on Spark add; with states they stand for themselves, without they are row-wise
+_HOSTED = {"MapInArrow", "Sort", "RepartitionByExpression", "RepartitionById"}
+
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A node's columns, and whether its query makes each row from one row."""
+    """A node's columns, whether its query makes each row from one row, and whether it holds stream queries with
+    states."""
 
     schema: StructType
     row_wise: bool
+    has_states: bool = False
 
 
 def analyse(spec: WarehouseSpec, order: tuple[str, ...], spark: SparkSession) -> Mapping[str, Analysis]:
@@ -54,7 +61,8 @@ def _analyse_table(table: TableSpec, known: dict[str, Analysis], spark: SparkSes
         return  # a source has a mistake of its own, which is told already
     frames = {source: spark.createDataFrame([], known[source].schema) for source in table.sources}
     try:
-        result = apply_query(table, frames, spark)
+        with working_on(Update(0, Path())) as probe:
+            result = apply_query(table, frames, spark)
     except Exception as error:
         mistakes.append(f"{table.place}: table {table.name!r} failed on empty sources: {type(error).__name__}: {error}")
         return
@@ -62,7 +70,8 @@ def _analyse_table(table: TableSpec, known: dict[str, Analysis], spark: SparkSes
     if complaint:
         mistakes.append(f"{table.place}: table {table.name!r} {complaint}")
         return
-    known[table.name] = Analysis(result.schema, _is_row_wise(result))
+    row_wise = _is_row_wise(result, _ROW_WISE | _HOSTED if probe.hosts else _ROW_WISE)
+    known[table.name] = Analysis(result.schema, row_wise, bool(probe.queries))
 
 
 def apply_query(table: TableSpec, frames: Mapping[str, DataFrame], spark: SparkSession) -> DataFrame:
@@ -91,11 +100,11 @@ def _complaint(table: TableSpec, result: Any) -> str:
     return ""
 
 
-def _is_row_wise(result: DataFrame) -> bool:
+def _is_row_wise(result: DataFrame, steps: Container[str]) -> bool:
     todo = [result._jdf.queryExecution().analyzed()]
     while todo:
         step = todo.pop()
-        if step.nodeName() not in _ROW_WISE or step.subqueries().size():
+        if step.nodeName() not in steps or step.subqueries().size():
             return False
         children = step.children()
         todo.extend(children.apply(i) for i in range(children.size()))

@@ -19,6 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core.errors import HeadgateError, UserCodeError
+from headgate.stream.spark.update import StoredStates, Update, state_folder, working_on
 from headgate.warehouse.analysis import apply_query
 from headgate.warehouse.plan import RecomputePlan, Span
 from headgate.warehouse.reads import Reads
@@ -79,7 +80,11 @@ class TableDeriver:
     @property
     def update(self) -> int:
         """The number of the last update."""
-        return UpdateState.from_json(self.table.state, self.spec.name).update
+        return self._state.update
+
+    @property
+    def _state(self) -> UpdateState:
+        return UpdateState.from_json(self.table.state, self.spec.name)
 
     # --- recompute ------------------------------------------------------------------------------------------
 
@@ -96,7 +101,10 @@ class TableDeriver:
         if not plan.blocks and self.table.exists:
             return self._note_freshness(kind, plan.freshness, plan.versions, plan.dirty)
         suit(spark, _bytes(chosen))
-        frame = self._query(spark, {s.name: self._frame(spark, s, chosen[s.name], plan, reads) for s in self.sources})
+        with working_on(Update.without_states(self.spec.name)):
+            frame = self._query(
+                spark, {s.name: self._frame(spark, s, chosen[s.name], plan, reads) for s in self.sources}
+            )
         replaced = sorted({label for span in plan.spans for label in self.table.partitions_between(*span)})
         update = self.update + 1
         if _bytes(chosen) > LARGE_BYTES:
@@ -124,8 +132,11 @@ class TableDeriver:
         self, kind: str, freshness: int, versions: Mapping[str, int], dirty: tuple[Span, ...]
     ) -> Derived:
         """The sources have come further and there is nothing new in them for the table: no need for Spark."""
-        update = self.update + 1
-        state = UpdateState(update, kind, freshness, sources=versions, dirty=dirty, time=self.spec.time)
+        before = self._state
+        update = before.update + 1
+        state = UpdateState(
+            update, kind, freshness, sources=versions, dirty=dirty, time=self.spec.time, queries=before.queries
+        )
         version = self.table.commit(update, (), replace=None, state=state.to_json(), schema=self.table.schema)
         return Derived(update, version, 0, freshness, (), 0.0)
 
@@ -194,15 +205,29 @@ class TableDeriver:
         if self.table.exists and not any(chosen.values()):
             return self._note_freshness("append", edge, versions, dirty)
         suit(spark, _bytes(chosen))
-        update = self.update + 1
-        frame = self._query(spark, {s.name: self._frame(spark, s, chosen[s.name], None, reads) for s in self.sources})
+        before = self._state
+        update = before.update + 1
+        stored = {name: StoredStates.from_json(each) for name, each in before.queries.items()}
+        with working_on(Update(update, state_folder(self.table.directory), stored)) as hosted:
+            frame = self._query(
+                spark, {s.name: self._frame(spark, s, chosen[s.name], None, reads) for s in self.sources}
+            )
         if _bytes(chosen) > LARGE_BYTES:
             written = self._write(frame, update)
         else:
             rows = self._rows(frame)
             written = Written(self.table.write_arrow(update, rows, self.spec.partition), rows.num_rows, rows.schema)
         work = time.perf_counter() - started
-        state = UpdateState(update, "append", edge, written.rows, sources=versions, dirty=dirty, time=self.spec.time)
+        state = UpdateState(
+            update,
+            "append",
+            edge,
+            written.rows,
+            sources=versions,
+            dirty=dirty,
+            time=self.spec.time,
+            queries={name: states.to_json() for name, states in hosted.states().items()},
+        )
         version = self.table.commit(update, written.files, replace=None, state=state.to_json(), schema=written.schema)
         return Derived(update, version, written.rows, edge, written.spans, work)
 

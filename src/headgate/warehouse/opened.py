@@ -96,4 +96,10 @@ def _appends(table: TableSpec, analysis: Analysis, appended: set[str]) -> bool:
             f"{table.place}: table {table.name!r} cannot be kept in mode append: it needs one source, which must "
             "be a stream or itself be appended to; use mode recompute"
         )
-    return table.mode == "append" or (table.mode == "auto" and possible and analysis.row_wise)
+    if analysis.has_states and (table.mode == "recompute" or not possible):
+        raise DeclarationError(
+            f"{table.place}: table {table.name!r} holds a stream query with states, which goes on from row to row: "
+            "it needs one source, which must be a stream or itself be appended to, and mode append"
+        )
+    appends = table.mode == "auto" and possible and (analysis.row_wise or analysis.has_states)
+    return table.mode == "append" or appends

@@ -24,6 +24,7 @@ class UpdateState:
     table has ``sources``, the versions it has consumed, and ``dirty``, event times still to be repaired. A base table
     has the ``range`` that the update loaded and now and then the whole ``offset``, both as the source writes them.
     ``time`` is the column of event time, None in tables without; it is what reading needs if there is no declaration.
+    ``queries`` are the stream queries in the table's function and where their states lie (``headgate.stream.spark``).
     """
 
     update: int = 0
@@ -36,6 +37,7 @@ class UpdateState:
     range: Mapping[str, Any] | None = None
     offset: Mapping[str, Any] | None = None
     time: str | None = None
+    queries: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """As a commit carries it; what is empty is left out."""
@@ -51,6 +53,7 @@ class UpdateState:
             "range": self.range,
             "offset": self.offset,
             "time": self.time,
+            "queries": dict(self.queries),
         }
         return {key: value for key, value in written.items() if value is not None and value not in ([], {})}
 
@@ -75,4 +78,5 @@ class UpdateState:
             range=stored.get("range"),
             offset=stored.get("offset"),
             time=stored.get("time"),
+            queries=stored.get("queries", {}),
         )

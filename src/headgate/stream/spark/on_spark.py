@@ -19,7 +19,6 @@ import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
     from pyspark import Accumulator, AccumulatorParam
     from pyspark.sql import DataFrame
 
-BUCKET, ARRIVED_FILE, ARRIVED_ROW = "headgate_bucket", "headgate_file", "headgate_row"
+BUCKET = "headgate_bucket"
+ARRIVED_IN, ARRIVED_FILE, ARRIVED_ROW = "headgate_update", "headgate_file", "headgate_row"
 DEFAULT_BUCKETS = 8
 
 
@@ -64,13 +64,16 @@ def on_spark(
     schema = from_arrow_schema(made, prefer_timestamp_ntz=True)
     stateful = [operator for operator in spec.operators if operator.kind in (Kind.PARTITIONED, Kind.STATEFUL)]
     host = _Host(name, build, given, made, packet_rows)
+    update = current_update()
+    if update is not None:
+        update.hosts = True
     if not stateful:
         return frame.mapInArrow(host.stateless, schema)
     count = _checked_buckets(stateful, keys, buckets, name)
     ordered = _in_order(frame, keys, time, count)
-    update = current_update()
     if update is None:
         return ordered.mapInArrow(host.without_states, schema)
+    update.must_keep_states()
     told: Accumulator[list[Done]] = frame.sparkSession.sparkContext.accumulator([], _listed())
     fingerprint = {operator.name: _described(operator) for operator in stateful}
     previous = _going_on(update, name, fingerprint, count)
@@ -134,13 +137,20 @@ def _in_order(frame: DataFrame, keys: Sequence[str], time: str | None, buckets: 
 
     bucket = F.pmod(F.hash(*keys), F.lit(buckets)) if keys and buckets > 1 else F.lit(0)
     try:
-        # Files are named after the update that wrote them, so their names tell the order of commits.
-        arrived = [F.col("_metadata.file_name").alias(ARRIVED_FILE), F.col("_metadata.row_index").alias(ARRIVED_ROW)]
+        # A file lies in a folder named after the update that wrote it, so paths tell the order of commits.
+        path = F.col("_metadata.file_path")
+        number = F.regexp_extract(path, r"/u(\d+)-[^/]*/[^/]*$", 1)
+        arrived = [
+            F.lpad(number, 20, "0").alias(ARRIVED_IN),
+            path.alias(ARRIVED_FILE),
+            F.col("_metadata.row_index").alias(ARRIVED_ROW),
+        ]
         marked = frame.select("*", bucket.alias(BUCKET), *arrived)
     except AnalysisException:
         # Not rows of files any more, as after an aggregation: their order is Spark's.
-        marked = frame.select("*", bucket.alias(BUCKET), F.lit("").alias(ARRIVED_FILE), F.lit(0).alias(ARRIVED_ROW))
-    order = [*([time] if time else []), ARRIVED_FILE, ARRIVED_ROW]
+        nowhere = [F.lit("").alias(ARRIVED_IN), F.lit("").alias(ARRIVED_FILE), F.lit(0).alias(ARRIVED_ROW)]
+        marked = frame.select("*", bucket.alias(BUCKET), *nowhere)
+    order = [*([time] if time else []), ARRIVED_IN, ARRIVED_FILE, ARRIVED_ROW]
     return marked.repartitionById(buckets, BUCKET).sortWithinPartitions(*order)
 
 
@@ -263,8 +273,3 @@ def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[
 
 def _nobody(_: Done) -> None:
     """Nobody asks what a query without states did."""
-
-
-def state_folder(table: Path) -> Path:
-    """Where the states of a table's queries lie: beside its data, where no reader of the table looks."""
-    return table / "_headgate_state"

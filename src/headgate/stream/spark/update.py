@@ -6,6 +6,7 @@ it into the commit. Outside of any, queries start without states and leave none.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -54,12 +55,26 @@ class HostedQuery:
 
 @dataclass
 class Update:
-    """An update under way. ``folder`` is where states are written and found, by names relative to it."""
+    """An update under way. ``folder`` is where states are written and found, by names relative to it.
+
+    ``refusal`` says why there can be no states, if so. ``hosts`` tells whether the function has put any query on Spark.
+    """
 
     number: int
     folder: Path
     stored: Mapping[str, StoredStates] = field(default_factory=dict)
     queries: dict[str, HostedQuery] = field(default_factory=dict)
+    refusal: str = ""
+    hosts: bool = False
+
+    @classmethod
+    def without_states(cls, table: str) -> Update:
+        """An update that computes a stretch of time again: there is no state to begin it with."""
+        refusal = (
+            f"table {table!r} is computed stretch by stretch, but its query has states that go on from row to row: "
+            'declare it with mode="append"'
+        )
+        return cls(0, Path(), refusal=refusal)
 
     def add(self, name: str, query: HostedQuery) -> None:
         if name in self.queries:
@@ -67,6 +82,10 @@ class Update:
                 f"two queries of one table are called {name!r}: give each on_spark call a name of its own"
             )
         self.queries[name] = query
+
+    def must_keep_states(self) -> None:
+        if self.refusal:
+            raise DeclarationError(self.refusal)
 
     def states(self) -> dict[str, StoredStates]:
         """What the commit has to name: buckets that had no rows keep the file that they had."""
@@ -94,3 +113,20 @@ def working_on(update: Update) -> Iterator[Update]:
         yield update
     finally:
         _current.reset(token)
+
+
+def state_folder(table: Path) -> Path:
+    """Where the states of a table's queries lie: beside its data, where no reader of the table looks."""
+    return table / "_headgate_state"
+
+
+def tidy_states(folder: Path, named: Mapping[str, StoredStates], older_than_seconds: float) -> int:
+    """Delete the files that the newest commit does not name and that no update can still be writing; how many."""
+    if not folder.is_dir():
+        return 0
+    kept = {file for states in named.values() for file in states.files.values()}
+    limit = time.time() - older_than_seconds
+    old = [path for path in folder.iterdir() if path.name not in kept and path.stat().st_mtime <= limit]
+    for path in old:
+        path.unlink(missing_ok=True)
+    return len(old)

@@ -7,7 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headgate.stream.spark.update import StoredStates, state_folder, tidy_states
 from headgate.warehouse.nodes.node import Job, Node, Outcome, PendingUpdate
+from headgate.warehouse.state import UpdateState
 from headgate.warehouse.storage.store import TableStore
 
 if TYPE_CHECKING:
@@ -71,6 +73,9 @@ class _Maintain(Job):
         if self.clean:
             self.store.vacuum()
             self.store.sweep(ABANDONED_SECONDS)
+            queries = UpdateState.from_json(self.store.state).queries
+            named = {name: StoredStates.from_json(each) for name, each in queries.items()}
+            tidy_states(state_folder(self.store.directory), named, ABANDONED_SECONDS)
         return Outcome(self.store.version, 0, 0, None, (), time.perf_counter() - started)
 
     def _roll_up(self, partition: float) -> None:
