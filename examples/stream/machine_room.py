@@ -1,8 +1,8 @@
 """Two queries on one stream of sensor readings, one of them urgent: python examples/stream/machine_room.py
 
-*alarms* must be quick; *profile* is a heavy statistic that may wait. Both share two workers. The policy `multi-class` puts the
-urgent class first; compare the latencies with `--policy fcfs`, which knows no classes, or `--loop threads`, where the
-operating system decides.
+*alarms* must be quick; *profile* is a heavy statistic that may wait. Both share two workers. The policy `multi-class`
+puts the urgent class first; compare the latencies with `--policy fcfs`, which knows no classes, or `--loop threads`,
+where the operating system decides.
 """
 
 from __future__ import annotations

@@ -293,6 +293,16 @@ def test_statistics_count_every_row_and_packet() -> None:
     assert 0 <= statistics.scheduling_share < 1
 
 
+def test_statistics_can_be_asked_for_at_any_moment() -> None:
+    with Engine(workers=2, packet_rows=1) as engine:
+        run = engine.add(Query("endless").source(Endless(ROWS)).to(ToList()))
+        for _ in range(200):
+            seen = engine.statistics().queries[0]
+            assert seen.ending == "running"
+        run.stop()
+    assert engine.statistics().queries[0].rows_in >= seen.rows_in
+
+
 def test_an_empty_source_still_flushes() -> None:
     sink = ToList()
     with Engine(workers=2) as engine:

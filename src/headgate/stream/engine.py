@@ -37,6 +37,8 @@ from headgate.stream.switching import SWITCH_INTERVAL, Switching
 LoopName = Literal["dispatch", "rounds", "locality", "threads", "fifo"]
 LOOPS: tuple[LoopName, ...] = ("dispatch", "rounds", "locality", "threads", "fifo")
 DEFAULT_POLICY = "lp"
+#: seconds that a source waits for more rows after a packet that was not full
+LINGER = 0.005
 #: queries that have ended and can still be asked about
 KEPT_RUNS = 1000
 
@@ -66,6 +68,7 @@ class Engine:
         batch: int = BATCH,
         nodes: tuple[int, ...] | None = None,
         switch_interval: float | None = SWITCH_INTERVAL,
+        linger: float = LINGER,
         seed: int = 0,
         history: int = 0,
         clock: Clock = time.perf_counter,
@@ -82,6 +85,7 @@ class Engine:
             "capacity": capacity,
             "packet_rows": packet_rows,
             "buckets": buckets,
+            "linger": linger,
         }
         self._switching = Switching(switch_interval)
         chosen = policy_from(policy) if isinstance(policy, str) else policy

@@ -36,7 +36,7 @@ class MiddleOfRun:
 
 
 class Markers:
-    """The markers of a query, by sink."""
+    """The markers of a query, by sink. Not thread-safe: the query's lock guards it."""
 
     def __init__(self) -> None:
         self._of: dict[str, deque[Marker]] = {}

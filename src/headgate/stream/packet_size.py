@@ -1,7 +1,10 @@
-"""How many rows a packet should have: its bytes about half of the second-level cache (Bobox, section 5.2).
+"""How many rows a packet should have.
 
-Half, so that a packet and what an operator makes of it fit together; packets that are smaller pay more for every
-hand-over, larger ones are fetched from memory again by every operator.
+Bobox (section 5.2) fills half of the second-level cache, so that a packet and what an operator makes of it fit
+together: larger ones are fetched from memory again by every operator, smaller ones pay more for every hand-over. Here
+a hand-over costs more, since every call of Arrow or NumPy takes the interpreter some microseconds, during which no
+other worker has it; so the best size is some times larger (``python -m benchmarks stream_packets``). A source that is
+not full sends what it has.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import HeadgateError
-from headgate.core.latency import LatencyRecorder
+from headgate.core.latency import LatencyRecorder, LatencySummary
 from headgate.stream.bucket_queues import BucketQueues, bucket_queues
 from headgate.stream.errors import QueryError
 from headgate.stream.kernel import Rejected
-from headgate.stream.markers import Markers
+from headgate.stream.markers import Markers, MiddleOfRun
 from headgate.stream.operators import OPERATORS, Operator, SourceOperator
 from headgate.stream.operators.operator import Clock
 from headgate.stream.operators.union import UnionOperator
@@ -79,6 +79,7 @@ class QueryRun:
         packet_rows: int | None = None,
         buckets: int = 1,
         flushes: bool = True,
+        linger: float = 0.0,
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -89,6 +90,8 @@ class QueryRun:
         self.buckets = buckets
         #: when sources end, states give out what they have kept; otherwise they are to be taken up again later
         self.flushes = flushes
+        #: seconds between two packets of a source that are not full
+        self.linger = linger
         self.ending = Ending.RUNNING
         self.error: HeadgateError | None = None
         self.on_input: Callable[[Operator], None] = _nobody_listens
@@ -201,6 +204,11 @@ class QueryRun:
         self._finished.set()
 
     # --- asked by anybody -----------------------------------------------------------------------------------
+
+    def flow(self) -> tuple[LatencySummary, MiddleOfRun]:
+        """Latency of all rows so far, and throughput and latency in the middle of the run."""
+        with self._lock:
+            return self.latency.summary(), self.markers.middle()
 
     def worker_seconds(self) -> float:
         """Seconds that workers have spent in the query's operators, waiting for the interpreter included."""

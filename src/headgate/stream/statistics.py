@@ -104,6 +104,7 @@ def query_statistics(query: QueryRun) -> QueryStatistics:
     seconds = max(now - query.began, 1e-9)
     busy = [each.utilisation for each in operators if each.name not in sources]
     mean = stats.fmean(busy) if busy else 0.0
+    latency, middle = query.flow()
     return QueryStatistics(
         name=query.name,
         ending=query.ending.value,
@@ -112,8 +113,8 @@ def query_statistics(query: QueryRun) -> QueryStatistics:
         rows_out=sum(each.rows_in for each in operators if each.name in sinks),
         rejected=sum(each.rejected for each in operators),
         rows_per_second=rows_in / seconds,
-        latency=query.latency.summary(),
-        middle=query.markers.middle(),
+        latency=latency,
+        middle=middle,
         processor=sum(each.processor for each in operators),
         bytes_waiting=sum(each.bytes_waiting for each in operators),
         utilisation_variation=stats.pstdev(busy) / mean if mean else 0.0,

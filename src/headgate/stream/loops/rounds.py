@@ -140,8 +140,11 @@ class RoundsLoop(Loop):
         with self._meeting:
             self.busy += busy
             meeting = self._meetings
+            coordinating = 0.0
             if rounds.arrive(worker):
+                before = self.clock()
                 ended = self._coordinate(rounds)
+                coordinating = self.clock() - before
             else:
                 while self._meetings == meeting and not self.stopping:
                     self._meeting.wait()
@@ -157,7 +160,7 @@ class RoundsLoop(Loop):
         rounds.sort_own(worker)
         with self.lock:
             self.overhead["update"] += refreshed - began
-            self.overhead["wait"] += met - refreshed
+            self.overhead["wait"] += met - refreshed - coordinating
             self.overhead["rank"] += self.clock() - met
         return True
 

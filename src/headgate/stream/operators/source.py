@@ -14,8 +14,9 @@ from headgate.stream.packet_tuner import PacketTuner
 
 
 class SourceOperator(Operator):
-    """Asks its reader for rows. A packet is sent when it is full, or when the reader has no more for now: so a quiet
-    stream is quick, and a busy one is cut into packets that fit the cache."""
+    """Asks its reader for rows. A packet is sent when it is full, or when the reader has no more for now and the packet
+    before was sent some milliseconds ago: so a quiet stream is quick, and a busy one is cut into packets worth their
+    handling."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -26,6 +27,9 @@ class SourceOperator(Operator):
         self._tuner = None if self.query.packet_rows else PacketTuner(self.packet_rows)
         self._reader = source.open(lambda: self.query.on_input(self), self.clock())
         self._serial = 0
+        self._last_sent = -math.inf
+        #: the reader had no more after the last packet
+        self._paused = False
         self._ended = False
         self._draining = False
         #: seconds between packets, as an exponential mean, and when the last one came
@@ -36,7 +40,15 @@ class SourceOperator(Operator):
         """When it can run next, as far as the source goes."""
         if self._ended:
             return math.inf
-        return now if self._draining or self._reader.ended else self._reader.ready_at(now)
+        if self._draining or self._reader.ended:
+            return now
+        ready = self._reader.ready_at(now)
+        rested = self._last_sent + self.query.linger
+        # A stream that trickles would be cut into packets of a few rows, which cost as much as full ones. One that has
+        # its rows already is never waited for.
+        if self._paused and ready <= now < rested and self._reader.waiting(now) < self.packet_rows:
+            return rested
+        return ready
 
     def has_input(self) -> bool:
         now = self.clock()
@@ -89,6 +101,8 @@ class SourceOperator(Operator):
         )
         self._learn_period(chunk.last_arrival)
         self._serial += 1
+        self._last_sent = now
+        self._paused = self._reader.ready_at(now) > now
         with self.books.lock:
             self.books.rows_in += packet.rows
             self.books.rows_out += packet.rows

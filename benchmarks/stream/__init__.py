@@ -1,0 +1,1 @@
+"""What experiments on the stream engine share. Not benchmarks themselves: those are beside this folder."""
