@@ -1,12 +1,11 @@
 """Pathway: `python -m benchmarks.peers.pathway`, options as in `protocol`.
 
-Tables of its own operators on two threads; rows come from a text file, since the free edition reads no Parquet. Time is
-from `pw.run` until it returns, in a process that has run the chain before.
+Tables of its own operators on two threads; rows come from a text file, since it has no reader of plain Parquet files.
+Time is from `pw.run` until it returns, in a process that has run the chain before.
 
 Where it differs: a window is a column, the hour, and results are revised rather than closed; so the hour is simply
-grouped by, which Pathway does faster than `windowby`. The file is read in static mode, in which the engine takes it all
-at one moment of its own time: the fastest way, and the only one that ends. The pairs of a ticket and the cut after the
-best 100 are functions in Python.
+grouped by, without `windowby` and its watermarks. The file is read in static mode, in which the engine takes it all at
+one moment of its own time, and ends. The pairs of a ticket and the cut after the best 100 are functions in Python.
 """
 
 from __future__ import annotations
