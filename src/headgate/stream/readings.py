@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from headgate.core.dispatch import LOOP_FEATURES
-from headgate.core.errors import MissingFeatureError
-from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
+from headgate.core.features import FEATURES, ChangedBy, Feature
 from headgate.core.graph import Graph
+from headgate.core.operator_grain import operator_features
 from headgate.core.placement import Placement
-from headgate.core.placements import ByNode, LeastLoaded
 from headgate.core.policy import Policy
 from headgate.stream.operators import Operator, SourceOperator
 
@@ -70,24 +68,8 @@ PROVIDED = frozenset(READINGS) | {name for name, f in FEATURES.items() if f.chan
 
 
 def features_for(policy: Policy, placement: Placement) -> tuple[Feature, ...]:
-    """The features that these and the loops read, and no other: reading costs."""
-    wanted = [
-        *LOOP_FEATURES,
-        *_checked(policy.requires(), f"policy {policy.name!r}"),
-        *_checked(placement.needs, f"placement {placement.name!r}"),
-    ]
-    # these two weigh nodes by whatever features there are, and this is what they weigh operators by
-    if isinstance(placement, LeastLoaded | ByNode):
-        wanted += ["cost", "pending"]
-    return features_named(wanted)
-
-
-def _checked(names: Iterable[str], reader: str) -> list[str]:
-    wanted = list(names)
-    for name in wanted:
-        if name not in PROVIDED:
-            raise MissingFeatureError(reader, name, PROVIDED)
-    return wanted
+    """The features that these and the loops read."""
+    return operator_features([policy], [placement], PROVIDED)
 
 
 def graph_of(operators: Iterable[Operator]) -> Graph:

@@ -14,12 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from headgate.core.dispatch import LOOP_FEATURES
-from headgate.core.errors import MissingFeatureError
-from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
+from headgate.core.features import FEATURES, ChangedBy, Feature
 from headgate.core.matrix import FeatureMatrix
+from headgate.core.operator_grain import operator_features
 from headgate.core.placement import Placement
-from headgate.core.placements import ByNode, LeastLoaded
 from headgate.core.policy import Policy
 from headgate.sim.operators.node import Node
 from headgate.sim.operators.spec import OperatorScenario, ReplacePlacement, ReplacePolicy
@@ -67,21 +65,5 @@ def matrix_for(scenario: OperatorScenario, policy: Policy, placement: Placement)
 
 
 def features_for(policies: Iterable[Policy], placements: Iterable[Placement]) -> tuple[Feature, ...]:
-    """The features that these policies and placements and the loops read, and no other: reading costs."""
-    wanted = list(LOOP_FEATURES)
-    for policy in policies:
-        wanted += _checked(policy.requires(), f"policy {policy.name!r}")
-    for placement in placements:
-        wanted += _checked(placement.needs, f"placement {placement.name!r}")
-        # these two weigh nodes by whatever features there are, and this is what they weigh operators by
-        if isinstance(placement, LeastLoaded | ByNode):
-            wanted += ["cost", "pending"]
-    return features_named(wanted)
-
-
-def _checked(names: Iterable[str], reader: str) -> list[str]:
-    wanted = list(names)
-    for name in wanted:
-        if name not in PROVIDED:
-            raise MissingFeatureError(reader, name, PROVIDED)
-    return wanted
+    """The features that these policies and placements and the loops read."""
+    return operator_features(policies, placements, PROVIDED)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 
 from headgate.stream.operators import Operator, SourceOperator
 from headgate.stream.query_run import QueryRun
@@ -21,10 +22,14 @@ def run_serially(query: QueryRun) -> QueryRun:
     query.on_end = QueryRun.close
     operators = list(query.operators.values())
     while not query.stopped:
-        # All of them, one after the other: `any` would stop at the first.
-        if not sum([_turn(operator) for operator in operators]):
+        if not cycle(operators):
             _wait_for_sources(query)
     return query.result()
+
+
+def cycle(operators: Iterable[Operator]) -> int:
+    """A turn for each operator that can run, in the order of the query; how many could."""
+    return sum([_turn(operator) for operator in operators])
 
 
 def _turn(operator: Operator) -> bool:

@@ -49,8 +49,10 @@ class ThreadsLoop(Loop):
     def _run_operator(self, operator: Operator) -> None:
         bell = self._bells[operator]
         busy = 0.0
-        while not operator.query.stopped and not self.stopping:
+        while True:
             bell.clear()
+            if operator.query.stopped or self.stopping:
+                break
             if operator.can_run():
                 before = self.clock()
                 operator.work(1)

@@ -6,6 +6,7 @@ Pure: patterns count seconds from the start of a run. Row 0 is due at the start.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -52,20 +53,20 @@ class Pattern(Protocol):
     def timetable(self, start: float) -> Timetable: ...
 
 
-class _ByNumber:
+class _ByNumber(ABC):
     """A pattern of which a row's number says when it is due, whatever the row says."""
 
     by_rows = False
 
+    @abstractmethod
     def due(self, number: int) -> float:
         """Seconds after the start; never less than for the row before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def about(self, elapsed: float) -> float:
         """Roughly how many rows are due by then: where to begin to look for the exact number."""
-        raise NotImplementedError
 
-    def check(self, schema: pa.Schema) -> None:
+    def check(self, schema: pa.Schema) -> None:  # noqa: B027 - there is nothing to refuse
         """Goes with every schema."""
 
     def timetable(self, start: float) -> Timetable:

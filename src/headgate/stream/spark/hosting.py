@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.stream.kernel import Snapshot, State
-from headgate.stream.operators import Operator
+from headgate.stream.loops.serial import cycle
 from headgate.stream.operators.partitioned import PartitionedOperator
 from headgate.stream.operators.stateful import StatefulOperator
 from headgate.stream.query import Query, Stream
@@ -102,7 +102,7 @@ def run_task(
     rows_out = 0
     operators = list(run.operators.values())
     while not run.stopped:
-        _cycle(operators)
+        cycle(operators)
         for batch in _emptied(sink):
             rows_out += batch.num_rows
             yield batch
@@ -120,12 +120,6 @@ def run_task(
             time.perf_counter() - began,
         )
     )
-
-
-def _cycle(operators: list[Operator]) -> None:
-    for operator in operators:
-        if operator.can_run():
-            operator.work(1 if not operator.upstream else 1 << 62)
 
 
 def _emptied(sink: Collect) -> list[pa.RecordBatch]:

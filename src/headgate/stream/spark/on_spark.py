@@ -68,11 +68,11 @@ def on_spark(
     if update is not None:
         update.hosts = True
     if not stateful:
-        return frame.mapInArrow(host.stateless, schema)
+        return frame.mapInArrow(host.alone, schema)
     count = _checked_buckets(stateful, keys, buckets, name)
     ordered = _in_order(frame, keys, time, count)
     if update is None:
-        return ordered.mapInArrow(host.without_states, schema)
+        return ordered.mapInArrow(host.alone, schema)
     update.must_keep_states()
     told: Accumulator[list[Done]] = frame.sparkSession.sparkContext.accumulator([], _listed())
     fingerprint = {operator.name: _described(operator) for operator in stateful}
@@ -226,12 +226,10 @@ class _Host:
     made: pa.Schema
     packet_rows: int | None
 
-    def stateless(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def alone(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Without states from before and for later: all there is, to the end."""
         task = Task(self.name, self.build, self.given, 0, packet_rows=self.packet_rows)
         return self._fitting(run_task(task, self._own_columns(batches), LiveStates(), _nobody))
-
-    def without_states(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.stateless(batches)
 
     def with_states(
         self, previous: Mapping[int, str], folder: str, update: int, told: Any, batches: Iterator[pa.RecordBatch]
