@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -70,6 +70,28 @@ class Snapshot:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What has become of one table of a snapshot: the rows that are new or other than they were.
+
+    1. ``positions`` ascend, without repetition; ``rows`` has one row for each.
+    2. Every position lies below ``length``, that of the table afterwards.
+    3. Every row below ``length`` that the table did not have before is among them.
+    """
+
+    positions: Ints
+    rows: pa.Table
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What makes a snapshot out of an earlier one: of each of its tables what has changed, and all values anew."""
+
+    tables: Mapping[str, TableChange] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
 class State(Protocol):
     """The state of one bucket."""
 
@@ -84,6 +106,18 @@ class State(Protocol):
 
     def restore(self, snapshot: Snapshot) -> None:
         """Become what the snapshot was taken of; the state is new and has seen nothing."""
+
+
+@runtime_checkable
+class IncrementalState(State, Protocol):
+    """A state that can tell what has changed, at a cost that grows with that and not with all that it holds."""
+
+    def changes(self) -> Changes | None:
+        """What has changed since the last call of ``snapshot``, ``restore`` or this: see ``patching.patched``.
+
+        None: it cannot tell, and only a whole snapshot will do. So it is before the first snapshot, after much has
+        changed, and after rows of the tables have moved. It stays so until a snapshot is taken.
+        """
 
 
 #: a function without state: called by several threads at once, so it must not change anything it shares

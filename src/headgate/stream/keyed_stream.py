@@ -20,6 +20,7 @@ from headgate.stream.keyed import (
     Aggregate,
     Dedupe,
     Fold,
+    InOrder,
     IntervalJoin,
     RunningAggregate,
     SessionAggregate,
@@ -79,6 +80,10 @@ class KeyedStream:
         """The first row of each key; again after ``within`` has passed, if given."""
         horizon = None if within is None else self._span(time or "", within)
         return self._keyed(name, Dedupe, self.columns, horizon, time)
+
+    def in_order(self, time: str, *, name: str = "in_order") -> Stream:
+        """The rows of each key whose time is not before the latest that their key has seen; others are rejected."""
+        return self._keyed(name, InOrder, self.columns, time)
 
     def top_k(self, by: str, k: int, *, descending: bool = True, name: str = "top_k") -> Stream:
         """The best rows of each key."""

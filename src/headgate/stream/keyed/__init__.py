@@ -2,11 +2,16 @@
 
 They take first the schema of the rows that come, then what describes the operator; ``plan`` finds out what a query
 needs to know before it runs one. Whatever the packets and the buckets, the sequence of rows given out is the same.
+
+States that hold something of every key they have seen can tell what has changed (``kernel.IncrementalState``). Windows
+and joins do not: what they hold, open windows and rows that may still find a partner, comes and goes with time, so that
+after a while nearly all of it is new.
 """
 
 from headgate.stream.keyed.aggregate import FUNCTIONS, Aggregate
 from headgate.stream.keyed.dedupe import Dedupe
 from headgate.stream.keyed.fold import Fold
+from headgate.stream.keyed.in_order import InOrder
 from headgate.stream.keyed.index import KeyIndex
 from headgate.stream.keyed.join import IntervalJoin
 from headgate.stream.keyed.keys import RowKeys
@@ -21,6 +26,7 @@ __all__ = [
     "Aggregate",
     "Dedupe",
     "Fold",
+    "InOrder",
     "IntervalJoin",
     "KeyIndex",
     "KeyedState",

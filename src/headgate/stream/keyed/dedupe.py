@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import ParameterError
-from headgate.stream.kernel import Output, Part, Rejected, Snapshot
+from headgate.stream.kernel import Changes, Output, Part, Rejected, Snapshot
 from headgate.stream.keyed.arrays import Flags, Groups, Growing, empty_batch, first_equals
 from headgate.stream.keyed.emission import NO_ROWS
 from headgate.stream.keyed.expiry import Expiry
 from headgate.stream.keyed.keys import RowKeys
 from headgate.stream.keyed.times import arrivals, check_span, time_field
+from headgate.stream.keyed.touched import Touched, added_keys, changed_rows, remember_keys
 from headgate.stream.packet import Ints
 from headgate.stream.spec import EventTime
 
@@ -40,6 +41,7 @@ class Dedupe:
         self._passed = Growing(np.bool_, False)
         self._passed_at = Growing(np.int64)
         self._expiry = Expiry()
+        self._touched = Touched()
         self._forgotten = 0
         self._clock: int | None = None
         self.output_schema = schema
@@ -61,6 +63,8 @@ class Dedupe:
         places = self._passing(slots, times)
         self._passed.values[slots] = True
         self._passed_at.values[slots[places]] = times[places]
+        if self._touched:
+            self._touched.add(np.unique(slots[places]))
         self._expiry.push(slots[places], times[places])
         self._clock = int(times[-1])
         self._forget(self._clock - self._within)
@@ -100,6 +104,7 @@ class Dedupe:
         slots, times = self._expiry.pop(before)
         self._forgotten += int(np.count_nonzero(self._passed_at.values[slots] == times))
         if self._forgotten > _TOLERATED and 2 * self._forgotten > len(self._keys):
+            self._touched.stop()
             live = self._passed_at.values >= before
             self._take(self._passed_at.values[live], self._keys.keep(live)[live])
 
@@ -107,8 +112,8 @@ class Dedupe:
         """Hold these slots only."""
         self._forgotten = 0
         self._passed, self._passed_at = Growing(np.bool_, False), Growing(np.int64)
-        self._passed.grow(len(self._keys))
-        self._passed_at.grow(len(self._keys))
+        self._passed.grow(len(slots))
+        self._passed_at.grow(len(slots))
         self._passed.values[slots] = True
         self._passed_at.values[slots] = passed_at
         self._expiry = Expiry()
@@ -118,14 +123,29 @@ class Dedupe:
         return Output(empty_batch(self.output_schema), NO_ROWS)
 
     def snapshot(self) -> Snapshot:
-        slots = np.flatnonzero(self._passed.values)
-        passed = pa.table({"passed_at": pa.array(self._passed_at.values[slots])})
-        return Snapshot({"keys": self._keys.table(slots), "passed": passed}, {"clock": self._clock})
+        # Of every key that is known a row has passed.
+        slots = np.arange(len(self._passed), dtype=np.int64)
+        self._touched.begin(len(slots))
+        tables = {"keys": self._keys.table(slots), "passed": pa.table(self._columns(slots))}
+        return Snapshot(tables, {"clock": self._clock})
+
+    def changes(self) -> Changes | None:
+        count = len(self._passed)
+        taken = self._touched.take(count)
+        if taken is None:
+            return None
+        since, slots = taken
+        passed = changed_rows(slots, self._columns(slots), count)
+        return Changes({"keys": added_keys(self._keys, since, count), "passed": passed}, {"clock": self._clock})
+
+    def _columns(self, slots: Ints) -> dict[str, pa.Array]:
+        return {"passed_at": pa.array(self._passed_at.values[slots])}
 
     def restore(self, snapshot: Snapshot) -> None:
         passed = snapshot.tables["passed"]
-        slots = self._keys.remember(snapshot.tables["keys"], passed.num_rows)
+        slots = remember_keys(self._keys, snapshot.tables["keys"], passed.num_rows)
         self._take(passed.column("passed_at").to_numpy(), slots)
+        self._touched.resume(slots)
         self._clock = snapshot.values["clock"]
 
 

@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import ParameterError
-from headgate.stream.kernel import Output, Part, Snapshot
+from headgate.stream.kernel import Changes, Output, Part, Snapshot
 from headgate.stream.keyed.aggregate import Accumulators, Aggregate
 from headgate.stream.keyed.arrays import Groups, empty_batch
 from headgate.stream.keyed.emission import NO_ROWS, output_schema
 from headgate.stream.keyed.keys import RowKeys
+from headgate.stream.keyed.touched import Touched, added_keys, changed_rows, remember_keys
 
 
 class RunningAggregate:
@@ -25,6 +26,7 @@ class RunningAggregate:
             raise ParameterError("a running aggregate needs at least one aggregate; got none")
         self._keys = RowKeys(schema, keys)
         self._totals = Accumulators(schema, aggregates)
+        self._touched = Touched()
         self.output_schema = output_schema([*self._keys.fields, *self._totals.fields])
 
     def process(self, part: Part) -> Output:
@@ -32,7 +34,9 @@ class RunningAggregate:
             return self.flush()
         slots = self._keys.slots(part.batch)
         self._totals.grow(len(self._keys))
-        running = self._totals.running(Groups.of(slots), part.batch)
+        groups = Groups.of(slots)
+        self._touched.add(groups.codes)
+        running = self._totals.running(groups, part.batch)
         columns = [part.batch.column(name) for name in self._keys.names]
         return Output(pa.RecordBatch.from_arrays([*columns, *running], schema=self.output_schema), part.rows)
 
@@ -43,8 +47,20 @@ class RunningAggregate:
         # Without key columns there is one key from the start, which the accumulators may not know yet.
         self._totals.grow(len(self._keys))
         slots = np.arange(len(self._keys), dtype=np.int64)
+        self._touched.begin(len(slots))
         return Snapshot({"keys": self._keys.table(slots), "totals": pa.table(self._totals.columns(slots))})
+
+    def changes(self) -> Changes | None:
+        count = len(self._keys)
+        taken = self._touched.take(count)
+        if taken is None:
+            return None
+        since, slots = taken
+        totals = changed_rows(slots, self._totals.columns(slots), count)
+        return Changes({"keys": added_keys(self._keys, since, count), "totals": totals})
 
     def restore(self, snapshot: Snapshot) -> None:
         totals = snapshot.tables["totals"]
-        self._totals.remember(self._keys.remember(snapshot.tables["keys"], totals.num_rows), totals)
+        slots = remember_keys(self._keys, snapshot.tables["keys"], totals.num_rows)
+        self._totals.remember(slots, totals)
+        self._touched.resume(slots)

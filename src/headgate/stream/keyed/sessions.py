@@ -12,13 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.kernel import Output, Part, Rejected, Snapshot
+from headgate.stream.kernel import Changes, Output, Part, Rejected, Snapshot
 from headgate.stream.keyed.aggregate import Accumulators, Aggregate
-from headgate.stream.keyed.arrays import Groups, Growing, run_starts
+from headgate.stream.keyed.arrays import Flags, Groups, Growing, run_starts
 from headgate.stream.keyed.emission import WindowRows
 from headgate.stream.keyed.expiry import Expiry
 from headgate.stream.keyed.keys import RowKeys
 from headgate.stream.keyed.times import Arrivals, arrivals, check_span, packet_times, time_field
+from headgate.stream.keyed.touched import Touched, added_keys, changed_rows, remember_keys
 from headgate.stream.packet import Ints
 from headgate.stream.spec import EventTime
 
@@ -40,12 +41,14 @@ class SessionAggregate:
         self._time = time
         self._keys = RowKeys(schema, keys)
         self._rows = WindowRows(self._keys, time_field(schema, time), Accumulators(schema, aggregates).fields)
-        #: {slot: its open session, or -1}
-        self._open = Growing(np.int64, -1)
+        #: {slot: its latest session}; at most this one is open
+        self._session = Growing(np.int64)
         # Of each session, open or closed:
         self._totals = Accumulators(schema, aggregates)
         self._slot, self._first, self._last = Growing(np.int64), Growing(np.int64), Growing(np.int64)
+        self._over = Growing(np.bool_, False)
         self._closed = 0
+        self._touched = Touched()
         self._expiry = Expiry()
         self._clock: int | None = None
         self.output_schema = self._rows.schema
@@ -74,13 +77,17 @@ class SessionAggregate:
         return self._close(sessions, parents.astype(np.int64, copy=False), arrived.rejected)
 
     def flush(self) -> Output:
-        sessions = self._open.values[self._open.values >= 0]
+        sessions = self._session.values[self._are_open()]
         return self._close(sessions, None, ()) if len(sessions) else self._rows.nothing()
+
+    def _are_open(self) -> Flags:
+        """Of which slots the latest session is open."""
+        return ~self._over.values[self._session.values]
 
     def _add(self, arrived: Arrivals) -> None:
         slots = self._keys.slots(arrived.batch)
-        self._open.grow(len(self._keys))
         groups = Groups.of(slots)
+        self._touched.add(groups.codes)
         times = arrived.times[groups.order]
         pieces = self._pieces(groups, times)
         sizes = np.diff(pieces, append=len(times))
@@ -88,8 +95,9 @@ class SessionAggregate:
         piece_slots = slots[groups.order[pieces]]
         ends = times[pieces + sizes - 1]
         self._last.values[sessions] = ends
+        self._session.grow(len(self._keys))
         # Pieces of a key follow each other in time, and of several assignments the last one stays.
-        self._open.values[piece_slots] = sessions
+        self._session.values[piece_slots] = sessions
         self._slot.values[sessions] = piece_slots
         self._expiry.push(sessions, ends)
         by_row = np.empty_like(slots)
@@ -106,15 +114,16 @@ class SessionAggregate:
     def _sessions(self, groups: Groups, times: Ints, pieces: Ints) -> Ints:
         """The session of each piece: the open one of its key if it goes on, otherwise a new one."""
         sessions = np.full(len(pieces), -1, dtype=np.int64)
-        open_ones = self._open.values[groups.codes]
-        going_on = open_ones >= 0
-        first_times = times[groups.starts]
-        going_on[going_on] = first_times[going_on] - self._last.values[open_ones[going_on]] <= self._gap
-        sessions[np.searchsorted(pieces, groups.starts)] = np.where(going_on, open_ones, -1)
+        # Codes ascend: known slots come first.
+        known = int(np.searchsorted(groups.codes, len(self._session)))
+        latest = self._session.values[groups.codes[:known]]
+        pauses = times[groups.starts[:known]] - self._last.values[latest]
+        going_on = ~self._over.values[latest] & (pauses <= self._gap)
+        sessions[np.searchsorted(pieces, groups.starts[:known])] = np.where(going_on, latest, -1)
         new = np.flatnonzero(sessions < 0)
         begin = len(self._slot)
         sessions[new] = np.arange(begin, begin + len(new), dtype=np.int64)
-        for array in (self._slot, self._first, self._last):
+        for array in (self._slot, self._first, self._last, self._over):
             array.grow(begin + len(new))
         self._totals.grow(begin + len(new))
         self._first.values[sessions[new]] = times[pieces[new]]
@@ -130,48 +139,67 @@ class SessionAggregate:
             parents,
             rejected,
         )
-        done = self._open.values[slots] == sessions
-        self._open.values[slots[done]] = -1
+        self._over.values[sessions] = True
+        if self._touched:
+            self._touched.add(np.unique(slots))
         self._closed += len(sessions)
         if self._closed > _TOLERATED and 2 * self._closed > len(self._slot):
             self._drop_closed()
         return output
 
     def _drop_closed(self) -> None:
-        live = self._open.values >= 0
-        sessions = self._open.values[live]
-        for array in (self._slot, self._first, self._last):
+        self._touched.stop()
+        live = self._are_open()
+        sessions = self._session.values[live]
+        for array in (self._slot, self._first, self._last, self._over):
             array.replace(array.values[sessions])
         self._totals.keep(sessions)
-        slots = self._keys.keep(live)[self._slot.values]
-        self._slot.replace(slots)
-        self._reopen()
+        self._hold(self._keys.keep(live)[self._slot.values])
 
-    def _reopen(self) -> None:
-        """All sessions held are open: find them by their keys, and wait for their end."""
-        self._closed = 0
-        sessions = np.arange(len(self._slot), dtype=np.int64)
-        self._open = Growing(np.int64, -1)
-        self._open.grow(len(self._keys))
-        self._open.values[self._slot.values] = sessions
+    def _hold(self, slots: Ints) -> None:
+        """Every session held is of another slot, these: find it by its key, and wait for its end if it is open."""
+        self._slot.replace(slots)
+        sessions = np.arange(len(slots), dtype=np.int64)
+        by_slot = np.empty_like(sessions)
+        by_slot[slots] = sessions
+        self._session.replace(by_slot)
+        is_open = ~self._over.values
+        self._closed = len(slots) - int(np.count_nonzero(is_open))
         self._expiry = Expiry()
-        self._expiry.push(sessions, self._last.values)
+        self._expiry.push(sessions[is_open], self._last.values[is_open])
 
     def snapshot(self) -> Snapshot:
-        sessions = self._open.values[self._open.values >= 0]
-        held = {
+        slots = np.arange(len(self._session), dtype=np.int64)
+        self._touched.begin(len(slots))
+        tables = {"keys": self._keys.table(slots), "sessions": pa.table(self._columns(slots))}
+        return Snapshot(tables, {"clock": self._clock})
+
+    def changes(self) -> Changes | None:
+        count = len(self._session)
+        taken = self._touched.take(count)
+        if taken is None:
+            return None
+        since, slots = taken
+        sessions = changed_rows(slots, self._columns(slots), count)
+        return Changes({"keys": added_keys(self._keys, since, count), "sessions": sessions}, {"clock": self._clock})
+
+    def _columns(self, slots: Ints) -> dict[str, pa.Array]:
+        """The latest session of each slot, open or closed: so a key has the same row for as long as it is known."""
+        sessions = self._session.values[slots]
+        return {
             "first": pa.array(self._first.values[sessions]),
             "last": pa.array(self._last.values[sessions]),
+            "over": pa.array(self._over.values[sessions].astype(np.int8)),
             **self._totals.columns(sessions),
         }
-        keys = self._keys.table(self._slot.values[sessions])
-        return Snapshot({"keys": keys, "sessions": pa.table(held)}, {"clock": self._clock})
 
     def restore(self, snapshot: Snapshot) -> None:
         held = snapshot.tables["sessions"]
-        self._slot.replace(self._keys.remember(snapshot.tables["keys"], held.num_rows))
+        slots = remember_keys(self._keys, snapshot.tables["keys"], held.num_rows)
         self._first.replace(held.column("first").to_numpy())
         self._last.replace(held.column("last").to_numpy())
+        self._over.replace(held.column("over").to_numpy())
         self._totals.remember(np.arange(held.num_rows, dtype=np.int64), held)
+        self._hold(slots)
+        self._touched.resume(slots)
         self._clock = snapshot.values["clock"]
-        self._reopen()

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import DeclarationError, ParameterError
-from headgate.stream.kernel import Output, Part, Snapshot
+from headgate.stream.kernel import Changes, Output, Part, Snapshot, TableChange
 from headgate.stream.keyed.arrays import (
     Flags,
     Groups,
@@ -24,6 +24,7 @@ from headgate.stream.keyed.arrays import (
 )
 from headgate.stream.keyed.emission import NO_ROWS, ordered_output, output_schema
 from headgate.stream.keyed.keys import RowKeys, check_column
+from headgate.stream.keyed.touched import Touched, added_keys, changed_rows, remember_keys
 from headgate.stream.packet import Ints
 
 #: rows that have been overtaken are dropped when they are the greater part, and not before there are some
@@ -56,6 +57,9 @@ class TopK:
         self._store: list[pa.RecordBatch] = []
         self._stored = 0
         self._held = 0
+        self._touched = Touched()
+        #: how many batches of the store were part of the last snapshot
+        self._kept = 0
         added = [pa.field("rank", pa.int64(), nullable=False), pa.field("final", pa.bool_(), nullable=False)]
         self.output_schema = output_schema([*schema, *added])
 
@@ -124,6 +128,7 @@ class TopK:
         sizes = np.bincount(group, minlength=len(slots))
         rank = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         best = rank < self._k
+        self._touched.add(slots)
         self._values.values[slots[group[best]], rank[best]] = value[best]
         self._places.values[slots[group[best]], rank[best]] = place[best]
         self._held += int(np.count_nonzero(best)) - len(held_group)
@@ -134,6 +139,7 @@ class TopK:
             self._drop_overtaken()
 
     def _drop_overtaken(self) -> None:
+        self._touched.stop()
         there = self._places.values != _NONE
         kept = self._stored_rows(self._places.values[there])
         self._places.values[there] = np.arange(kept.num_rows, dtype=np.int64)
@@ -153,19 +159,49 @@ class TopK:
         return ordered_output(self._rows(rows, ranks + 1, final=True), None, [*order, pa.array(ranks)])
 
     def snapshot(self) -> Snapshot:
-        slots, ranks = np.nonzero(self._places.values != _NONE)
-        rows = self._stored_rows(self._places.values[slots, ranks])
-        return Snapshot({"rows": pa.Table.from_batches([rows]), "ranks": pa.table({"rank": pa.array(ranks)})})
+        # The store as it stands, with rows that have been overtaken: so a row keeps its place from one to the next.
+        slots = np.arange(len(self._places), dtype=np.int64)
+        self._touched.begin(len(slots))
+        rows = one_batch(pa.Table.from_batches(self._store, schema=self._schema))
+        self._store, self._kept = [rows], 1
+        tables = {"keys": self._keys.table(slots), "best": pa.table(self._columns(slots))}
+        return Snapshot({**tables, "rows": pa.Table.from_batches([rows])})
+
+    def changes(self) -> Changes | None:
+        count = len(self._places)
+        taken = self._touched.take(count)
+        if taken is None:
+            return None
+        since, slots = taken
+        tables = {
+            "keys": added_keys(self._keys, since, count),
+            "best": changed_rows(slots, self._columns(slots), count),
+            "rows": self._added_rows(),
+        }
+        return Changes(tables)
+
+    def _columns(self, slots: Ints) -> dict[str, pa.Array]:
+        """Where the best of each slot stand in the store, by rank."""
+        return {str(rank): pa.array(self._places.values[slots, rank]) for rank in range(self._k)}
+
+    def _added_rows(self) -> TableChange:
+        """What has come into the store since the last snapshot."""
+        rows = pa.Table.from_batches(self._store[self._kept :], schema=self._schema)
+        self._kept = len(self._store)
+        return TableChange(np.arange(self._stored - rows.num_rows, self._stored), rows, self._stored)
 
     def restore(self, snapshot: Snapshot) -> None:
-        rows = one_batch(snapshot.tables["rows"])
-        ranks = snapshot.tables["ranks"].column("rank").to_numpy()
-        slots = self._keys.slots(rows)
-        self._values.grow(len(self._keys))
-        self._places.grow(len(self._keys))
-        self._values.values[slots, ranks] = numbers(rows.column(self._by))[0]
-        self._places.values[slots, ranks] = np.arange(rows.num_rows, dtype=np.int64)
-        self._store, self._stored, self._held = [rows], rows.num_rows, rows.num_rows
+        rows, best = one_batch(snapshot.tables["rows"]), snapshot.tables["best"]
+        slots = remember_keys(self._keys, snapshot.tables["keys"], best.num_rows)
+        self._values.grow(len(slots))
+        self._places.grow(len(slots))
+        for rank in range(self._k):
+            self._places.values[slots, rank] = best.column(str(rank)).to_numpy()
+        there = self._places.values != _NONE
+        self._values.values[there] = numbers(rows.column(self._by))[0][self._places.values[there]]
+        self._store, self._stored, self._held = [rows], rows.num_rows, int(np.count_nonzero(there))
+        self._kept = 1
+        self._touched.resume(slots)
 
 
 def _ahead(merits: Ints, groups: Groups, held: Ints) -> Ints:

@@ -1,0 +1,76 @@
+"""States in files, whole or as changes to other files, are read as they were written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headgate.stream.kernel import Changes, Snapshot, TableChange
+from headgate.stream.spark.snapshot_file import (
+    Layer,
+    SnapshotError,
+    files_needed,
+    read_layer,
+    read_snapshots,
+    write_layer,
+    write_snapshots,
+)
+
+WHOLE = Snapshot({"t": pa.table({"x": [1, 2, 3], "s": ["a", None, "c"]}), "none": pa.table({})}, {"clock": 5})
+CHANGES = Changes(
+    {
+        "t": TableChange(np.array([1, 3]), pa.table({"x": [9, 4], "s": ["b", "d"]}), 4),
+        "none": TableChange(np.array([], dtype=np.int64), pa.table({}), 0),
+    },
+    {"clock": 7},
+)
+
+
+def test_a_whole_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = write_snapshots(tmp_path / "new", "u1", {"running": WHOLE, "nothing": Snapshot()}, {"update": 1})
+    snapshots, note = read_snapshots(path)
+    assert note == {"update": 1}
+    assert snapshots["running"].tables["t"].equals(WHOLE.tables["t"])
+    assert snapshots["running"].values == {"clock": 5}
+    assert snapshots["nothing"].tables == {}
+    assert files_needed(path) == (path.name,)
+    assert [each.name for each in path.parent.iterdir()] == [path.name], "nothing half-written is left"
+
+
+def test_changes_are_read_together_with_the_files_they_stand_on(tmp_path: Path) -> None:
+    first = write_snapshots(tmp_path, "u1", {"running": WHOLE, "gone": WHOLE}, {"update": 1})
+    second = write_layer(tmp_path, "u2", Layer({"running": CHANGES, "new": WHOLE}, {"update": 2}, (first.name,)))
+    bases = (second.name, first.name)
+    third = write_layer(tmp_path, "u3", Layer({"running": CHANGES, "new": CHANGES}, {"update": 3}, bases))
+    snapshots, note = read_snapshots(third)
+    assert note == {"update": 3}
+    assert list(snapshots) == ["running", "new"]
+    for each in snapshots.values():
+        assert each.tables["t"].to_pydict() == {"x": [1, 9, 3, 4], "s": ["a", "b", "c", "d"]}
+        assert each.values == {"clock": 7}
+    assert files_needed(third) == (third.name, *bases)
+    assert isinstance(read_layer(third).operators["running"], Changes)
+
+
+def test_a_file_whose_base_is_missing_says_so(tmp_path: Path) -> None:
+    path = write_layer(tmp_path, "u2", Layer({"running": CHANGES}, {}, ("u1-gone.state",)))
+    with pytest.raises(SnapshotError, match=r"u1-gone\.state cannot be read"):
+        read_snapshots(path)
+
+
+def test_changes_without_a_base_are_no_state(tmp_path: Path) -> None:
+    path = write_layer(tmp_path, "u2", Layer({"running": CHANGES}, {}))
+    with pytest.raises(SnapshotError, match="no whole snapshot of running"):
+        read_snapshots(path)
+
+
+@pytest.mark.parametrize("damage", [lambda text: text[:-3], lambda text: b"PAR1" + text[4:], lambda text: b"HG"])
+def test_damaged_files_are_refused(tmp_path: Path, damage: object) -> None:
+    path = write_snapshots(tmp_path, "u1", {"running": WHOLE}, {})
+    assert callable(damage)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(SnapshotError, match="not a whole file of states"):
+        read_snapshots(path)
