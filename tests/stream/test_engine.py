@@ -21,6 +21,8 @@ from headgate.stream.errors import QueryError, Reject
 from headgate.stream.loops.serial import run_serially
 from headgate.stream.query import Query
 from headgate.stream.query_run import QueryRun
+from headgate.stream.sinks import to_list
+from headgate.stream.sources import from_rows
 from tests.stream.queries import (
     SCHEMA,
     FromBatch,
@@ -301,6 +303,19 @@ def test_statistics_can_be_asked_for_at_any_moment() -> None:
             assert seen.ending == "running"
         run.stop()
     assert engine.statistics().queries[0].rows_in >= seen.rows_in
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_queries_that_were_added_before_the_start_run_then(loop: Any) -> None:
+    for _ in range(20):
+        sink: list[pa.RecordBatch] = []
+        query = Query("early")
+        query.source(from_rows([{"n": 1}], pa.schema([("n", pa.int64())]))).to(to_list(sink))
+        engine = Engine(workers=8, loop=loop)
+        run = engine.add(query)
+        with engine:
+            run.result(10)
+        assert sum(batch.num_rows for batch in sink) == 1
 
 
 def test_an_empty_source_still_flushes() -> None:

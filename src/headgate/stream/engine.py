@@ -79,7 +79,7 @@ class Engine:
         # Where one worker at a time runs an operator, more than one bucket would only cost. Where several may, each
         # bucket costs as well: no more than there can be workers, as far as that is known.
         buckets = max(count, cores) if loop == "dispatch" else 1
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "scheme": scheme,
             "buffer": buffer,
             "capacity": capacity,
@@ -143,13 +143,16 @@ class Engine:
 
     # --- queries --------------------------------------------------------------------------------------------
 
-    def add(self, query: Query | QuerySpec) -> QueryRun:
-        """Take up a query, also while others run."""
+    def add(self, query: Query | QuerySpec, **settings: Any) -> QueryRun:
+        """Take up a query, also while others run. ``settings`` are those of ``QueryRun`` that differ from the engine's.
+
+        Before the engine is started, states can still be given to the run's operators.
+        """
         spec = query.spec() if isinstance(query, Query) else query
         known = self._runs.get(spec.name)
         if known is not None and not known.stopped:
             raise DeclarationError(f"a query called {spec.name!r} runs already; give this one another name")
-        run = QueryRun(spec, self.clock, **self._settings)  # type: ignore[arg-type]
+        run = QueryRun(spec, self.clock, **{**self._settings, **settings})
         self._forget_old_runs()
         self._runs[spec.name] = run
         self.loop.add(run)

@@ -224,6 +224,24 @@ def _needed(schema: pa.Schema | None, method: str) -> pa.Schema:
     return schema
 
 
+def held_to(kernel: Function, made: pa.Schema) -> Function:
+    """The kernel, whose rows must have the columns that were promised: what comes after goes by them."""
+
+    def checked(batch: pa.RecordBatch) -> Output:
+        output = kernel(batch)
+        schema = output.batch.schema
+        # Whether a column may be null, and what is noted beside it, matters to nobody.
+        if not schema.equals(made) and (schema.names != made.names or schema.types != made.types):
+            raise TypeError(f"it gave columns ({_columns(schema)}), and should give ({_columns(made)})")
+        return output
+
+    return checked
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
 def schema_of(kernel: Function, given: pa.Schema, what: str) -> pa.Schema:
     """The columns that a kernel makes, found by calling it with a batch without rows."""
     try:

@@ -24,6 +24,7 @@ from headgate.stream.functions import (
     Condition,
     Over,
     flat_mapper,
+    held_to,
     mapper,
     projector,
     schema_of,
@@ -160,7 +161,7 @@ class Stream:
         """A kernel of one's own: see ``headgate.stream.kernel``."""
         free = self.query._free_name(name)
         made = schema or schema_of(kernel, self.schema, f"operator {free!r} of query {self.query.name!r}")
-        spec = OperatorSpec(free, Kind.STATELESS, (self.name,), function=kernel)
+        spec = OperatorSpec(free, Kind.STATELESS, (self.name,), function=held_to(kernel, made))
         return self.query._added(spec, made, self._space)
 
     # --- with state -----------------------------------------------------------------------------------------

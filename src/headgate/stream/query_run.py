@@ -8,6 +8,7 @@ from enum import Enum
 from threading import Event, Lock
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import HeadgateError
@@ -19,7 +20,7 @@ from headgate.stream.markers import Markers, MiddleOfRun
 from headgate.stream.operators import OPERATORS, Operator, SourceOperator
 from headgate.stream.operators.operator import Clock
 from headgate.stream.operators.union import UnionOperator
-from headgate.stream.packet import Packet
+from headgate.stream.packet import Ints, Packet
 from headgate.stream.reorder import LockedBuffer, NonBlockingBuffer, ReorderBuffer
 from headgate.stream.spec import Kind, OperatorSpec, QuerySpec
 
@@ -80,6 +81,7 @@ class QueryRun:
         buckets: int = 1,
         flushes: bool = True,
         linger: float = 0.0,
+        ends_at: tuple[str, int] | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -92,6 +94,8 @@ class QueryRun:
         self.flushes = flushes
         #: seconds between two packets of a source that are not full
         self.linger = linger
+        #: a column of event time and how far the stream has come by the end of the run, whatever rows were seen
+        self.ends_at = ends_at
         self.ending = Ending.RUNNING
         self.error: HeadgateError | None = None
         self.on_input: Callable[[Operator], None] = _nobody_listens
@@ -135,6 +139,18 @@ class QueryRun:
     def bucket_queues(self, buckets: int) -> BucketQueues[Any]:
         """Queues of the scheme that was asked for."""
         return bucket_queues(self._scheme, buckets)
+
+    def time_at_end(self, operator: OperatorSpec, known: Ints | None) -> Ints | None:
+        """The time that windows of an operator go by at the last packet: how far the stream has come, if that is known.
+
+        Windows of windows go by the rows they get: what comes out of the first may be older than the stream.
+        """
+        if operator.time is None or self.ends_at is None or operator.time.column != self.ends_at[0]:
+            return known
+        above = _above(self.spec, operator.name) - {operator.name}
+        if any(self.spec.by_name[name].time is not None for name in above):
+            return known
+        return np.array([self.ends_at[1]], dtype=np.int64)
 
     # --- told by operators ----------------------------------------------------------------------------------
 

@@ -234,6 +234,8 @@ class Agenda:
                     self._note_change_everywhere()
             if release.layer != "maintenance":
                 self.warehouse.updated(release.table)
+            if isinstance(node, BackfillNode) and node.of.rebuilds:
+                self._book.of(release.table).trouble.resumed()  # it was built anew: what failed before is behind it
             self._updates += 1
             if not self._updates % PLACE_AGAIN_AFTER:
                 self.loop.place_again()

@@ -28,11 +28,12 @@ _HOSTED = {"MapInArrow", "Sort", "RepartitionByExpression", "RepartitionById"}
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A node's columns, whether its query makes each row from one row, and whether it holds stream queries with
-    states."""
+    """A node's columns, whether its query makes each row from one row, and whether it holds stream queries, with
+    states or without."""
 
     schema: StructType
     row_wise: bool
+    hosts: bool = False
     has_states: bool = False
 
 
@@ -61,7 +62,7 @@ def _analyse_table(table: TableSpec, known: dict[str, Analysis], spark: SparkSes
         return  # a source has a mistake of its own, which is told already
     frames = {source: spark.createDataFrame([], known[source].schema) for source in table.sources}
     try:
-        with working_on(Update(0, Path())) as probe:
+        with working_on(Update(0, Path(), table=table.name)) as probe:
             result = apply_query(table, frames, spark)
     except Exception as error:
         mistakes.append(f"{table.place}: table {table.name!r} failed on empty sources: {type(error).__name__}: {error}")
@@ -71,7 +72,7 @@ def _analyse_table(table: TableSpec, known: dict[str, Analysis], spark: SparkSes
         mistakes.append(f"{table.place}: table {table.name!r} {complaint}")
         return
     row_wise = _is_row_wise(result, _ROW_WISE | _HOSTED if probe.hosts else _ROW_WISE)
-    known[table.name] = Analysis(result.schema, row_wise, bool(probe.queries))
+    known[table.name] = Analysis(result.schema, row_wise, probe.hosts, probe.has_states)
 
 
 def apply_query(table: TableSpec, frames: Mapping[str, DataFrame], spark: SparkSession) -> DataFrame:

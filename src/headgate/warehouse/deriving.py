@@ -19,14 +19,16 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core.errors import HeadgateError, UserCodeError
+from headgate.stream.spark.guest import OperatorFigures
 from headgate.stream.spark.update import StoredStates, Update, state_folder, working_on
 from headgate.warehouse.analysis import apply_query
 from headgate.warehouse.plan import RecomputePlan, Span
 from headgate.warehouse.reads import Reads
 from headgate.warehouse.session import suit
+from headgate.warehouse.set_aside import SetAside, naming
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.state import UpdateState
-from headgate.warehouse.storage.files import DataFile
+from headgate.warehouse.storage.files import ALL, DataFile
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.writing import LARGE_BYTES, Written, write_with_spark
 
@@ -58,6 +60,7 @@ class Derived:
     """What one update of a derived table did.
 
     ``spans`` are the event times that changed. ``work`` are the seconds in which data was read, computed and written.
+    ``operators`` tell of the stream queries inside the table, and ``rejected`` how many rows those could not take.
     """
 
     update: int
@@ -66,15 +69,34 @@ class Derived:
     freshness: int | None
     spans: tuple[Span, ...]
     work: float
+    rejected: int = 0
+    operators: tuple[OperatorFigures, ...] = ()
 
 
 class TableDeriver:
-    """Computes one derived table. Used by one thread at a time."""
+    """Computes one derived table. Used by one thread at a time.
 
-    def __init__(self, spec: TableSpec, table: TableStore, sources: Sequence[SourceTable]) -> None:
+    ``hosts`` says whether the table's function puts stream queries on Spark, ``has_states`` whether these keep states.
+    """
+
+    def __init__(
+        self,
+        spec: TableSpec,
+        table: TableStore,
+        sources: Sequence[SourceTable],
+        *,
+        rejected: TableStore,
+        hosts: bool = False,
+        has_states: bool = False,
+    ) -> None:
         self.spec = spec
         self.table = table
         self.sources = tuple(sources)
+        self.hosts = hosts
+        self.has_states = has_states
+        self._set_aside = SetAside(table, rejected)
+        if hosts:
+            self._set_aside.settle()  # what an update that died in between has left to do
         self._several = sum(source.time is not None for source in sources) > 1
 
     @property
@@ -101,7 +123,8 @@ class TableDeriver:
         if not plan.blocks and self.table.exists:
             return self._note_freshness(kind, plan.freshness, plan.versions, plan.dirty)
         suit(spark, _bytes(chosen))
-        with working_on(Update.without_states(self.spec.name)):
+        hosted = Update.without_states(self.spec.name)
+        with working_on(hosted):
             frame = self._query(
                 spark, {s.name: self._frame(spark, s, chosen[s.name], plan, reads) for s in self.sources}
             )
@@ -113,6 +136,7 @@ class TableDeriver:
             rows = self._in_blocks(self._rows(frame), plan)
             rows = pa.concat_tables([rows, *self._neighbours(rows.schema, replaced, plan)])
             written = Written(self.table.write_arrow(update, rows, self.spec.partition), rows.num_rows, rows.schema)
+        self._check(hosted)
         work = time.perf_counter() - started
         state = UpdateState(
             update,
@@ -126,7 +150,16 @@ class TableDeriver:
         version = self.table.commit(
             update, written.files, replace=replaced, state=state.to_json(), schema=written.schema
         )
-        return Derived(update, version, written.rows, plan.freshness, plan.spans, work)
+        return Derived(
+            update,
+            version,
+            written.rows,
+            plan.freshness,
+            plan.spans,
+            work,
+            hosted.rejected_rows(),
+            hosted.figures(),
+        )
 
     def _note_freshness(
         self, kind: str, freshness: int, versions: Mapping[str, int], dirty: tuple[Span, ...]
@@ -199,37 +232,96 @@ class TableDeriver:
         edge: int,
         dirty: tuple[Span, ...],
         reads: Reads,
+        rebuild: bool = False,
     ) -> Derived:
-        """Transform the rows of files that were added to the one source since, and append them."""
+        """Transform the rows of files that were added to the one source since, and append them.
+
+        To ``rebuild`` is to begin anew: all files are given, no states are gone on from, and all rows are replaced.
+        """
         started = time.perf_counter()
-        if self.table.exists and not any(chosen.values()):
-            return self._note_freshness("append", edge, versions, dirty)
+        kind = "backfill" if rebuild else "append"
+        if self.table.exists and not rebuild and not any(chosen.values()):
+            return self._note_freshness(kind, edge, versions, dirty)
         suit(spark, _bytes(chosen))
-        before = self._state
-        update = before.update + 1
-        stored = {name: StoredStates.from_json(each) for name, each in before.queries.items()}
-        with working_on(Update(update, state_folder(self.table.directory), stored)) as hosted:
-            frame = self._query(
-                spark, {s.name: self._frame(spark, s, chosen[s.name], None, reads) for s in self.sources}
-            )
-        if _bytes(chosen) > LARGE_BYTES:
-            written = self._write(frame, update)
-        else:
-            rows = self._rows(frame)
-            written = Written(self.table.write_arrow(update, rows, self.spec.partition), rows.num_rows, rows.schema)
+        hosted = reads.hosted.pop(self.spec.name, None) or self._update(edge, rebuild)
+        with working_on(hosted):
+            frame = self._query(spark, self._frames(spark, chosen, reads))
+        try:
+            if _bytes(chosen) > LARGE_BYTES:
+                written = self._write(frame, hosted.number)
+            else:
+                rows = self._rows(frame)
+                files = self.table.write_arrow(hosted.number, rows, self.spec.partition)
+                written = Written(files, rows.num_rows, rows.schema)
+        except UserCodeError as error:
+            raise self._explained(error, hosted) from error.__cause__
+        self._check(hosted)
         work = time.perf_counter() - started
         state = UpdateState(
-            update,
-            "append",
+            hosted.number,
+            kind,
             edge,
             written.rows,
+            rejected=hosted.rejected_rows(),
             sources=versions,
             dirty=dirty,
             time=self.spec.time,
             queries={name: states.to_json() for name, states in hosted.states().items()},
+            set_aside=naming(hosted.number, hosted.rejected()),
+        ).to_json()
+        replaced = ALL if rebuild and self.table.exists else None
+        version = self.table.commit(hosted.number, written.files, replace=replaced, state=state, schema=written.schema)
+        self._set_aside.settle()
+        rejected, figures = hosted.rejected_rows(), hosted.figures()
+        return Derived(hosted.number, version, written.rows, edge, written.spans, work, rejected, figures)
+
+    def queries(self, spark: SparkSession, chosen: Chosen, edge: int, reads: Reads) -> Update | None:
+        """The update that ``append`` would make, with the stream queries that it would put on Spark; None if there are
+        none, or if the function fails: then the update itself will tell."""
+        if not self.hosts or not any(chosen.values()):
+            return None
+        update = self._update(edge, rebuild=False)
+        update.collecting = True
+        try:
+            with working_on(update):
+                apply_query(self.spec, self._frames(spark, chosen, reads), spark)
+        except Exception:
+            return None
+        update.collecting = False
+        return update if update.requests else None
+
+    def _update(self, edge: int, rebuild: bool) -> Update:
+        """What the queries of the next update go on from."""
+        self._set_aside.settle()
+        before = self._state
+        stored = {} if rebuild else {name: StoredStates.from_json(each) for name, each in before.queries.items()}
+        (source,) = (source for source in self.sources if source.time is not None)
+        assert source.time is not None
+        return Update(
+            before.update + 1,
+            state_folder(self.table.directory),
+            stored,
+            table=self.spec.name,
+            clock=(source.time, edge),
         )
-        version = self.table.commit(update, written.files, replace=None, state=state.to_json(), schema=written.schema)
-        return Derived(update, version, written.rows, edge, written.spans, work)
+
+    def _frames(self, spark: SparkSession, chosen: Chosen, reads: Reads) -> dict[str, DataFrame]:
+        return {s.name: self._frame(spark, s, chosen[s.name], None, reads) for s in self.sources}
+
+    def _check(self, hosted: Update) -> None:
+        """Raise if a query failed in a task: nothing of such an update may be committed."""
+        try:
+            hosted.check()
+        except UserCodeError as error:
+            raise UserCodeError(f"{self.spec.place}: table {self.spec.name!r} failed: {error}") from error.__cause__
+
+    def _explained(self, error: UserCodeError, hosted: Update) -> UserCodeError:
+        """The error, in the words of a worker that had to end itself if there was one: Spark knows only that it is
+        gone."""
+        verdict = hosted.verdict()
+        if verdict is None:
+            return error
+        return UserCodeError(f"{self.spec.place}: table {self.spec.name!r} failed: {verdict}")
 
     # --- both -----------------------------------------------------------------------------------------------
 

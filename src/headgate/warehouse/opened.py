@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headgate.core.errors import DeclarationError
 from headgate.core.graph import Graph
 from headgate.warehouse.analysis import Analysis, analyse
-from headgate.warehouse.deriving import SourceTable
+from headgate.warehouse.deriving import SourceTable, TableDeriver
 from headgate.warehouse.loading import DimensionLoader, StreamLoader
 from headgate.warehouse.nodes import BackfillNode, DimensionNode, Node, StreamNode, TableNode
 from headgate.warehouse.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
@@ -77,7 +77,15 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
             appended |= {name} if append else set()
             sources = [declared[source] for source in node.sources]
             lengths = [source.partition for source in sources if not isinstance(source, DimensionSpec)]
-            nodes[name] = TableNode(node, store, [opened[source] for source in node.sources], lengths, append)
+            deriver = TableDeriver(
+                node,
+                store,
+                [opened[source] for source in node.sources],
+                rejected=TableStore(root / f"{name}{REJECTED_SUFFIX}"),
+                hosts=analyses[name].hosts,
+                has_states=analyses[name].has_states,
+            )
+            nodes[name] = TableNode(deriver, lengths, append)
         else:
             rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
             nodes[name] = (

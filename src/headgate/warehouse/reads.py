@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from headgate.stream.spark.update import Update
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -22,6 +24,9 @@ class Reads:
         self._spark = spark
         self._keep = keep
         self._kept: dict[tuple[str, ...], DataFrame] = {}
+        self._others: list[DataFrame] = []
+        #: {table: its update, if its queries are computed together with others'}
+        self.hosted: dict[str, Update] = {}
 
     def parquet(self, schema: StructType, paths: Sequence[str]) -> DataFrame:
         """The rows of the files, with the columns of ``schema``."""
@@ -33,12 +38,18 @@ class Reads:
             self._kept[key] = frame.persist()
         return frame
 
+    def kept(self, frame: DataFrame) -> DataFrame:
+        """A frame that Spark has been told to keep, and is to let go in the end."""
+        self._others.append(frame)
+        return frame
+
     def __enter__(self) -> Reads:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for frame in self._kept.values():
+        for frame in (*self._kept.values(), *self._others):
             frame.unpersist()
         self._kept.clear()
+        self._others.clear()

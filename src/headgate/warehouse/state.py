@@ -25,6 +25,7 @@ class UpdateState:
     has the ``range`` that the update loaded and now and then the whole ``offset``, both as the source writes them.
     ``time`` is the column of event time, None in tables without; it is what reading needs if there is no declaration.
     ``queries`` are the stream queries in the table's function and where their states lie (``headgate.stream.spark``).
+    ``set_aside`` are the files with rows that those queries could not take, and the update that they belong to.
     """
 
     update: int = 0
@@ -38,6 +39,7 @@ class UpdateState:
     offset: Mapping[str, Any] | None = None
     time: str | None = None
     queries: Mapping[str, Any] = field(default_factory=dict)
+    set_aside: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, object]:
         """As a commit carries it; what is empty is left out."""
@@ -54,6 +56,7 @@ class UpdateState:
             "offset": self.offset,
             "time": self.time,
             "queries": dict(self.queries),
+            "set_aside": self.set_aside,
         }
         return {key: value for key, value in written.items() if value is not None and value not in ([], {})}
 
@@ -79,4 +82,5 @@ class UpdateState:
             offset=stored.get("offset"),
             time=stored.get("time"),
             queries=stored.get("queries", {}),
+            set_aside=stored.get("set_aside"),
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from headgate.warehouse.nodes import Job, Outcome
 from headgate.warehouse.reads import Reads
+from headgate.warehouse.sharing import share_passes
 from headgate.warehouse.trouble import Failure
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class Tracks:
         while (task := inbox.get()) is not None:
             context.setLocalProperty("spark.scheduler.pool", task.pool)
             with Reads(session, keep=len(task.jobs) > 1) as reads:
+                if len(task.jobs) > 1:
+                    share_passes(task.jobs.values(), session, reads)
                 left = len(task.jobs)
                 for name, job in task.jobs.items():
                     left -= 1

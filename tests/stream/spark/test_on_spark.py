@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +11,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
 
+from headgate.core.errors import HeadgateError, UserCodeError
 from headgate.stream import Collect, Query, QueryDeclarationError, Stream, from_batches, run
 from headgate.stream.spark.on_spark import on_spark
+from headgate.stream.spark.passes import rows_for, rows_of_all, teller
 from headgate.stream.spark.snapshot_file import SnapshotError, read_snapshots
-from headgate.stream.spark.update import StoredStates, Update, working_on
+from headgate.stream.spark.state_chain import read_states
+from headgate.stream.spark.update import StoredStates, Update, read_rejected, working_on
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,8 +114,8 @@ def test_what_tasks_did_is_told(spark: SparkSession, tmp_path: Path) -> None:
     assert sum(each.rows_in for each in done) == 100
     assert {operator["name"] for operator in done[0].operators} == {"source", "filter", "running", "sink"}
     for each in done:
-        assert each.file is not None
-        states, note = read_snapshots(Path(each.file))
+        assert each.states is not None
+        states, note = read_states(tmp_path / "states", each.states)
         assert list(states) == ["running"]
         assert (note["update"], note["bucket"]) == (1, each.bucket)
 
@@ -128,7 +133,7 @@ def test_a_query_that_was_changed_is_detected(spark: SparkSession, tmp_path: Pat
         return stream.key_by("user").running(n="count", least=("min", "price"))
 
     updated(frame, Update(2, tmp_path / "states", stored), other_filter)
-    with pytest.raises(QueryDeclarationError, match="states do not fit any more: 'running' was"):
+    with pytest.raises(QueryDeclarationError, match="states do not fit any more: operator 'running' is"):
         updated(frame, Update(2, tmp_path / "states", stored), other_state)
     with pytest.raises(QueryDeclarationError, match="it has 4 buckets, and its states are in 3"):
         updated(frame, Update(2, tmp_path / "states", stored), buckets=4)
@@ -142,3 +147,164 @@ def test_keys_that_would_tear_states_apart_are_refused(spark: SparkSession, tmp_
         on_spark(frame, lambda stream: stream.top_k("price", 3), buckets=2)
     with pytest.raises(SnapshotError, match="cannot be read"):
         read_snapshots(tmp_path / "nothing.state")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"workers": 2},
+        {"workers": 1, "policy": "fcfs"},
+        {"workers": 2, "loop": "rounds"},
+        {"loop": "threads"},
+        {"packet_rows": 7, "memory_limit": 1 << 40},
+    ],
+    ids=str,
+)
+def test_an_engine_on_any_terms_gives_the_same_rows(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    stored: dict[str, StoredStates] = {}
+    found: list[dict[str, Any]] = []
+    for number in (1, 2):
+        update = Update(number, tmp_path / "states", stored)
+        found += updated(files(spark, tmp_path / "in", number, rows(50 * number, 50)), update, buckets=1, **options)
+        stored = update.states()
+    assert by_user(found) == by_user(serially(totals, rows(50, 100)))
+
+
+def test_states_of_an_engine_with_parts_are_taken_up_with_the_parts_they_have(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stored: dict[str, StoredStates] = {}
+    found: list[dict[str, Any]] = []
+    for number, options in enumerate(({"workers": 3}, {}, {"workers": 2}), start=1):
+        update = Update(number, tmp_path / "states", stored)
+        found += updated(files(spark, tmp_path / "in", number, rows(50 * number, 50)), update, **options)
+        stored = update.states()
+    assert by_user(found) == by_user(serially(totals, rows(50, 150)))
+
+
+def test_rows_later_than_what_their_key_has_seen_are_rejected_if_the_query_says_so(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    first = Update(1, tmp_path / "states")
+    updated(files(spark, tmp_path / "in", 1, rows(20, 30)), first, late="reject")
+    second = Update(2, tmp_path / "states", first.states())
+    # rows 0 to 19 lie before what their keys have seen, rows 50 to 59 do not
+    frame = files(spark, tmp_path / "in", 2, pa.concat_tables([rows(0, 20), rows(50, 10)]))
+    found = updated(frame, second, late="reject")
+    second.check()
+    rejected = read_rejected(tmp_path / "states", second.rejected()).to_pylist()
+    assert second.rejected_rows() == len(rejected) == 20
+    assert {json.loads(row["raw"])["ts"] for row in rejected} == {10 * n for n in range(20)}
+    assert all("late" in row["reason"] for row in rejected)
+    in_time = serially(totals, pa.concat_tables([rows(20, 30), rows(50, 10)]))
+    last = {user: made[-1] for user, made in by_user(in_time).items()}
+    assert {user: made[-1] for user, made in by_user(found).items()}.items() <= last.items()
+
+
+STAMPED = pa.schema([("at", pa.timestamp("us", "UTC")), ("user", pa.int64())])
+
+
+def clicks(moments: list[tuple[int, int]]) -> pa.Table:
+    """Rows of (second, user)."""
+    return pa.Table.from_pylist([{"at": second * 1_000_000, "user": user} for second, user in moments], STAMPED)
+
+
+def per_minute(stream: Stream) -> Stream:
+    return stream.key_by("user").tumbling("at", timedelta(minutes=1)).aggregate(n="count")
+
+
+def test_windows_close_by_the_time_of_the_whole_stream(spark: SparkSession, tmp_path: Path) -> None:
+    everybody = [(second, user) for second in range(0, 50, 10) for user in range(6)]
+    stored: dict[str, StoredStates] = {}
+    found = []
+    # the second update has rows of one user only, but its time closes the windows of all
+    for number, (moments, clock) in enumerate([(everybody, 40), ([(70, 0)], 70)], start=1):
+        update = Update(number, tmp_path / "states", stored, clock=("at", clock * 1_000_000))
+        frame = files(spark, tmp_path / "in", number, clicks(moments))
+        found.append(updated(frame, update, per_minute, time="at"))
+        update.check()
+        stored = update.states()
+    assert found[0] == []
+    assert sorted((row["user"], row["n"]) for row in found[1]) == [(user, 5) for user in range(6)]
+
+
+def cheap(stream: Stream) -> Stream:
+    return stream.key_by("user").running(least=("min", "price"))
+
+
+def broken(stream: Stream) -> Stream:
+    return stream.map(_broken, over="row", schema=SCHEMA, name="divide").key_by("user").running(n="count")
+
+
+def _broken(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "price": 1 / (row["price"] - row["price"])}
+
+
+def shared(frame: DataFrame, updates: dict[str, tuple[Update, Any]]) -> dict[str, DataFrame]:
+    """The frames of several tables' queries, computed in one pass."""
+
+    def ask(update: Update, build: Any) -> DataFrame:
+        with working_on(update):
+            return on_spark(frame, build, keys=["user"], time="ts", buckets=3)
+
+    for update, build in updates.values():
+        update.collecting = True
+        ask(update, build)
+        update.collecting = False
+    requests = [update.requests["query"] for update, _ in updates.values()]
+    assert all(request.goes_with(requests[0]) for request in requests)
+    told = teller(frame)
+    together = rows_of_all(requests, told)
+    for number, (update, _) in enumerate(updates.values()):
+        update.shared["query"] = (rows_for(number, together), told)
+    return {name: ask(update, build) for name, (update, build) in updates.items()}
+
+
+def test_queries_of_several_tables_share_one_pass_and_one_may_fail(spark: SparkSession, tmp_path: Path) -> None:
+    builds = {"spent": totals, "cheapest": cheap, "broken": broken}
+    stored: dict[str, dict[str, StoredStates]] = {name: {} for name in builds}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in builds}
+    for number in (1, 2):
+        frame = files(spark, tmp_path / "in", number, rows(50 * number, 50))
+        updates = {
+            name: (Update(number, tmp_path / name, stored[name], table=name), build) for name, build in builds.items()
+        }
+        for name, made in shared(frame, updates).items():
+            found[name] += made.toArrow().to_pylist()
+            if name != "broken":
+                updates[name][0].check()
+                stored[name] = updates[name][0].states()
+        with pytest.raises(UserCodeError, match=r"query 'broken.query' stopped: operator 'divide' failed at packet 0"):
+            updates["broken"][0].check()
+    for name in ("spent", "cheapest"):
+        assert by_user(found[name]) == by_user(serially(builds[name], rows(50, 100)))
+
+
+def test_a_query_outside_of_any_update_fails_with_the_traceback_of_the_user(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = files(spark, tmp_path / "in", 1, rows(0, 5))
+    with pytest.raises(Exception, match=r"operator 'divide' failed(.|\n)*in _broken"):
+        on_spark(frame, broken, keys=["user"]).toArrow()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"late": "drop"}, "late is 'process' or 'reject'; got 'drop'"),
+        ({"late": "reject", "time": None}, "say keys=.* and time= as well"),
+        ({"workers": 0}, "workers must be at least 1; got 0"),
+        ({"loop": "merry-go-round"}, "loop is one of dispatch, .*; got 'merry-go-round'"),
+        ({"policy": "best"}, "best"),
+        ({"time_limit": 0}, "time_limit is a number of seconds above 0"),
+    ],
+    ids=str,
+)
+def test_wrong_terms_are_told_at_once(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any], problem: str
+) -> None:
+    frame = files(spark, tmp_path / "in", 1, rows(0, 5))
+    with pytest.raises(HeadgateError, match=problem):
+        on_spark(frame, totals, **{"keys": ["user"], "time": "ts", **options})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from queue import SimpleQueue
 
 from headgate.core.consumption import Consumption, TimeSlice
 from headgate.core.dispatch import Dispatch
@@ -19,7 +20,7 @@ from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement, Workers
 from headgate.core.policy import Policy
 from headgate.stream.loops.loop import Loop
-from headgate.stream.operators import Operator
+from headgate.stream.operators import Operator, SourceOperator
 from headgate.stream.operators.operator import Clock
 from headgate.stream.query_run import QueryRun
 from headgate.stream.readings import READINGS, Reading, features_for, graph_of
@@ -36,7 +37,8 @@ class _Seat:
 
     def __init__(self) -> None:
         self.operator: Operator | None = None
-        self.called = threading.Semaphore(0)
+        #: one item for every call; not a semaphore, which is made of Python and takes ten times as long
+        self.called: SimpleQueue[None] = SimpleQueue()
 
 
 class DispatchLoop(Loop):
@@ -71,6 +73,9 @@ class DispatchLoop(Loop):
         self._dispatch: Dispatch | None = None
         self._nodes: list[Operator] = []
         self._ready: list[bool] = []
+        #: by node: itself and its readers, whose queues its turn changes; and the sources among itself and its feeders
+        self._filled: list[tuple[Operator, ...]] = []
+        self._sources: list[tuple[Operator, ...]] = []
         self._seats: dict[int, _Seat] = {}
         self._idle: set[int] = set()
         self._working: set[int] = set()
@@ -102,6 +107,10 @@ class DispatchLoop(Loop):
         self._nodes = [by_name[name] for name in graph.names]
         for index, node in enumerate(self._nodes):
             node.index = index
+        self._filled = [tuple(dict.fromkeys((node, *(target for target, _ in node.targets)))) for node in self._nodes]
+        self._sources = [
+            tuple(each for each in (node, *node.upstream) if isinstance(each, SourceOperator)) for node in self._nodes
+        ]
         self._read_all()
         self._dispatch.refresh_patience()
         self._ready = [bool(value) for value in self._dispatch.matrix.columns["ready"]]
@@ -127,19 +136,24 @@ class DispatchLoop(Loop):
     # --- workers --------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        for worker in range(self.workers):
-            self._hire(worker)
+        self._hire(range(self.workers))
 
-    def _hire(self, worker: int) -> None:
+    def _hire(self, workers: Iterable[int]) -> None:
+        # All have a seat before any runs: the first may decide for all, if there were queries before the start.
+        seats = {worker: self._seat(worker) for worker in workers}
+        for worker, seat in seats.items():
+            self._spawn(f"headgate-worker-{worker}", self._run_worker, worker, seat)
+
+    def _seat(self, worker: int) -> _Seat:
         seat = self._seats[worker] = _Seat()
         if worker not in self._working:
             self._idle.add(worker)
-        self._spawn(f"headgate-worker-{worker}", self._run_worker, worker, seat)
+        return seat
 
     def _run_worker(self, worker: int, seat: _Seat) -> None:
         self._decide_first()
         while True:
-            seat.called.acquire()
+            seat.called.get()
             operator = seat.operator
             while operator is not None:
                 before = self.clock()
@@ -184,12 +198,13 @@ class DispatchLoop(Loop):
             return
         for column, read in self._own_columns:
             column[operator.index] = read(operator)
-        self._update(operator, now)
-        for target, _ in operator.targets:
-            self._update(target, now)
+        for filled in self._filled[operator.index]:
+            self._update(filled, now)
         for feeder in operator.upstream:
-            self._update(feeder, now)
-        self._await_sources((operator, *operator.upstream), now)
+            # A turn makes room for a feeder and changes nothing else about it: one that could run still can.
+            if self._output_column is not None or not self._ready[feeder.index]:
+                self._update(feeder, now)
+        self._await_sources(self._sources[operator.index], now)
 
     def _update(self, operator: Operator, now: float) -> None:
         """Tell the dispatch how an operator stands."""
@@ -226,7 +241,7 @@ class DispatchLoop(Loop):
             if seat is asking:
                 chosen = operator
             else:
-                seat.called.release()
+                seat.called.put(None)
         return chosen
 
     def wake(self, operator: Operator) -> None:
@@ -244,7 +259,7 @@ class DispatchLoop(Loop):
 
     def _wake_all(self) -> None:
         for seat in list(self._seats.values()):
-            seat.called.release()
+            seat.called.put(None)
 
     # --- change while running -------------------------------------------------------------------------------
 
@@ -274,9 +289,8 @@ class DispatchLoop(Loop):
             gone = [worker for worker in self._seats if worker >= count]
             self._idle.difference_update(gone)
             for worker in gone:
-                self._seats.pop(worker).called.release()
-            for worker in range(before, count):
-                self._hire(worker)
+                self._seats.pop(worker).called.put(None)
+            self._hire(range(before, count))
             self._settle(self.clock(), None)
 
     # --- reports --------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headgate.stream.books import Books
@@ -67,6 +68,8 @@ class Operator(ABC):
         self.capacity = query.capacity
         #: arrival of the newest rows taken so far, and of the newest that wait
         self.newest_taken = self.newest_waiting = clock()
+        #: threads whose turn it is just now
+        self.inside: set[int] = set()
 
     # --- asked by loops -------------------------------------------------------------------------------------
 
@@ -99,12 +102,15 @@ class Operator(ABC):
 
         May be called by up to ``max_workers`` threads at once. An exception of user code stops the query.
         """
-        began, processor = time.perf_counter(), time.thread_time()
+        began, processor, thread = time.perf_counter(), time.thread_time(), get_ident()
+        self.inside.add(thread)
         try:
             taken, made = self._work(most)
         except Exception as error:
             self.query.fail(QueryError(self.query.name, self.spec.name, getattr(error, "_packet_serial", None), error))
             return 0
+        finally:
+            self.inside.discard(thread)
         self.books.turn(taken, made, time.perf_counter() - began, time.thread_time() - processor)
         return taken
 

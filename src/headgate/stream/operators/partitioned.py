@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,7 @@ class PartitionedOperator(Operator):
                 buckets = tuple(range(self.buckets))
         if packet.last:
             buckets = tuple(range(self.buckets))
+            times = self.query.time_at_end(self.spec, times)
         self._accepted = packet.serial + 1
         assembly = Assembly(packet, split, buckets or (0,), times, now)
         self.newest_waiting = packet.last_arrival
@@ -178,16 +180,15 @@ class PartitionedOperator(Operator):
         assert self.spec.state is not None
         return self.spec.state()
 
-    def take_state(self, state: State) -> None:
-        """Go on from this state of the only bucket; before anything runs."""
-        if self.buckets != 1:
-            raise InvariantError(f"operator {self.name} has {self.buckets} buckets; a state is taken up by one")
-        self.states[0] = state
+    def take_states(self, states: Sequence[State]) -> None:
+        """Go on from these states, one for each bucket; before anything runs."""
+        if self.buckets != len(states):
+            raise InvariantError(f"operator {self.name} has {self.buckets} buckets; got {len(states)} states")
+        self.states = list(states)
 
-    def only_state(self) -> State:
-        """The state of the only bucket."""
-        state = self.states[0]
-        return self.new_state() if state is None else state
+    def all_states(self) -> list[State]:
+        """The state of every bucket, when nothing runs any more."""
+        return [self.new_state() if state is None else state for state in self.states]
 
 
 def event_times(batch: pa.RecordBatch, column: str, before: int | None) -> tuple[Ints, int | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from headgate.stream.assemble import flushed
@@ -40,7 +41,9 @@ class StatefulOperator(QueueOperator):
 
     def _process(self, packet: Packet) -> tuple[Packet, Output]:
         times = None
-        if self.spec.time is not None:
+        if packet.last:
+            times = self.query.time_at_end(self.spec, None)
+        elif self.spec.time is not None:
             times, self._latest = event_times(packet.batch, self.spec.time.column, self._latest)
         output = self.state.process(Part.whole(packet.batch, times))
         batch = output.batch
@@ -54,9 +57,10 @@ class StatefulOperator(QueueOperator):
         assert self.spec.state is not None
         return self.spec.state()
 
-    def take_state(self, state: State) -> None:
-        """Go on from this state; before anything runs."""
-        self.state = state
+    def take_states(self, states: Sequence[State]) -> None:
+        """Go on from this state, the only one; before anything runs."""
+        (self.state,) = states
 
-    def only_state(self) -> State:
-        return self.state
+    def all_states(self) -> list[State]:
+        """The only state, in a list as operators with buckets have it."""
+        return [self.state]

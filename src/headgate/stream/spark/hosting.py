@@ -1,173 +1,224 @@
-"""What runs in a Python worker of Spark: one bucket's rows through the query, from the state of the last commit to the
-next.
+"""What runs in a Python worker of Spark: one bucket's rows through one or several queries, from the states of the last
+commit to the next.
 
-A task is given the rows of one bucket, in order, and the file with the bucket's state as the last commit names it. It
-leaves a new file and tells its name; whether that file ever counts is decided by the commit that names it. So a task
-that is retried, runs twice, or wakes up when everything is over does no harm.
+A task is given the rows of one bucket, in order, and for each query the files with the bucket's states as the table's
+last commit names them. It leaves new files and tells their names; whether these ever count is decided by the commit
+that names them. So a task that is retried, runs twice, or wakes up when everything is over does no harm.
 
-A worker process lives on after its task, and so may its states: the next task of the bucket takes them up if the file
-that it is to go on from is just the one that they were written to, and reads the file otherwise.
+A query that fails is told about like anything else, and the others of the task go on.
 """
 
 from __future__ import annotations
 
+import queue
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import traceback
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.kernel import Snapshot, State
+import headgate
+from headgate.stream.engine import Engine
 from headgate.stream.loops.serial import cycle
-from headgate.stream.operators.partitioned import PartitionedOperator
-from headgate.stream.operators.stateful import StatefulOperator
-from headgate.stream.query import Query, Stream
+from headgate.stream.operators import Operator
+from headgate.stream.query import Query
 from headgate.stream.query_run import QueryRun
 from headgate.stream.sinks import Collect
 from headgate.stream.sources import from_batches
-from headgate.stream.spark.snapshot_file import read_snapshots, write_snapshots
+from headgate.stream.spark.feed import SharedBatches
+from headgate.stream.spark.guest import Done, Guest, GuestError, Terms
+from headgate.stream.spark.limits import Watch
+from headgate.stream.spark.live_states import LiveStates, put_down, states_of, take_up
+from headgate.stream.spec import QuerySpec
 from headgate.stream.statistics import query_statistics
-
-Build = Callable[[Stream], Stream]
-#: buckets whose states a worker process keeps after a task
-KEPT_BUCKETS = 16
 
 
 @dataclass(frozen=True)
 class Task:
-    """One bucket of one update, as the driver describes it; picklable."""
-
-    name: str
-    build: Build
-    input: pa.Schema
-    bucket: int
-    #: the file with the states to go on from; None if there are none yet
-    previous: str | None = None
-    #: where new states go; None if the query keeps none
-    folder: str | None = None
-    update: int = 0
-    packet_rows: int | None = None
-
-
-@dataclass
-class Done:
-    """What a task tells the driver: the file with the new states, rows that were rejected, and what was measured."""
+    """One bucket of one pass over the rows, for all guests of the pass."""
 
     bucket: int
-    file: str | None
-    rejected: list[dict[str, Any]] = field(default_factory=list)
-    operators: list[dict[str, Any]] = field(default_factory=list)
-    rows_in: int = 0
-    rows_out: int = 0
-    seconds: float = 0.0
+    given: pa.Schema
+    guests: tuple[Guest, ...]
+    terms: Terms
 
 
-class LiveStates:
-    """States that a worker process still holds, by query and bucket, each with the file that it was written to."""
+#: where the code lies that is not the user's
+_PACKAGE = Path(headgate.__file__).parent
 
-    def __init__(self, most: int = KEPT_BUCKETS) -> None:
-        self._most = most
-        self._kept: OrderedDict[tuple[str, str, int], tuple[str, Mapping[str, State]]] = OrderedDict()
-
-    def take(self, task: Task) -> Mapping[str, State] | None:
-        """The states of the task's bucket if they are those of the file it goes on from. They are gone from here: a
-        task that fails must not leave half of what it did."""
-        kept = self._kept.pop(self._key(task), None)
-        return kept[1] if kept is not None and kept[0] == task.previous else None
-
-    def keep(self, task: Task, file: str, states: Mapping[str, State]) -> None:
-        self._kept[self._key(task)] = (file, states)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
-
-    @staticmethod
-    def _key(task: Task) -> tuple[str, str, int]:
-        return (task.folder or "", task.name, task.bucket)
+#: rows that a guest has made, by its number among the guests
+Made = tuple[int, pa.RecordBatch]
 
 
 def run_task(
-    task: Task, batches: Iterator[pa.RecordBatch], live: LiveStates, done: Callable[[Done], None]
-) -> Iterator[Any]:
-    """The rows that the query makes of a bucket's rows, as they come."""
+    task: Task, batches: Iterator[pa.RecordBatch], live: LiveStates, told: Callable[[Done], None]
+) -> Iterator[Made]:
+    """The rows that each guest makes of a bucket's rows, as they come."""
     began = time.perf_counter()
-    sink = Collect()
-    query = Query(task.name)
-    task.build(query.source(from_batches(batches, task.input))).to(sink)
-    run = QueryRun(query.spec(), time.perf_counter, packet_rows=task.packet_rows, flushes=task.folder is None)
-    run.on_end = QueryRun.close
-    _take_up(task, run, live)
-    rows_out = 0
-    operators = list(run.operators.values())
-    while not run.stopped:
-        cycle(operators)
-        for batch in _emptied(sink):
-            rows_out += batch.num_rows
-            yield batch
-    run.result()
-    file = _put_down(task, run, live)
-    statistics = query_statistics(run)
-    done(
-        Done(
-            task.bucket,
-            file,
-            [row._asdict() for row in run.rejected],
-            [_told(each) for each in statistics.operators],
-            statistics.rows_in,
-            rows_out,
-            time.perf_counter() - began,
-        )
-    )
+    shared = SharedBatches(batches, len(task.guests))
+    outlet: queue.SimpleQueue[Made] = queue.SimpleQueue()
+    seats = [_Seat(number, guest, task, shared.of(number), outlet) for number, guest in enumerate(task.guests)]
+    for made in _serial(seats, task, live) if task.terms.serial else _threaded(seats, task, live):
+        seats[made[0]].rows_out += made[1].num_rows
+        yield made
+    for seat in seats:
+        told(seat.done(live, time.perf_counter() - began))
 
 
-def _emptied(sink: Collect) -> list[pa.RecordBatch]:
-    batches = list(sink.batches)
-    sink.batches.clear()
-    return batches
+class _Seat:
+    """A guest in one task."""
+
+    def __init__(
+        self, number: int, guest: Guest, task: Task, batches: Iterator[pa.RecordBatch], outlet: queue.SimpleQueue[Made]
+    ) -> None:
+        self.guest = guest
+        self._bucket = task.bucket
+        self.outlet = outlet
+        self.rejected = Collect()
+        query = Query(guest.label, rejected=self.rejected)
+        stream = guest.build(query.source(from_batches(batches, task.given)))
+        stream.to(_Outlet(number, outlet))
+        self.spec: QuerySpec = query.spec()
+        self.run: QueryRun | None = None
+        self.rows_out = 0
+
+    def settings(self, parts: int, packet_rows: int | None) -> dict[str, Any]:
+        """How this guest's run differs from others of its engine."""
+        guest = self.guest
+        return {
+            "flushes": not guest.keeps_states,
+            "buckets": parts,
+            "ends_at": guest.ends_at,
+            "packet_rows": packet_rows,
+            "linger": 0.0,
+        }
+
+    def done(self, live: LiveStates, seconds: float) -> Done:
+        """What to tell, when everything has run; states and rejected rows are written first."""
+        run, guest = self.run, self.guest
+        assert run is not None
+        done = Done(guest.label, self._bucket, rows_out=self.rows_out, seconds=seconds)
+        if run.error is not None:
+            done.error = GuestError(str(run.error), _in_users_words(run.error.__cause__ or run.error))
+            return done
+        if guest.keeps_states:
+            done.states = put_down(guest, self._bucket, states_of(run), live)
+        rejected = self.rejected.table()
+        done.rejected_rows = rejected.num_rows
+        if guest.folder is not None and rejected.num_rows:
+            done.rejected = f"rejected-u{guest.update}-b{self._bucket}-{uuid.uuid4().hex}.arrow"
+            _write(Path(guest.folder) / done.rejected, rejected)
+        statistics = query_statistics(run)
+        done.rows_in = statistics.rows_in
+        done.operators = [
+            {
+                "name": each.name,
+                "kind": each.kind,
+                "rows_in": each.rows_in,
+                "rows_out": each.rows_out,
+                "rejected": each.rejected,
+                "processor": each.processor,
+                "peak_rows_waiting": each.peak_rows_waiting,
+                "utilisation": each.utilisation,
+            }
+            for each in statistics.operators
+        ]
+        return done
 
 
-def _stateful(run: QueryRun) -> Iterator[tuple[str, PartitionedOperator | StatefulOperator]]:
-    for name, operator in run.operators.items():
-        if isinstance(operator, PartitionedOperator | StatefulOperator):
-            yield name, operator
+def _in_users_words(error: BaseException) -> str:
+    """The traceback from where the user's own code begins; the engine's way there helps nobody."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
+    heading = ["Traceback (most recent call last):\n"]
+    return "".join([*heading, *traceback.format_list(own or frames), *traceback.format_exception_only(error)])
 
 
-def _take_up(task: Task, run: QueryRun, live: LiveStates) -> None:
-    if task.folder is None:
-        return
-    held = live.take(task)
-    stored: Mapping[str, Snapshot] = {}
-    if held is None and task.previous is not None:
-        stored, _ = read_snapshots(Path(task.previous))
-    for name, operator in _stateful(run):
-        if held is not None and name in held:
-            operator.take_state(held[name])
-        elif name in stored:
-            state = operator.new_state()
-            state.restore(stored[name])
-            operator.take_state(state)
+class _Outlet:
+    """A sink that puts rows where the task's own thread takes them to Spark."""
+
+    def __init__(self, number: int, outlet: queue.SimpleQueue[Made]) -> None:
+        self._number = number
+        self._outlet = outlet
+
+    def open(self) -> _Outlet:
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._outlet.put((self._number, batch))
+
+    def close(self) -> None:
+        """Whoever takes rows out finds out from the queries that no more will come."""
 
 
-def _put_down(task: Task, run: QueryRun, live: LiveStates) -> str | None:
-    if task.folder is None:
-        return None
-    states = {name: operator.only_state() for name, operator in _stateful(run)}
-    snapshots = {name: state.snapshot() for name, state in states.items()}
-    note = {"query": task.name, "bucket": task.bucket, "update": task.update}
-    file = str(write_snapshots(Path(task.folder), f"u{task.update}-b{task.bucket}", snapshots, note))
-    live.keep(task, file, states)
-    return file
+def _serial(seats: Sequence[_Seat], task: Task, live: LiveStates) -> Iterator[Made]:
+    """In the task's own thread, an operator of a query after the other."""
+    operators: list[Operator] = []
+    for seat in seats:
+        held = take_up(seat.guest, task.bucket, live)
+        run = QueryRun(seat.spec, time.perf_counter, **seat.settings(held.parts or 1, task.terms.packet_rows))
+        run.on_end = QueryRun.close
+        held.give(run)
+        seat.run = run
+        operators += run.operators.values()
+    with _watch(operators, task):
+        while not all(seat.run is not None and seat.run.stopped for seat in seats):
+            cycle(operators)
+            yield from _emptied(seats[0].outlet)
+    yield from _emptied(seats[0].outlet)
 
 
-def _told(operator: Any) -> dict[str, Any]:
-    return {
-        "name": operator.name,
-        "kind": operator.kind,
-        "rows_in": operator.rows_in,
-        "rows_out": operator.rows_out,
-        "processor": operator.processor,
-        "peak_rows_waiting": operator.peak_rows_waiting,
-        "utilisation": operator.utilisation,
-    }
+def _threaded(seats: Sequence[_Seat], task: Task, live: LiveStates) -> Iterator[Made]:
+    """On the workers of an engine, under its policy; the task's own thread takes rows to Spark meanwhile."""
+    terms = task.terms
+    stated = {name: value for name in ("loop", "policy") if (value := getattr(terms, name)) is not None}
+    engine = Engine(workers=terms.workers or 1, **stated)
+    # Only where several workers may run an operator at once are several parts of a bucket of any use.
+    parts = terms.workers or 1 if terms.loop in (None, "dispatch") else 1
+    operators: list[Operator] = []
+    for seat in seats:
+        held = take_up(seat.guest, task.bucket, live)
+        run = engine.add(seat.spec, **seat.settings(held.parts or parts, terms.packet_rows))
+        held.give(run)
+        seat.run = run
+        operators += run.operators.values()
+    outlet = seats[0].outlet
+    with _watch(operators, task), engine:
+        for seat in seats:
+            assert seat.run is not None
+            while not seat.run.wait(_MOMENT):
+                yield from _emptied(outlet)
+    yield from _emptied(outlet)
+
+
+#: seconds between looks at what the engine's workers have put out
+_MOMENT = 0.005
+
+
+def _emptied(outlet: queue.SimpleQueue[Made]) -> Iterator[Made]:
+    while not outlet.empty():
+        yield outlet.get()
+
+
+def _watch(operators: Sequence[Operator], task: Task) -> Watch:
+    folder = task.guests[0].folder
+    verdict = None if folder is None else verdict_file(Path(folder), task.guests[0].update)
+    return Watch(operators, time_limit=task.terms.time_limit, memory_limit=task.terms.memory_limit, verdict=verdict)
+
+
+def verdict_file(folder: Path, update: int) -> Path:
+    """Where a worker that had to end itself in an update says why."""
+    return folder / f"verdict-u{update}.txt"
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    """A file that is whole as soon as it has its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden = path.with_name(f".{path.name}")
+    with pa.OSFile(str(hidden), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    hidden.replace(path)

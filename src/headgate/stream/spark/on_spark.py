@@ -16,27 +16,35 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from headgate.core.errors import ParameterError
+from headgate.core.registry import policy_from
+from headgate.stream.engine import LOOPS, LoopName
 from headgate.stream.errors import QueryDeclarationError
-from headgate.stream.query import Query
+from headgate.stream.query import Query, Stream
+from headgate.stream.sinks import Collect
 from headgate.stream.sources import from_batches
-from headgate.stream.spark.hosting import Build, Done, LiveStates, Task, run_task
-from headgate.stream.spark.update import HostedQuery, StoredStates, Update, current_update
+from headgate.stream.spark.fingerprint import check_fit, fingerprint, stateful
+from headgate.stream.spark.guest import Build, Guest, Terms
+from headgate.stream.spark.passes import Request, rows_of, spark_schema, teller
+from headgate.stream.spark.state_chain import Chain
+from headgate.stream.spark.update import HostedQuery, Update, current_update
 from headgate.stream.spec import Kind, OperatorSpec, QuerySpec
 
 if TYPE_CHECKING:
-    from pyspark import Accumulator, AccumulatorParam
     from pyspark.sql import DataFrame
 
-BUCKET = "headgate_bucket"
-ARRIVED_IN, ARRIVED_FILE, ARRIVED_ROW = "headgate_update", "headgate_file", "headgate_row"
 DEFAULT_BUCKETS = 8
+#: seconds for one packet at one operator, unless something else is said
+DEFAULT_TIME_LIMIT = 600.0
+
+Late = Literal["process", "reject"]
 
 
 def on_spark(
@@ -47,38 +55,123 @@ def on_spark(
     time: str | None = None,
     buckets: int | None = None,
     name: str = "query",
+    late: Late = "process",
+    workers: int | None = None,
+    policy: str | None = None,
+    loop: LoopName | None = None,
     packet_rows: int | None = None,
+    time_limit: float | None = DEFAULT_TIME_LIMIT,
+    memory_limit: int | None = None,
 ) -> DataFrame:
     """The rows that a query makes of a data frame. ``build`` takes a stream with the frame's columns and gives the
     stream that comes out.
 
     ``keys`` are the columns by which rows find their states; every ``key_by`` in the query must contain them. ``time``
     is the event time by which rows are ordered. A query whose states see everything (``fold``, ``top_k``) takes one
-    bucket.
+    bucket. ``late`` is what becomes of a row that comes in a later update although its time lies before what its key
+    has seen: processed where it comes, or rejected.
+
+    An engine in each task runs the operators, by default one after the other in the task's own thread. ``workers``,
+    ``policy`` and ``loop`` are those of ``Engine``. ``time_limit`` is how many seconds an operator may take for one
+    packet, ``memory_limit`` how many bytes the worker process may have; whoever takes more fails by name.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    terms = _terms(workers, policy, loop, packet_rows, time_limit, memory_limit)
+    from pyspark.sql.pandas.types import to_arrow_schema
 
     _sent_along(build)
     given = to_arrow_schema(frame.schema, timezone="UTC")
+    if late != "process":
+        build = _in_time(build, keys, time, late, name)
     spec, made = _declared(build, given, name)
-    schema = from_arrow_schema(made, prefer_timestamp_ntz=True)
-    stateful = [operator for operator in spec.operators if operator.kind in (Kind.PARTITIONED, Kind.STATEFUL)]
-    host = _Host(name, build, given, made, packet_rows)
+    with_states = stateful(spec.operators)
+    count = _checked_buckets(with_states, keys, buckets, name) if with_states else 1
+    guest = Guest("", name, build, made, bool(with_states))
+    request = Request(frame, given, guest, terms, tuple(keys), time, count)
     update = current_update()
-    if update is not None:
-        update.hosts = True
-    if not stateful:
-        return frame.mapInArrow(host.alone, schema)
-    count = _checked_buckets(stateful, keys, buckets, name)
-    ordered = _in_order(frame, keys, time, count)
     if update is None:
-        return ordered.mapInArrow(host.alone, schema)
-    update.must_keep_states()
-    told: Accumulator[list[Done]] = frame.sparkSession.sparkContext.accumulator([], _listed())
-    fingerprint = {operator.name: _described(operator) for operator in stateful}
-    previous = _going_on(update, name, fingerprint, count)
-    update.add(name, HostedQuery(fingerprint, count, told))
-    return ordered.mapInArrow(partial(host.with_states, previous, str(update.folder), update.number, told), schema)
+        return rows_of(request, None)
+    update.hosts = True
+    return _in_update(request, update, spec)
+
+
+def _in_update(request: Request, update: Update, spec: QuerySpec) -> DataFrame:
+    """The same as part of a table's update: states go on, and what was done is told."""
+    guest, frame, name = request.guest, request.frame, request.guest.name
+    written = fingerprint(stateful(spec.operators))
+    if written:
+        update.must_keep_states()
+    if update.refusal:
+        guest = replace(guest, table=update.table)
+    else:
+        guest = replace(
+            guest,
+            table=update.table,
+            folder=str(update.folder),
+            update=update.number,
+            previous=_going_on(update, name, written, request.buckets),
+            ends_at=_end(update, request, spec),
+        )
+    request = replace(request, guest=guest)
+    if update.collecting:
+        update.requests[name] = request
+        return frame.sparkSession.createDataFrame([], spark_schema(guest.made))
+    rows, told = update.shared.get(name) or (None, teller(frame))
+    update.add(name, HostedQuery(guest.label, written, request.buckets, told))
+    return rows_of(request, told) if rows is None else rows
+
+
+def _going_on(update: Update, name: str, written: dict[str, str], buckets: int) -> dict[int, Chain]:
+    """The files of each bucket to go on from; a query that was changed so that its states do not fit is refused."""
+    stored = update.stored.get(name)
+    if stored is None or not written:
+        return {}
+    check_fit(name, stored.fingerprint, stored.buckets, written, buckets)
+    return dict(stored.files)
+
+
+def _end(update: Update, request: Request, spec: QuerySpec) -> tuple[str, int] | None:
+    """How far the stream has come, if that is known and windows go by it."""
+    time = request.time
+    if time is None or update.clock is None or update.clock[0] != time:
+        return None
+    if request.given.field(time).type != pa.timestamp("us", "UTC"):
+        return None  # the source's clock counts microseconds
+    windowed = any(operator.time is not None and operator.time.column == time for operator in spec.operators)
+    return update.clock if windowed else None
+
+
+def _terms(
+    workers: int | None,
+    policy: str | None,
+    loop: LoopName | None,
+    packet_rows: int | None,
+    time_limit: float | None,
+    memory_limit: int | None,
+) -> Terms:
+    for what, value in (("workers", workers), ("packet_rows", packet_rows), ("memory_limit", memory_limit)):
+        if value is not None and value < 1:
+            raise ParameterError(f"on_spark: {what} must be at least 1; got {value}")
+    if time_limit is not None and time_limit <= 0:
+        raise ParameterError(f"on_spark: time_limit is a number of seconds above 0, or None; got {time_limit}")
+    if loop is not None and loop not in LOOPS:
+        raise ParameterError(f"on_spark: loop is one of {', '.join(LOOPS)}; got {loop!r}")
+    if policy is not None:
+        policy_from(policy)  # a wrong name is told here and not in a worker
+    return Terms(workers, loop, policy, packet_rows, time_limit, memory_limit)
+
+
+def _in_time(build: Build, keys: Sequence[str], time: str | None, late: str, name: str) -> Build:
+    if late != "reject":
+        raise ParameterError(f"on_spark: late is 'process' or 'reject'; got {late!r}")
+    if not keys or time is None:
+        raise QueryDeclarationError(
+            f"query {name!r}: which rows come late is known by key and time; say keys=[...] and time= as well"
+        )
+    return partial(_after_rejecting, build, tuple(keys), time)
+
+
+def _after_rejecting(build: Build, keys: tuple[str, ...], time: str, stream: Stream) -> Stream:
+    return build(stream.key_by(*keys).in_order(time))
 
 
 def _sent_along(build: Build) -> None:
@@ -95,8 +188,6 @@ def _sent_along(build: Build) -> None:
 
 
 def _declared(build: Build, given: pa.Schema, name: str) -> tuple[QuerySpec, pa.Schema]:
-    from headgate.stream.sinks import Collect
-
     query = Query(name)
     stream = build(query.source(from_batches([], given)))
     stream.to(Collect())
@@ -128,146 +219,3 @@ def _checked_buckets(stateful: Sequence[OperatorSpec], keys: Sequence[str], buck
                 "Say keys=[...] with columns that every key_by has, split the query in two, or say buckets=1"
             )
     return buckets or DEFAULT_BUCKETS
-
-
-def _in_order(frame: DataFrame, keys: Sequence[str], time: str | None, buckets: int) -> DataFrame:
-    """Each bucket in a partition of its own, by event time and then by arrival."""
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F
-
-    bucket = F.pmod(F.hash(*keys), F.lit(buckets)) if keys and buckets > 1 else F.lit(0)
-    try:
-        # A file lies in a folder named after the update that wrote it, so paths tell the order of commits.
-        path = F.col("_metadata.file_path")
-        number = F.regexp_extract(path, r"/u(\d+)-[^/]*/[^/]*$", 1)
-        arrived = [
-            F.lpad(number, 20, "0").alias(ARRIVED_IN),
-            path.alias(ARRIVED_FILE),
-            F.col("_metadata.row_index").alias(ARRIVED_ROW),
-        ]
-        marked = frame.select("*", bucket.alias(BUCKET), *arrived)
-    except AnalysisException:
-        # Not rows of files any more, as after an aggregation: their order is Spark's.
-        nowhere = [F.lit("").alias(ARRIVED_IN), F.lit("").alias(ARRIVED_FILE), F.lit(0).alias(ARRIVED_ROW)]
-        marked = frame.select("*", bucket.alias(BUCKET), *nowhere)
-    order = [*([time] if time else []), ARRIVED_IN, ARRIVED_FILE, ARRIVED_ROW]
-    return marked.repartitionById(buckets, BUCKET).sortWithinPartitions(*order)
-
-
-def _described(operator: OperatorSpec) -> str:
-    """How a stateful operator is written, as far as its states depend on it."""
-    factory = operator.state
-    parts = [operator.kind.value]
-    if operator.partitioning is not None:
-        parts.append(",".join(operator.partitioning.columns))
-    if isinstance(factory, partial):
-        arguments = [_argument(each) for each in factory.args]
-        arguments += [f"{key}={_argument(value)}" for key, value in factory.keywords.items()]
-        parts += [factory.func.__qualname__, *arguments]
-    else:
-        parts.append(getattr(factory, "__qualname__", type(factory).__qualname__))
-    return " ".join(parts)
-
-
-def _argument(value: object) -> str:
-    if callable(value):
-        return str(getattr(value, "__qualname__", type(value).__qualname__))
-    return str(value)
-
-
-def _going_on(update: Update, name: str, fingerprint: Mapping[str, str], buckets: int) -> dict[int, str]:
-    """The file of each bucket to go on from; a query that was changed so that its states do not fit is refused."""
-    stored: StoredStates | None = update.stored.get(name)
-    if stored is None:
-        return {}
-    if stored.buckets != buckets:
-        changed = f"it has {buckets} buckets, and its states are in {stored.buckets}"
-    else:
-        differing = [
-            f"{operator!r} was <{then}> and is <{fingerprint.get(operator, 'gone')}>"
-            for operator, then in stored.fingerprint.items()
-            if fingerprint.get(operator) != then
-        ]
-        changed = "; ".join(differing)
-    if changed:
-        raise QueryDeclarationError(
-            f"query {name!r} has changed so that its states do not fit any more: {changed}. "
-            "Undo the change, or rebuild the table with headgate backfill"
-        )
-    return {bucket: str(update.folder / file) for bucket, file in stored.files.items()}
-
-
-def _listed() -> AccumulatorParam[list[Done]]:
-    """An accumulator's way to add: lists one behind the other."""
-    from pyspark import AccumulatorParam
-
-    class Listed(AccumulatorParam[list[Done]]):
-        def zero(self, value: list[Done]) -> list[Done]:
-            return []
-
-        def addInPlace(self, value1: list[Done], value2: list[Done]) -> list[Done]:  # noqa: N802 - Spark's name
-            value1 += value2
-            return value1
-
-    return Listed()
-
-
-#: what this process still holds of the tasks that it has run; the only thing that outlives a task
-_live = LiveStates()
-
-
-@dataclass(frozen=True)
-class _Host:
-    """A query as it is sent to the workers."""
-
-    name: str
-    build: Build
-    given: pa.Schema
-    made: pa.Schema
-    packet_rows: int | None
-
-    def alone(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Without states from before and for later: all there is, to the end."""
-        task = Task(self.name, self.build, self.given, 0, packet_rows=self.packet_rows)
-        return self._fitting(run_task(task, self._own_columns(batches), LiveStates(), _nobody))
-
-    def with_states(
-        self, previous: Mapping[int, str], folder: str, update: int, told: Any, batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        bucket = context.partitionId()
-        first = next(batches, None)
-        if first is None:
-            return iter(())  # a bucket without rows keeps the states that it has
-        task = Task(
-            self.name,
-            self.build,
-            self.given,
-            bucket,
-            previous.get(bucket),
-            folder,
-            update,
-            self.packet_rows,
-        )
-        rows = self._own_columns(_chained(first, batches))
-        return self._fitting(run_task(task, rows, _live, lambda done: told.add([done])))
-
-    def _own_columns(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield batch.select(self.given.names).cast(self.given)
-
-    def _fitting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield batch.cast(self.made)
-
-
-def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
-
-
-def _nobody(_: Done) -> None:
-    """Nobody asks what a query without states did."""

@@ -14,6 +14,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headgate.stream.spark.guest import OperatorFigures
+from headgate.stream.spark.update import Update
 from headgate.warehouse.plan import Span
 from headgate.warehouse.state import UpdateState
 from headgate.warehouse.storage.store import TableStore
@@ -47,7 +49,7 @@ class Outcome:
 
     ``spans`` are the event times that changed. ``work`` are the seconds in which data was read, computed and written:
     the rest of an update is Headgate's own. ``arrived`` are, for what was loaded from a source, when the first and the
-    last chunk came and how many there were.
+    last chunk came and how many there were. ``operators`` tell of the stream queries inside the table.
     """
 
     version: int
@@ -57,6 +59,7 @@ class Outcome:
     spans: tuple[Span, ...]
     work: float
     arrived: tuple[float, float, int] | None = None
+    operators: tuple[OperatorFigures, ...] = ()
 
 
 class Job(ABC):
@@ -68,6 +71,10 @@ class Job(ABC):
 
         If it raises, nothing was committed, or the next update finds out what was.
         """
+
+    def hosted(self, spark: SparkSession, reads: Reads) -> Update | None:
+        """The update with the stream queries that the table's function asks for; None if there are none."""
+        return None
 
 
 class Node(ABC):

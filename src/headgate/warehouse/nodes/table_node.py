@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headgate.warehouse.deriving import Chosen, Derived, SourceTable, TableDeriver
+from headgate.stream.spark.update import Update
+from headgate.warehouse.deriving import Chosen, Derived, TableDeriver
 from headgate.warehouse.nodes.node import Job, Node, Outcome, PendingUpdate
 from headgate.warehouse.plan import (
     MICROS,
@@ -24,10 +25,8 @@ from headgate.warehouse.plan import (
     trailing_edge,
 )
 from headgate.warehouse.reads import Reads
-from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.state import UpdateState
 from headgate.warehouse.storage.files import DataFile
-from headgate.warehouse.storage.store import TableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,16 +42,17 @@ class TableNode(Node):
     consumed by a job and ``_seen[s]``; ``_added`` are the files that came with them, for tables that are appended to.
     """
 
-    def __init__(
-        self, spec: TableSpec, table: TableStore, sources: Sequence[SourceTable], lengths: Sequence[float], append: bool
-    ) -> None:
+    def __init__(self, deriver: TableDeriver, lengths: Sequence[float], append: bool) -> None:
+        spec, sources = deriver.spec, deriver.sources
         self.name = spec.name
-        self.store = table
+        self.store = deriver.table
         self.sources = tuple(source.name for source in sources)
         self.spec = spec
         self.append = append
+        #: states go on from row to row, so the past can only be repaired by beginning anew
+        self.rebuilds = deriver.has_states
         self._stores = {source.name: source for source in sources}
-        self._deriver = TableDeriver(spec, table, sources)
+        self._deriver = deriver
         self._shape = Shape(
             block=block_length((spec.partition, *lengths)),
             lookback=round(spec.lookback * MICROS),
@@ -139,6 +139,8 @@ class TableNode(Node):
         edge = trailing_edge(sources)
         if edge is None or not self._has_news(table, sources, edge):
             return None
+        if self.rebuilds and table.dirty:
+            return None  # what is new is taken in when the table is built anew
         start = table.freshness
         if start is None:
             start = min((first for spans in self._changed.values() for first, _ in spans), default=edge)
@@ -184,6 +186,17 @@ class TableNode(Node):
         chosen = {source: tuple(self._added)}
         return _Append(self._deriver, tuple(sources), chosen, self.state.update, tuple(self._asked), edge, table.dirty)
 
+    def _rebuild_job(self) -> _Append | None:
+        """Everything that the source has, as it is now, from the beginning."""
+        sources = self._states()
+        edge = trailing_edge(sources)
+        if edge is None:
+            return None
+        chosen = {source.name: source.store.files() for source in self._stores.values()}
+        return _Append(
+            self._deriver, tuple(sources), chosen, self.state.update, tuple(self._asked), edge, (), rebuild=True
+        )
+
     def _recompute_job(self, most_seconds: float, backfill: bool) -> _Recompute | None:
         sources, table = self._states(), self._state()
         plan = plan_update(self._shape, table, sources, most_seconds, backfill)
@@ -201,7 +214,7 @@ class TableNode(Node):
             self._ask_for(job.asked)
             for source in job.sources:
                 self._changed[source.name] = list(join([*source.changed, *self._changed[source.name]]))
-            if isinstance(job, _Append):
+            if isinstance(job, _Append) and not job.rebuild:
                 self._added = [*(file for files in job.chosen.values() for file in files), *self._added]
         if self._all_again or self._asked:
             self._keep_what_was_asked()
@@ -229,7 +242,11 @@ class TableNode(Node):
         self._asked = []
 
     def backfill_pending(self) -> PendingUpdate | None:
-        if self._running or not self._is_complete() or not has_backfill(self._shape, self._state()):
+        if self._running or not self._is_complete():
+            return None
+        if self.rebuilds:
+            return PendingUpdate(self.block_seconds) if self._state().dirty else None
+        if not has_backfill(self._shape, self._state()):
             return None
         # A table that is appended to must have taken in what its source has before rows are computed again.
         if self.append and self.pending() is not None:
@@ -240,6 +257,8 @@ class TableNode(Node):
         """One chunk of the past, along with what is new: a commit speaks of one version of each source only."""
         if self.backfill_pending() is None:
             return None
+        if self.rebuilds:
+            return self._begun(self._rebuild_job)
         return self._begun(
             lambda: None if self.append and self._behind(self._states()) else self._recompute_job(most_seconds, True)
         )
@@ -293,12 +312,24 @@ class _Recompute(_Update):
 class _Append(_Update):
     edge: int
     dirty: tuple[Span, ...]
+    rebuild: bool = False
 
     def run(self, spark: SparkSession, reads: Reads | None = None) -> Outcome:
         versions = {source.name: source.version for source in self.sources}
         reads = reads or Reads(spark)
-        return _outcome(self.deriver.append(spark, self.chosen, versions, self.edge, self.dirty, reads))
+        return _outcome(self.deriver.append(spark, self.chosen, versions, self.edge, self.dirty, reads, self.rebuild))
+
+    def hosted(self, spark: SparkSession, reads: Reads) -> Update | None:
+        return None if self.rebuild else self.deriver.queries(spark, self.chosen, self.edge, reads)
 
 
 def _outcome(derived: Derived) -> Outcome:
-    return Outcome(derived.version, derived.rows, 0, derived.freshness, derived.spans, derived.work)
+    return Outcome(
+        derived.version,
+        derived.rows,
+        derived.rejected,
+        derived.freshness,
+        derived.spans,
+        derived.work,
+        operators=derived.operators,
+    )

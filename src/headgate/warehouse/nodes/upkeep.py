@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headgate.stream.spark.update import StoredStates, state_folder, tidy_states
 from headgate.warehouse.nodes.node import Job, Node, Outcome, PendingUpdate
+from headgate.warehouse.set_aside import files_of
 from headgate.warehouse.state import UpdateState
 from headgate.warehouse.storage.store import TableStore
 
@@ -73,9 +74,9 @@ class _Maintain(Job):
         if self.clean:
             self.store.vacuum()
             self.store.sweep(ABANDONED_SECONDS)
-            queries = UpdateState.from_json(self.store.state).queries
-            named = {name: StoredStates.from_json(each) for name, each in queries.items()}
-            tidy_states(state_folder(self.store.directory), named, ABANDONED_SECONDS)
+            state = UpdateState.from_json(self.store.state)
+            named = {name: StoredStates.from_json(each) for name, each in state.queries.items()}
+            tidy_states(state_folder(self.store.directory), named, files_of(state.set_aside), ABANDONED_SECONDS)
         return Outcome(self.store.version, 0, 0, None, (), time.perf_counter() - started)
 
     def _roll_up(self, partition: float) -> None:

@@ -1,0 +1,93 @@
+"""What travels between the driver and the tasks of a query on Spark: guests and terms out, what was done back.
+
+Everything here is plain data and can be pickled; the functions in it are the user's own, sent by the user's own driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.core.trace import OperatorFigures
+from headgate.stream.engine import LoopName
+from headgate.stream.query import Stream
+from headgate.stream.spark.state_chain import Chain
+
+__all__ = ["Build", "Done", "Guest", "GuestError", "OperatorFigures", "Terms"]
+
+Build = Callable[[Stream], Stream]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How an engine runs in a task. Without workers, loop and policy it is the serial loop of the task's own thread.
+
+    ``time_limit`` is in seconds for one packet at one operator, ``memory_limit`` in bytes for the whole process.
+    """
+
+    workers: int | None = None
+    loop: LoopName | None = None
+    policy: str | None = None
+    packet_rows: int | None = None
+    time_limit: float | None = None
+    memory_limit: int | None = None
+
+    @property
+    def serial(self) -> bool:
+        return self.workers is None and self.loop is None and self.policy is None
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A query that tasks take in.
+
+    ``folder`` is where states and rejected rows go, None outside of any update. ``previous`` are the files with the
+    states of each bucket to go on from. ``ends_at`` is how far the stream has come after the update, by which windows
+    close.
+    """
+
+    table: str
+    name: str
+    build: Build
+    made: pa.Schema
+    stateful: bool
+    folder: str | None = None
+    update: int = 0
+    previous: Mapping[int, Chain] = field(default_factory=dict)
+    ends_at: tuple[str, int] | None = None
+
+    @property
+    def label(self) -> str:
+        """What the query is called in an engine that it may share with those of other tables."""
+        return f"{self.table}.{self.name}" if self.table else self.name
+
+    @property
+    def keeps_states(self) -> bool:
+        return self.stateful and self.folder is not None
+
+
+@dataclass(frozen=True)
+class GuestError:
+    """A query that failed in a task: which operator, in words, and the traceback of the user's code."""
+
+    message: str
+    traceback: str
+
+
+@dataclass
+class Done:
+    """What a task tells of one guest. ``states`` are the files to go on from; ``rejected`` is a file of rows."""
+
+    guest: str
+    bucket: int
+    states: Chain | None = None
+    rejected: str | None = None
+    rejected_rows: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    seconds: float = 0.0
+    operators: list[dict[str, Any]] = field(default_factory=list)
+    error: GuestError | None = None
