@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 ESTIMATES = pa.schema(
     [
         ("msgid", pa.int64()),
+        ("timestamp", pa.int64()),
         ("source", pa.string()),
         ("average", pa.bool_()),
         ("observed", pa.float64()),
@@ -41,10 +42,17 @@ ESTIMATES = pa.schema(
 )
 #: what both branches into publishing share
 PREDICTIONS = pa.schema(
-    [("msgid", pa.int64()), ("source", pa.string()), ("analysis", pa.string()), ("result", pa.string())]
+    [
+        ("msgid", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("source", pa.string()),
+        ("analysis", pa.string()),
+        ("result", pa.string()),
+    ]
 )
 MESSAGES = pa.schema([("msgid", pa.int64()), ("message", pa.string())])
 _AIR = SENSORS[-1]
+_OF_THE_READING = ("msgid", "timestamp", "source")
 
 
 @dataclass(frozen=True)
@@ -105,12 +113,12 @@ def message(batch: pa.RecordBatch) -> Output:
 
 def _estimates(batch: pa.RecordBatch, average: bool, observed: pa.Array, values: pa.Array) -> pa.RecordBatch:
     kind = pa.array(np.full(batch.num_rows, average))
-    return pa.record_batch([batch.column("msgid"), batch.column("source"), kind, observed, values], schema=ESTIMATES)
+    return pa.record_batch([*batch.select(_OF_THE_READING).columns, kind, observed, values], schema=ESTIMATES)
 
 
 def _predictions(batch: pa.RecordBatch, analysis: str, texts: pa.Array) -> pa.RecordBatch:
     name = pa.repeat(analysis, batch.num_rows)
-    return pa.record_batch([batch.column("msgid"), batch.column("source"), name, texts], schema=PREDICTIONS)
+    return pa.record_batch([*batch.select(_OF_THE_READING).columns, name, texts], schema=PREDICTIONS)
 
 
 class BlockAverage:

@@ -77,15 +77,21 @@ def stats_query(
 def measure(batch: pa.RecordBatch) -> Output:
     """CSV lines as measurements: up to five for each line, in the order of ``SENSORS``."""
     parsed = csv_lines.parse(batch)
-    readings = parsed.batch
+    measured = measurements(parsed.batch)
+    row = measured.parents
+    parents = row if parsed.parents is None else parsed.parents[row]
+    return Output(measured.batch, parents, (), parsed.rejected)
+
+
+def measurements(readings: pa.RecordBatch) -> Output:
+    """Readings as measurements: one for each value that is there."""
     values = np.stack([floats(readings.column(name)) for name in SENSORS], axis=1).ravel()
     present = np.flatnonzero(~np.isnan(values))
     row = present // _EACH
     repeated = readings.select(MEASUREMENTS.names[:-2]).take(pa.array(row))
     fields = (present % _EACH + 1).astype(np.int8)
     columns = [*repeated.columns, pa.array(fields), pa.array(values[present])]
-    parents = row if parsed.parents is None else parsed.parents[row]
-    return Output(pa.record_batch(columns, schema=MEASUREMENTS), parents, (), parsed.rejected)
+    return Output(pa.record_batch(columns, schema=MEASUREMENTS), row)
 
 
 def known_only(known: BloomFilter, batch: pa.RecordBatch) -> Output:
