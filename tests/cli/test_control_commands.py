@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import pytest
 from headgate.cli import main
 from headgate.core.errors import HeadgateError
 from headgate.core.registry import placement_from, policy_from
+from headgate.core.trace import OperatorFigures
 from headgate.warehouse.book import NodeStatistics
 from headgate.warehouse.control import ControlServer
 from headgate.warehouse.lock import WarehouseLock, running_process
@@ -279,6 +281,15 @@ class Troubled(Recorder):
         )
 
 
+class Hosting(Recorder):
+    """Air holds a stream query of one operator."""
+
+    FILTER = OperatorFigures("query", "cheap", "stateless", 10, 4, 1, 0.5, 8, 0.25, 2.0)
+
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        return (statistics_of("air", operators=(self.FILTER,)),)
+
+
 def test_status_shows_priorities_and_states_of_a_running_warehouse(headgate: Headgate, committed: Path) -> None:
     with serving(committed, Troubled()):
         done = headgate("status", committed)
@@ -298,6 +309,12 @@ def test_status_gives_what_the_process_says_as_json(headgate: Headgate, committe
         ("air", "updating", ""),
         ("alerts", "held", "no such column"),
     ]
+
+
+def test_status_tells_as_json_what_operators_inside_a_table_did(headgate: Headgate, committed: Path) -> None:
+    with serving(committed, Hosting()):
+        told = json.loads("\n".join(headgate("status", committed, "--json").out))
+    assert told["live"][0]["operators"] == [asdict(Hosting.FILTER)]
 
 
 def test_status_of_a_process_that_does_not_answer_is_what_is_committed(headgate: Headgate, committed: Path) -> None:

@@ -15,6 +15,7 @@ from headgate.core.trace import (
     Arrival,
     Change,
     FreshnessHistory,
+    OperatorFigures,
     Trace,
     TraceError,
     TraceHeader,
@@ -100,6 +101,19 @@ HEADERS = st.builds(
     chop=st.none() | NUMBERS,
     tables=st.lists(TABLES, max_size=3).map(tuple),
 )
+OPERATORS = st.builds(
+    OperatorFigures,
+    query=st.text(),
+    name=st.text(),
+    kind=st.text(),
+    rows_in=st.integers(0),
+    rows_out=st.integers(0),
+    rejected=st.integers(0),
+    processor=NUMBERS,
+    peak_rows_waiting=st.integers(0),
+    utilisation=NUMBERS,
+    seconds=NUMBERS,
+)
 UPDATES = st.builds(
     UpdateRecord,
     name=st.text(),
@@ -115,6 +129,7 @@ UPDATES = st.builds(
     arrived=st.none() | st.tuples(MOMENTS, MOMENTS, st.integers(1)),
     overhead=NUMBERS,
     error=st.none() | st.text(),
+    operators=st.lists(OPERATORS, max_size=2).map(tuple),
 )
 CHANGES = st.builds(
     Change, MOMENTS, st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text()), max_size=2)
@@ -172,6 +187,16 @@ def test_a_header_that_does_not_tell_what_tables_had_is_read() -> None:
     assert trace_from([json.dumps(header)]).header.tables == (replace(STREAM, freshness=None),)
 
 
+FILTER = OperatorFigures("query", "cheap", "stateless", 10, 4, 1, 0.5, 8, 0.25, 2.0)
+
+
+def test_updates_of_tables_without_queries_say_nothing_of_operators() -> None:
+    """As in the traces of versions that knew of none."""
+    plain = update("s", 1.0, 0.5, 1.0)
+    assert "operators" not in json.loads(update_line(plain))
+    assert len(json.loads(update_line(replace(plain, operators=(FILTER, FILTER))))["operators"]) == 2
+
+
 GOOD = header_line(run_of((STREAM,), end=1.0).header)
 
 BAD_LINES = {
@@ -188,6 +213,14 @@ BAD_LINES = {
     ),
     "arrivals of two numbers": (
         [GOOD, update_line(update("s", 1.0, 0.5, 1.0)).replace('"arrived":null', '"arrived":[1,2]')],
+        ("line 2",),
+    ),
+    "an operator without its rows": (
+        [GOOD, update_line(update("s", 1.0, 0.5, 1.0, operators=(FILTER,))).replace('"rows_in"', '"rows_on"')],
+        ("line 2", "'rows_in'"),
+    ),
+    "operators that are none": (
+        [GOOD, update_line(update("s", 1.0, 0.5, 1.0)).replace('"error":null', '"error":null,"operators":[7]')],
         ("line 2",),
     ),
 }
@@ -369,7 +402,7 @@ def test_every_field_of_a_record_is_in_the_document() -> None:
     from tests.test_docs import DOCS, rows
 
     assert (DOCS / "traces.md").exists()
-    renamed = {"name": "update", "importance_class": "class"}
-    for kind, first in ((UpdateRecord, "update"), (TraceTable, "name")):
+    kinds = ((UpdateRecord, {"name": "update"}), (TraceTable, {"importance_class": "class"}), (OperatorFigures, {}))
+    for kind, renamed in kinds:
         names = [renamed.get(field.name, field.name) for field in fields(kind)]
-        assert list(rows("traces.md", f"trace: {kind.__name__}")) == [first, *names[1:]]
+        assert list(rows("traces.md", f"trace: {kind.__name__}")) == names

@@ -79,7 +79,8 @@ class Recorder:
 
 def statistics_of(name: str, **known: Any) -> NodeStatistics:
     """Zero in every field that is not given and not a word."""
-    values = {field.name: 0 for field in fields(NodeStatistics)} | {"name": name, "state": "ok", "error": ""}
+    values: dict[str, Any] = {field.name: 0 for field in fields(NodeStatistics)}
+    values |= {"name": name, "state": "ok", "error": "", "note": "", "operators": ()}
     return NodeStatistics(**(values | known))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.core.errors import ParameterError
-from headgate.core.trace import Change, Trace, TraceHeader, TraceTable, UpdateRecord
+from headgate.core.trace import Change, OperatorFigures, Trace, TraceHeader, TraceTable, UpdateRecord
 from headgate.warehouse.charts import bars, over_time, rounded_up
 from headgate.warehouse.report import FORMATS, check_report, write_report
 from headgate.warehouse.report_figures import STRETCHES, figures_of
@@ -57,6 +57,24 @@ def _update(
         name, "live", 0, START + released, START + began, seconds, 5.0, 10, 0, fresh, None, seconds / 4, None
     )
     return replace(plain, **more)  # type: ignore[arg-type]
+
+
+def with_queries(trace: Trace) -> Trace:
+    """The same run, but two of the tables hold queries, one of which never got a row."""
+    inside = {
+        TRICKY: (
+            OperatorFigures("q|1", "source", "source", 50, 50, 0, 0.001, 40, 0.5, 2.0),
+            OperatorFigures("q|1", TRICKY, "partitioned", 50, 20, 1, 0.05, 30, 0.25, 2.0),
+        ),
+        "zones": (OperatorFigures("q|1", "idle", "stateless", 0, 0, 0, 0.0, 0, 0.0, 1.0),),
+    }
+    return replace(
+        trace,
+        updates=tuple(
+            replace(update, operators=inside.get(update.name, ()) if update.error is None else ())
+            for update in trace.updates
+        ),
+    )
 
 
 # --- the figures ----------------------------------------------------------------------------------------------
@@ -126,6 +144,18 @@ def test_the_same_failure_is_told_once_with_how_often_it_happened() -> None:
     assert (failure.table, failure.layer, failure.times) == (TRICKY, "live", 2)
     assert (failure.first, failure.last) == (START + 60.2, START + 61.2)
     assert TRICKY in failure.message
+
+
+def test_operators_are_counted_over_all_live_updates_of_their_table() -> None:
+    trace = with_queries(some_run())
+    again = replace(trace.updates[1], layer="backfill")
+    tricky, zones, never, readings = figures_of(replace(trace, updates=(*trace.updates, again))).tables
+    source, counted = tricky.operators
+    assert (source.rows_in, counted.rows_in, counted.rows_out, counted.rejected) == (1_100, 1_100, 440, 22)
+    assert (counted.cost, counted.selectivity) == (pytest.approx(0.001), 0.4)
+    assert (counted.peak_rows_waiting, counted.utilisation, counted.seconds) == (30, pytest.approx(0.25), 44.0)
+    assert [operator.name for operator in zones.operators] == ["idle"]
+    assert (never.operators, readings.operators) == ((), ())
 
 
 # --- the formats ----------------------------------------------------------------------------------------------
@@ -202,6 +232,51 @@ def test_the_numbers_are_there_for_machines(tmp_path: Path) -> None:
     numbers = json.loads(written(some_run(), tmp_path, ".json"))
     assert [table["name"] for table in numbers["tables"]] == [table.name for table in figures_of(some_run()).tables]
     assert numbers["weighted_staleness"] == figures_of(some_run()).weighted_staleness
+
+
+OPERATOR_CELLS = [TRICKY, f"q|1/{TRICKY}", "partitioned", "1,100", "0.4", "1,000 µs", "1.1 s", "30", "25%", "22"]
+IDLE_CELLS = ["zones", "q|1/idle", "stateless", "0", "-", "-", "0 s", "0", "0%", "0"]
+
+
+def test_the_page_has_a_line_for_every_operator_inside_a_table(tmp_path: Path) -> None:
+    page = Page(written(with_queries(some_run()), tmp_path, ".html"))
+    assert page.open == []
+    words = [word for word in page.words if word.strip()]
+    inside = words[words.index("Inside the tables") :]
+    for cells in (OPERATOR_CELLS, IDLE_CELLS):
+        (place,) = [n for n in range(1, len(inside)) if inside[n - 1 : n + 1] == cells[:2]]
+        assert inside[place - 1 : place + 9] == cells
+
+
+def test_markdown_has_a_line_for_every_operator_inside_a_table(tmp_path: Path) -> None:
+    lines = written(with_queries(some_run()), tmp_path, ".md").splitlines()
+    inside = [line for line in lines[lines.index("## Inside the tables") :] if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in inside} == {11}
+    cells = [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in inside]
+    assert [[re.sub(r"\\(.)", r"\1", cell) for cell in row] for row in cells[3:]] == [OPERATOR_CELLS, IDLE_CELLS]
+
+
+def test_plain_text_has_a_line_for_every_operator_inside_a_table(tmp_path: Path) -> None:
+    lines = written(with_queries(some_run()), tmp_path, ".txt").splitlines()
+    start = lines.index("Inside the tables")
+    _, _, tricky, idle = lines[start + 1 : start + 5]
+    assert re.split(r" {2,}", tricky) == OPERATOR_CELLS
+    assert re.split(r" {2,}", idle) == IDLE_CELLS
+
+
+def test_the_numbers_of_operators_are_there_for_machines(tmp_path: Path) -> None:
+    numbers = json.loads(written(with_queries(some_run()), tmp_path, ".json"))
+    operators = {table["name"]: table["operators"] for table in numbers["tables"]}
+    assert [(o["query"], o["name"], o["rows_in"]) for o in operators["zones"]] == [("q|1", "idle", 0)]
+    assert [len(operators[name]) for name in (TRICKY, "never")] == [2, 0]
+
+
+@pytest.mark.parametrize("suffix", [".html", ".md", ".txt"])
+def test_the_words_for_operators_are_explained_only_where_there_are_any(tmp_path: Path, suffix: str) -> None:
+    plain, hosting = (written(trace, tmp_path, suffix) for trace in (some_run(), with_queries(some_run())))
+    for word in ("Inside the tables", "Selectivity:", "Utilisation:"):
+        assert word not in plain
+        assert word in hosting
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

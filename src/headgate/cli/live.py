@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
 from headgate.warehouse.durations import readable
 
 if TYPE_CHECKING:
+    from headgate.core.trace import OperatorFigures
     from headgate.warehouse.book import NodeStatistics
     from headgate.warehouse.runtime import UpdateMade
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 LEGEND = (
     "stale: how long ago the newest moment was that the table tells of (mean over the run); lag: how long data has "
     "been waiting to get in; met: share of the time in which that was within the table's target; bad: rows rejected"
+)
+OPERATOR_LEGEND = (
+    "share, cpu, a row: processor time, as a share of that of all operators of the table, in all, and for each row in; "
+    "out/in: rows out for each row in; queue: the most rows that waited in any one task; busy: share of the tasks' "
+    "time in which rows waited or were at work"
 )
 _COLORS = {"updating": "cyan", "held": "red", "failing": "yellow", "paused": "dim"}
 
@@ -47,18 +53,50 @@ class Lines:
 
 def statistics_table(title: str, rows: Sequence[NodeStatistics], now: float) -> Table:
     """How every table fares, the most important first. Fits 80 columns for names of up to 18 letters."""
-    table = Table(
-        title=title, title_justify="left", box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0)
-    )
+    table = _plain_table(title)
     table.add_column("table", no_wrap=True)
     for heading in ("prio", "stale", "mean", "lag", "met", "rows", "bad", "upd", "took", "last", "next"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    for row in sorted(rows, key=lambda row: (-row.priority, row.name)):
+    for row in _by_priority(rows):
         color = _COLORS.get(row.state, "")
         state = f"[{color}]{row.state}[/{color}]" if color else row.state
         table.add_row(escape(row.name), *_cells(row, now), state)
     return table
+
+
+def operators_table(title: str, rows: Sequence[NodeStatistics], most: int | None = None) -> Table | None:
+    """What the operators of stream queries inside tables did, of each table the ``most`` that worked hardest.
+
+    None if no table holds any. Fits 80 columns for names of up to 15 letters.
+    """
+    table = _plain_table(title)
+    for heading in ("table", "operator"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("share", "cpu", "a row", "in", "out/in", "queue", "busy", "bad"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in _by_priority(rows):
+        one_query = len({operator.query for operator in row.operators}) == 1
+        total = sum(operator.processor for operator in row.operators)
+        for operator in sorted(row.operators, key=lambda operator: -operator.processor)[:most]:
+            name = operator.name if one_query else f"{operator.query}/{operator.name}"
+            table.add_row(escape(row.name), escape(name), *_operator_cells(operator, total))
+    return table if table.row_count else None
+
+
+def live_view(title: str, rows: Sequence[NodeStatistics], now: float) -> Group:
+    """What stands on the screen while a warehouse runs: a line for each table, and another if it holds queries."""
+    tables = statistics_table(title, rows, now)
+    busiest = operators_table("the busiest operator inside each table", rows, most=1)
+    return Group(tables) if busiest is None else Group(tables, "", busiest)
+
+
+def _plain_table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+
+
+def _by_priority(rows: Sequence[NodeStatistics]) -> list[NodeStatistics]:
+    return sorted(rows, key=lambda row: (-row.priority, row.name))
 
 
 def _cells(row: NodeStatistics, now: float) -> list[str]:
@@ -78,6 +116,20 @@ def _cells(row: NodeStatistics, now: float) -> list[str]:
     ]
 
 
+def _operator_cells(operator: OperatorFigures, all_work: float) -> list[str]:
+    """``all_work`` is the processor time of all operators of the table."""
+    return [
+        f"{operator.processor / all_work:.0%}" if all_work else "-",
+        _work(operator.processor),
+        _work(operator.cost) if operator.rows_in else "-",
+        _count(operator.rows_in),
+        f"{operator.selectivity:.3g}" if operator.rows_in else "-",
+        _count(operator.peak_rows_waiting),
+        f"{operator.utilisation:.0%}",
+        _count(operator.rejected),
+    ]
+
+
 def _length(seconds: float | None) -> str:
     """As short as can be, since a table of them has to fit a terminal."""
     if seconds is None:
@@ -85,6 +137,14 @@ def _length(seconds: float | None) -> str:
     if seconds < 9.95:
         return f"{max(0.0, seconds):.1f}s"
     return f"{seconds:.0f}s" if seconds < 600 else readable(seconds).replace(" ", "").replace("min", "m")
+
+
+def _work(seconds: float) -> str:
+    """Processor time, of which a row takes next to nothing."""
+    for unit, size in (("µs", 1e-6), ("ms", 1e-3)):
+        if seconds < 0.9995e3 * size:
+            return f"{seconds / size:.3g}{unit}"
+    return _length(seconds)
 
 
 def _count(number: int) -> str:
@@ -101,6 +161,9 @@ def print_summary(
     console = Console()
     console.print(statistics_table(f"{name}, after {_length(length)}", rows, time.time()))
     console.print(f"[dim]{LEGEND}[/dim]")
+    if (operators := operators_table("inside the tables", rows)) is not None:
+        console.print("", operators)
+        console.print(f"[dim]{OPERATOR_LEGEND}[/dim]")
     for row in rows:
         if row.error:
             console.print(f"{row.name} is {row.state}: {row.error}", highlight=False, soft_wrap=True, markup=False)

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from headgate.cli.live import Lines, print_summary, statistics_table
+from headgate.cli.live import Lines, live_view, print_summary
 from headgate.core.errors import ParameterError
 from headgate.core.registry import placement_from, policy_from
 from headgate.warehouse.durations import seconds
@@ -114,7 +114,7 @@ def _watch(running: WarehouseRun, limit: float | None) -> None:
         with Live(console=console, refresh_per_second=4, transient=True, auto_refresh=False) as live:
             while not asked.is_set() and time.monotonic() < end and runtime.is_running:
                 if console.is_terminal:
-                    live.update(statistics_table(running.spec.name, runtime.statistics(), time.time()), refresh=True)
+                    live.update(live_view(running.spec.name, runtime.statistics(), time.time()), refresh=True)
                 asked.wait(min(0.5, max(0.0, end - time.monotonic())))
         for number in before:
             signal.signal(number, lambda *_: runtime.stop(cancel=True))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from headgate.core.trace import OperatorFigures, added_up
 from headgate.warehouse.cost import CostModel
 from headgate.warehouse.nodes import Node, Outcome
 from headgate.warehouse.plan import MICROS
@@ -20,6 +21,7 @@ class NodeStatistics:
     ``staleness`` is how long ago the newest moment was that the table tells of; None before it has rows, and for
     dimensions. ``lag`` is how long the oldest data has been waiting that is not in the table yet. ``target_met`` is the
     share of the time in which the lag was at most ``target_lag``. ``next_update`` is when more data should be there.
+    ``operators`` are those of the stream queries inside the table, over all updates of the run.
     """
 
     name: str
@@ -41,6 +43,7 @@ class NodeStatistics:
     failures: int
     error: str
     note: str
+    operators: tuple[OperatorFigures, ...] = ()
 
 
 class Entry:
@@ -61,6 +64,7 @@ class Entry:
         self.last_seconds: float | None = None
         #: the longest that an update was ready and passed over
         self.longest_wait = 0.0
+        self.operators: tuple[OperatorFigures, ...] = ()
         self._fresh = self._seconds(node.freshness)
         #: since when staleness is counted: the start, or the first rows
         self._since = now
@@ -76,6 +80,7 @@ class Entry:
         self.cost.observe(gained, seconds)
         self.rows += outcome.rows
         self.rejected += outcome.rejected
+        self.operators = added_up((*self.operators, *outcome.operators))
         self.updates += 1
         self.last_update = now
         self.last_seconds = seconds
@@ -120,6 +125,7 @@ class Entry:
             failures=self.trouble.failures,
             error=self.trouble.last.summary if self.trouble.last is not None and self.trouble.failures else "",
             note=self.note,
+            operators=self.operators,
         )
 
     def _next(self, now: float, period: float) -> float | None:

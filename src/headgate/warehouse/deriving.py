@@ -19,7 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core.errors import HeadgateError, UserCodeError
-from headgate.stream.spark.guest import OperatorFigures
+from headgate.core.trace import OperatorFigures
 from headgate.stream.spark.update import StoredStates, Update, state_folder, working_on
 from headgate.warehouse.analysis import apply_query
 from headgate.warehouse.plan import RecomputePlan, Span

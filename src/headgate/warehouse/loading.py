@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: every so many updates the whole offset is written, so that a restart reads back that many commits at most
 OFFSET_EVERY = 50
+#: what is read is worth being made lighter when it is more than this: the longer plan costs some milliseconds
+BULKY_BYTES = 1 << 20
 NO_TIME = "it has no event time"
 
 
@@ -74,6 +76,8 @@ class Loader:
             bad = write_with_spark(bad_frame, self.rejected, update, None, None)
             good = write_with_spark(good_frame, self.table, update, self._time, self._partition)
         else:
+            if wanted.bytes > BULKY_BYTES:
+                frame = lightened(frame, self._time)
             good_rows, bad_rows = split(frame.toArrow(), self._time)
             bad_files = self.rejected.write_arrow(update, bad_rows, None) if bad_rows.num_rows else []
             bad = Written(bad_files, bad_rows.num_rows, bad_rows.schema)
@@ -179,6 +183,16 @@ class DimensionLoader(Loader):
         ).to_json()
         version = self.table.commit(update, good.files, replace=ALL, state=state, schema=good.schema)
         return Loaded(update, version, good.rows, rejected, None, None, work)
+
+
+def lightened(rows: DataFrame, time: str | None) -> DataFrame:
+    """Without file and text of rows that are good: nobody asks for them, and they are mostly larger than the rest."""
+    from pyspark.sql import functions as F
+
+    bad = F.col(ERROR_COLUMN).isNotNull()
+    if time is not None:
+        bad = bad | F.col(time).isNull()
+    return rows.withColumns({name: F.when(bad, F.col(name)) for name in (FILE_COLUMN, RAW_COLUMN)})
 
 
 def split_frame(rows: DataFrame, time: str | None) -> tuple[DataFrame, DataFrame]:

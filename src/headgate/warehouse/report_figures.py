@@ -12,7 +12,17 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Literal, get_args
 
-from headgate.core.trace import FreshnessHistory, Layer, Trace, TraceTable, UpdateRecord, measured, on_time
+from headgate.core.trace import (
+    FreshnessHistory,
+    Layer,
+    OperatorFigures,
+    Trace,
+    TraceTable,
+    UpdateRecord,
+    added_up,
+    measured,
+    on_time,
+)
 
 Recorded = Literal["end", "killed", "full"]
 
@@ -30,7 +40,8 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class TableFigures:
-    """One table. Updates, rows and times are of live updates. ``staleness`` are its stretches, None before it had rows.
+    """One table. Updates, rows, times and operators are of live updates. ``staleness`` are its stretches, None before
+    it had rows. ``operators`` are those of the stream queries inside it.
 
     What a table does not have is None: a dimension has no staleness, and without a target nothing is on time.
     """
@@ -48,6 +59,7 @@ class TableFigures:
     mean_seconds: float | None
     failures: int
     staleness: tuple[Stretch | None, ...]
+    operators: tuple[OperatorFigures, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +164,7 @@ def _table(trace: Trace, table: TraceTable, made: tuple[UpdateRecord, ...], fail
         mean_seconds=fmean(update.seconds for update in made) if made else None,
         failures=failures,
         staleness=tuple(None if s is None else Stretch(s.mean, s.max) for s in stretches),
+        operators=added_up(operator for update in made for operator in update.operators),
     )
 
 

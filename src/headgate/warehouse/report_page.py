@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from headgate.warehouse.charts import bars, over_time
 from headgate.warehouse.report_figures import RunFigures, TableFigures
-from headgate.warehouse.report_text import COLUMNS, NOTES, failure_line, how, length, moment, summary, title
+from headgate.warehouse.report_text import (
+    COLUMNS,
+    OPERATOR_COLUMNS,
+    Columns,
+    Row,
+    failure_line,
+    how,
+    inside_tables,
+    length,
+    moment,
+    notes,
+    summary,
+    title,
+)
 
 #: tables that get a picture, those of the highest priority
 MOST_PICTURES = 60
@@ -31,6 +44,7 @@ table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-n
 th, td { padding: .3rem .45rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { color: var(--faint); font-weight: normal; font-size: .85rem; vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 8rem; }
+table.inside :is(th, td):nth-child(-n+3) { text-align: left; }
 td.bad { color: var(--bad); font-weight: bold; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(18rem, 1fr)); gap: 1.2rem; }
 figure { margin: 0; min-width: 0; display: flex; flex-direction: column; justify-content: flex-end; }
@@ -60,10 +74,11 @@ def html(figures: RunFigures) -> str:
             *_summary(figures),
             *_tables(figures),
             *_pictures(figures),
+            *_inside(figures),
             *_failures(figures),
             *_changes(figures),
             "<h2>What the words mean</h2>",
-            *(f'<p class="note">{escape(note)}</p>' for note in NOTES),
+            *(f'<p class="note">{escape(note)}</p>' for note in notes(figures)),
             "</body>\n</html>\n",
         ]
     )
@@ -78,17 +93,29 @@ def _summary(figures: RunFigures) -> Iterator[str]:
 
 
 def _tables(figures: RunFigures) -> Iterator[str]:
-    yield '<h2>Tables, by priority</h2>\n<div class="wide"><table>'
-    yield f"<thead><tr>{''.join(f'<th>{escape(heading)}</th>' for heading in COLUMNS)}</tr></thead>\n<tbody>"
-    yield from (f"<tr>{''.join(_cells(table))}</tr>" for table in figures.tables)
+    yield "<h2>Tables, by priority</h2>"
+    yield from _table("tables", COLUMNS, figures.tables)
+
+
+def _inside(figures: RunFigures) -> Iterator[str]:
+    if operators := inside_tables(figures):
+        yield "<h2>Inside the tables</h2>"
+        yield from _table("inside", OPERATOR_COLUMNS, operators)
+
+
+def _table(kind: str, columns: Columns[Row], rows: Sequence[Row]) -> Iterator[str]:
+    yield f'<div class="wide"><table class="{kind}">'
+    yield f"<thead><tr>{''.join(f'<th>{escape(heading)}</th>' for heading in columns)}</tr></thead>\n<tbody>"
+    yield from (f"<tr>{''.join(_cells(columns, row))}</tr>" for row in rows)
     yield "</tbody></table></div>"
 
 
-def _cells(table: TableFigures) -> Iterator[str]:
-    for heading, show in COLUMNS.items():
-        bad = (heading == "failures" and table.failures) or (heading == "rejected" and table.rejected)
+def _cells(columns: Columns[Row], row: Row) -> Iterator[str]:
+    for heading, show in columns.items():
+        shown = show(row)
+        bad = heading in ("failures", "rejected") and shown != "0"
         opening = '<td class="bad">' if bad else "<td>"
-        yield f"{opening}{escape(show(table))}</td>"
+        yield f"{opening}{escape(shown)}</td>"
 
 
 def _pictures(figures: RunFigures) -> Iterator[str]:

@@ -207,6 +207,7 @@ def _record(made: UpdateMade) -> UpdateRecord:
         arrived=None if outcome is None else outcome.arrived,
         overhead=made.overhead,
         error=None if made.failure is None else made.failure.summary,
+        operators=() if outcome is None else outcome.operators,
     )
 
 

@@ -1,5 +1,6 @@
 """What a run of tables records about itself, and what can be worked out from that.
 
+    operators  what operators of stream queries inside tables did, and how that adds up
     records    the header, updates and changes of a run: plain frozen data
     lines      records as lines of JSON, and back
     freshness  how fresh each table was at every moment, when data arrived, how long it waited
@@ -12,6 +13,7 @@ replays and reports are written, all from the same records.
 from headgate.core.trace.freshness import Arrival, FreshnessHistory, Staleness, Waiting, arrivals, on_time, waiting
 from headgate.core.trace.lines import TraceError, trace_from
 from headgate.core.trace.measures import Measured, MeasuredTable, measured, track_use
+from headgate.core.trace.operators import OperatorFigures, added_up
 from headgate.core.trace.records import Change, Layer, TableKind, Trace, TraceHeader, TraceTable, UpdateRecord
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "Layer",
     "Measured",
     "MeasuredTable",
+    "OperatorFigures",
     "Staleness",
     "TableKind",
     "Trace",
@@ -29,6 +32,7 @@ __all__ = [
     "TraceTable",
     "UpdateRecord",
     "Waiting",
+    "added_up",
     "arrivals",
     "measured",
     "on_time",

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from headgate.core.errors import DeclarationError
+from headgate.core.trace.operators import OperatorFigures
 from headgate.core.trace.records import Change, Layer, TableKind, Trace, TraceHeader, TraceTable, UpdateRecord
 
 VERSION = 1
@@ -38,7 +39,10 @@ def header_line(header: TraceHeader) -> str:
 
 
 def update_line(update: UpdateRecord) -> str:
-    return _line(_renamed(asdict(update), {"name": "update"}))
+    fields = _renamed(asdict(update), {"name": "update"})
+    if not update.operators:  # as in most tables, whose lines stay as short as they were
+        del fields["operators"]
+    return _line(fields)
 
 
 def change_line(change: Change) -> str:
@@ -161,6 +165,22 @@ def _update(entry: Mapping[str, Any]) -> UpdateRecord:
         arrived=None if arrived is None else (float(arrived[0]), float(arrived[1]), int(arrived[2])),
         overhead=float(entry["overhead"]),
         error=None if entry["error"] is None else str(entry["error"]),
+        operators=tuple(map(_operator, entry.get("operators", ()))),
+    )
+
+
+def _operator(entry: Mapping[str, Any]) -> OperatorFigures:
+    return OperatorFigures(
+        query=str(entry["query"]),
+        name=str(entry["name"]),
+        kind=str(entry["kind"]),
+        rows_in=int(entry["rows_in"]),
+        rows_out=int(entry["rows_out"]),
+        rejected=int(entry["rejected"]),
+        processor=float(entry["processor"]),
+        peak_rows_waiting=int(entry["peak_rows_waiting"]),
+        utilisation=float(entry["utilisation"]),
+        seconds=float(entry["seconds"]),
     )
 
 

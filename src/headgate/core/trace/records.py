@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar
 
+from headgate.core.trace.operators import OperatorFigures
+
 Layer = Literal["live", "backfill", "maintenance"]
 TableKind = Literal["stream", "dimension", "table"]
 Setting = TypeVar("Setting", bound=Hashable)
@@ -52,6 +54,7 @@ class UpdateRecord:
     ``released`` is since when its work was waiting. ``gained`` is how much event time it was expected to bring.
     ``arrived`` says of what was loaded from a source when the first and the last chunk came, and how many there were.
     ``overhead`` are those of its ``seconds`` that were spent in Headgate itself. ``error`` is None if it was committed.
+    ``operators`` are those of the stream queries inside the table, if it holds any.
     """
 
     name: str
@@ -67,6 +70,7 @@ class UpdateRecord:
     arrived: tuple[float, float, int] | None
     overhead: float
     error: str | None
+    operators: tuple[OperatorFigures, ...] = ()
 
     @property
     def ended(self) -> float:

@@ -11,12 +11,9 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.trace import OperatorFigures
 from headgate.stream.engine import LoopName
 from headgate.stream.query import Stream
 from headgate.stream.spark.state_chain import Chain
-
-__all__ = ["Build", "Done", "Guest", "GuestError", "OperatorFigures", "Terms"]
 
 Build = Callable[[Stream], Stream]
 

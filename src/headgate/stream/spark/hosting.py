@@ -21,7 +21,6 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-import headgate
 from headgate.stream.engine import Engine
 from headgate.stream.loops.serial import cycle
 from headgate.stream.operators import Operator
@@ -48,7 +47,7 @@ class Task:
 
 
 #: where the code lies that is not the user's
-_PACKAGE = Path(headgate.__file__).parent
+_PACKAGE = Path(__file__).parents[2]
 
 #: rows that a guest has made, by its number among the guests
 Made = tuple[int, pa.RecordBatch]

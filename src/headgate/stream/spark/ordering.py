@@ -1,4 +1,8 @@
-"""Rows for queries with states: each bucket of keys in a partition of its own, by event time and then by arrival."""
+"""Rows for queries with states: each bucket of keys in a partition of its own, by event time and then by arrival.
+
+What rows are sorted by beside their time are three integers, which Spark shuffles and sorts at a fraction of the price
+of paths, and which do not go on to the workers.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,16 @@ ARRIVED_IN, ARRIVED_FILE, ARRIVED_ROW = "headgate_update", "headgate_file", "hea
 
 
 def in_order(frame: DataFrame, keys: Sequence[str], time: str | None, buckets: int) -> DataFrame:
-    """The frame with its rows in order, and columns added that say what the order is."""
+    """The frame with its rows in order."""
     from pyspark.sql import functions as F
 
     bucket = F.pmod(F.hash(*keys), F.lit(buckets)) if keys and buckets > 1 else F.lit(0)
     arrival = _arrival() if _knows_files(frame) else []
     order = [*([time] if time else []), *((ARRIVED_IN, ARRIVED_FILE, ARRIVED_ROW) if arrival else ())]
     marked = frame.select("*", bucket.alias(BUCKET), *arrival)
-    if not order:
-        return marked.repartitionById(buckets, BUCKET)
-    return marked.repartitionById(buckets, BUCKET).sortWithinPartitions(*order)
+    parted = marked.repartitionById(buckets, BUCKET)
+    ordered = parted.sortWithinPartitions(*order) if order else parted
+    return ordered.select(*(F.col(f"`{name.replace('`', '``')}`") for name in frame.columns))
 
 
 def _knows_files(frame: DataFrame) -> bool:
@@ -32,13 +36,14 @@ def _knows_files(frame: DataFrame) -> bool:
 
 def _arrival() -> list[Column]:
     """When a row arrived: a file lies in a folder named after the update that wrote it, so paths tell the order of
-    commits."""
+    commits. Files of one update came at once; any order of theirs will do that is always the same."""
     from pyspark.sql import functions as F
 
     path = F.col("_metadata.file_path")
-    number = F.regexp_extract(path, r"/u(\d+)-[^/]*/[^/]*$", 1)
+    folder = F.substring_index(F.substring_index(path, "/", -2), "/", 1)
+    number = F.substring_index(F.substring(folder, 2, 20), "-", 1)
     return [
-        F.lpad(number, 20, "0").alias(ARRIVED_IN),
-        path.alias(ARRIVED_FILE),
+        number.try_cast("long").alias(ARRIVED_IN),
+        F.xxhash64(path).alias(ARRIVED_FILE),
         F.col("_metadata.row_index").alias(ARRIVED_ROW),
     ]

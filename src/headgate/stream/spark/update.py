@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import DeclarationError, UserCodeError
+from headgate.core.trace import OperatorFigures
 from headgate.stream.query_run import REJECTED_SCHEMA
 from headgate.stream.spark.fingerprint import Fingerprint
-from headgate.stream.spark.guest import Done, OperatorFigures
+from headgate.stream.spark.guest import Done
 from headgate.stream.spark.hosting import verdict_file
 from headgate.stream.spark.limits import read_verdict
 from headgate.stream.spark.state_chain import Chain
@@ -170,6 +171,7 @@ def _figures(query: str, done: list[Done]) -> list[OperatorFigures]:
             processor=sum(one["processor"] for _, one in told),
             peak_rows_waiting=max(one["peak_rows_waiting"] for _, one in told),
             utilisation=sum(seconds * one["utilisation"] for seconds, one in told) / total,
+            seconds=total,
         )
         for name, told in by_name.items()
     ]

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headgate.stream.spark.guest import OperatorFigures
+from headgate.core.trace import OperatorFigures
 from headgate.stream.spark.update import Update
 from headgate.warehouse.plan import Span
 from headgate.warehouse.state import UpdateState
