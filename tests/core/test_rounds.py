@@ -256,11 +256,14 @@ def longest_round(run: float, meeting_time: float) -> float:
     return PERIOD + 2 * run + meeting_time
 
 
+@pytest.mark.parametrize("in_passing", [False, True], ids=["barriers", "in passing"])
 @pytest.mark.parametrize("placement", [Everywhere(), Wandering()], ids=["settled", "wandering"])
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("run", [0.005, 0.05, 0.5], ids=["short runs", "long runs", "runs longer than the period"])
 @pytest.mark.parametrize("delay", [math.inf, 0.0], ids=["never forced", "forced all the time"])
-def test_no_node_waits_longer_than_the_bound(placement: Placement, workers: int, run: float, delay: float) -> None:
+def test_no_node_waits_longer_than_the_bound(
+    placement: Placement, workers: int, run: float, delay: float, in_passing: bool
+) -> None:
     names = "abcdefg"
     seconds = {name: run * (1.0 if name in "ac" else 0.3) for name in names}
     length = longest_round(run, 0.02)
@@ -275,6 +278,7 @@ def test_no_node_waits_longer_than_the_bound(placement: Placement, workers: int,
         stated={("priority", "a"): 9.0, ("priority", "b"): 5.0} | patience(1.0, names[1:]),
         seconds=seconds.__getitem__,
         meeting_time=0.02,
+        in_passing=in_passing,
     ).until(2 * bound)
     assert max(machine.longest_wait[name] for name in names[1:]) <= bound
     assert {name for when, _, name, _ in machine.trace if when > length} == set(names)
@@ -466,6 +470,143 @@ def test_a_meeting_before_everybody_has_come_is_refused() -> None:
         machine.rounds.coordinate(1.0, machine.read)
     with pytest.raises(InvariantError, match="worker 0 cannot sort its nodes: it has arrived at the meeting"):
         machine.rounds.sort_own(0)
+
+
+# --- meetings in passing ------------------------------------------------------------------------------------
+
+
+def begun(placement: Placement) -> tuple[Machine, list[int]]:
+    """A machine both of whose workers are in their first run, and what each of them runs."""
+    machine = Machine(Graph("abcd"), workers=2, placement=placement, queues=endless("abcd"))
+    steps = [machine.rounds.next_step(worker, 0.0, machine.can_run) for worker in range(2)]
+    return machine, [step.node for step in steps if isinstance(step, Run)]
+
+
+def test_whoever_leads_goes_on_at_once_and_the_others_before_their_next_run() -> None:
+    machine, (mine, others) = begun(Wandering())
+    rounds = machine.rounds
+    rounds.ran(0, mine, PERIOD)
+    assert isinstance(rounds.next_step(0, PERIOD, machine.can_run), Meet)
+    assert rounds.lead(0, PERIOD, machine.read).round == 1
+    rounds.sort_own(0)
+    rounds.validate()
+    assert isinstance(rounds.next_step(0, PERIOD, machine.can_run), Run)
+    rounds.ran(1, others, PERIOD + 0.01)
+    assert isinstance(rounds.next_step(1, PERIOD + 0.01, machine.can_run), Meet), "long before its own period is over"
+    rounds.take_over(1)
+    rounds.sort_own(1)
+    rounds.validate()
+    assert isinstance(rounds.next_step(1, PERIOD + 0.01, machine.can_run), Run)
+
+
+def test_a_node_that_somebody_is_still_in_cannot_be_run_by_whom_it_was_dealt_to() -> None:
+    machine, (mine, others) = begun(OnWorker(0))
+    rounds = machine.rounds
+    rounds.ran(0, mine, PERIOD)
+    rounds.lead(0, PERIOD, machine.read)
+    rounds.sort_own(0)
+    assert set(worker_of(rounds).values()) == {0}, "all nodes were dealt to it"
+    taken = set()
+    for turn in range(8):
+        step = rounds.next_step(0, PERIOD + 0.001 * turn, machine.can_run)
+        assert isinstance(step, Run)
+        taken.add(step.node)
+        rounds.ran(0, step.node, PERIOD + 0.001 * turn)
+    assert taken == {0, 1, 2, 3} - {others}
+    rounds.ran(1, others, PERIOD + 0.01)
+    step = rounds.next_step(0, PERIOD + 0.011, lambda node: node == others)
+    assert isinstance(step, Run)
+    assert step.node == others
+
+
+def test_runs_that_were_under_way_are_read_at_the_meeting_after() -> None:
+    machine, (mine, others) = begun(Wandering())
+    rounds = machine.rounds
+    rounds.ran(0, mine, PERIOD)
+    rounds.lead(0, PERIOD, machine.read)
+    rounds.sort_own(0)
+    rounds.ran(1, others, PERIOD + 0.01)
+    rounds.take_over(1)
+    rounds.sort_own(1)
+    for worker in (0, 1):
+        rounds.next_step(worker, PERIOD + 0.02, lambda node: False)
+    machine.reads.clear()
+    rounds.lead(0, 3 * PERIOD, machine.read)
+    assert {name for feature, name in machine.reads if feature == "cost"} == {machine.names[others]}
+    assert rounds.matrix.columns["window_time"][others] == pytest.approx(PERIOD + 0.01)
+
+
+def test_everybody_comes_together_when_somebody_waits_or_the_graph_changes() -> None:
+    machine, (mine, others) = begun(Wandering())
+    rounds = machine.rounds
+    rounds.ran(0, mine, PERIOD)
+    assert rounds.may_lead
+    rounds.add_nodes("e")
+    assert not rounds.may_lead
+    with pytest.raises(InvariantError, match="worker 0 cannot lead: others must arrive"):
+        rounds.lead(0, PERIOD, machine.read)
+    rounds.arrive(0)
+    assert rounds.gathering
+    rounds.ran(1, others, PERIOD)
+    assert rounds.arrive(1)
+    rounds.coordinate(PERIOD, machine.read)
+    assert (rounds.gathering, len(rounds.graph)) == (False, 5)
+
+
+def test_nobody_leads_while_a_list_is_still_on_offer() -> None:
+    machine, (mine, _) = begun(Wandering())
+    rounds = machine.rounds
+    rounds.ran(0, mine, PERIOD)
+    rounds.lead(0, PERIOD, machine.read)
+    rounds.sort_own(0)
+    rounds.next_step(0, PERIOD, lambda node: False)
+    assert rounds.has_offer(1)
+    assert not rounds.may_lead
+    with pytest.raises(InvariantError, match="worker 0 has no list to take over"):
+        rounds.take_over(0)
+
+
+def test_a_round_of_forced_runs_that_was_cut_short_owes_the_policy_a_look() -> None:
+    machine = Machine(
+        Graph("ab"), policy=Measuring(), config=RoundsConfig(period=PERIOD, delay=0.0), queues=endless("ab")
+    )
+    rounds = machine.rounds
+    held_meeting(machine, "")
+    reasons = []
+    for now in (1.0, 2.0, 3.0):
+        step = rounds.next_step(0, now, machine.can_run)
+        assert isinstance(step, Run)
+        reasons.append(step.reason)
+        rounds.ran(0, step.node, now + 0.01)
+        rounds.lead(0, now + 0.01, machine.read)
+        rounds.sort_own(0)
+    assert reasons == ["forced", "policy", "forced"]
+
+
+@pytest.mark.parametrize("run", [0.01, 0.1, 0.4], ids=["short runs", "long runs", "runs longer than the period"])
+@pytest.mark.parametrize("workers", [2, 5])
+def test_in_passing_no_node_is_ever_run_by_two_workers_whatever_comes_and_goes(run: float, workers: int) -> None:
+    """The machine itself asserts it at every step."""
+    names = "abcdefgh"
+    machine = Machine(
+        chain(names),
+        workers=workers,
+        policy=Chance(),
+        placement=Wandering(),
+        queues={"a": math.inf, "d": math.inf},
+        seconds=lambda name: run * (0.3 + names.find(name) % 4),
+        in_passing=True,
+    ).until(20 * PERIOD)
+    machine.rounds.remove_nodes("h")
+    machine.rounds.add_nodes("x", [("g", "x")])
+    machine.until(60 * PERIOD)
+    machine.rounds.set_workers(Workers.of(workers - 1))
+    machine.until(140 * PERIOD)
+    assert [meeting.added for meeting in machine.meetings if meeting.added] == [("x",)]
+    assert machine.meetings[-1].workers == workers - 1
+    after = {name for when, _, name, _ in machine.trace if when > 60 * PERIOD}
+    assert after
+    assert "h" not in after
 
 
 # --- reports ------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """A machine in virtual time for the tests of the *rounds* loop, with small policies and placements to run it by.
 
 ``Machine`` is a single-threaded reference of the runtime: workers run nodes of known run time over queues that are
-plain numbers, and each keeps to the protocol in the docstring of ``rounds``. It asserts at every step that no node is
-run by two workers, that nothing runs during a meeting, and that every list is in order.
+plain numbers, and each keeps to the protocol in the docstring of ``rounds``, with barriers or in passing. It asserts at
+every step that no node is run by two workers, that nothing runs during a meeting for which all stand still, and that
+every list is in order.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ class Machine:
     """Queues, run times and workers in virtual time.
 
     ``queues[name]`` is what waits for a node; infinity never runs dry. A run takes ``seconds(name)``, consumes up to
-    the batch and puts as much into the queue of each node downstream. A meeting takes ``meeting_time``.
+    the batch and puts as much into the queue of each node downstream. A meeting for which all stand still takes
+    ``meeting_time``; with ``in_passing`` there are few of those.
     """
 
     def __init__(
@@ -178,12 +180,14 @@ class Machine:
         stated: Mapping[tuple[str, str], float] | None = None,
         seconds: Callable[[str], float] = lambda name: 0.01,
         meeting_time: float = 0.0,
+        in_passing: bool = False,
     ) -> None:
         self.rounds = Rounds(FeatureMatrix(graph, features_named(USED)), policy, placement, Workers.of(workers), config)
         self.queues: dict[str, float] = {name: 0.0 for name in graph.names} | dict(queues or {})
         self.stated = dict(stated or {})
         self.seconds = seconds
         self.meeting_time = meeting_time
+        self.in_passing = in_passing
         self.now = 0.0
         self.running: dict[int, str] = {}
         self.trace: list[tuple[float, int, str, str]] = []
@@ -246,9 +250,23 @@ class Machine:
                 assert seconds > 0, "a wait of no time would never end"
                 self.at(self.now + seconds, lambda: self._ask(worker))
             case Meet():
+                if self.in_passing and self._meet_in_passing(worker):
+                    self.rounds.sort_own(worker)
+                    self.rounds.validate()
+                    self._ask(worker)
+                    return
                 self.rounds.refresh_own(worker, self.read)
                 if self.rounds.arrive(worker):
                     self.at(self.now + self.meeting_time, self._meet)
+
+    def _meet_in_passing(self, worker: int) -> bool:
+        if self.rounds.has_offer(worker) and not self.rounds.gathering:
+            self.rounds.take_over(worker)
+            return True
+        if not self.rounds.may_lead:
+            return False
+        self.meetings.append(self.rounds.lead(worker, self.now, self.read))
+        return True
 
     def _end(self, worker: int, node: int, batch: int) -> None:
         name = self.running.pop(worker)

@@ -15,7 +15,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -34,9 +34,8 @@ Reason = Literal["policy", "guard"]
 LOOP_FEATURES = ("ready", "workers", "last_turn", "window_time", "max_workers", "patience")
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Run ``node`` on ``worker`` now."""
+class Start(NamedTuple):
+    """Run ``node`` on ``worker`` now. A tuple and not a frozen dataclass: one is made for every turn."""
 
     node: int
     worker: int
@@ -150,7 +149,7 @@ class Dispatch:
         guard_may_strike = True
         while self._free and self._runnable:
             view = FeatureView(self.matrix.columns, self.matrix.graph, now, self.turn, self._seed, self._memory)
-            pick = self._overdue_pick(now) if guard_may_strike else None
+            pick = self._overdue_pick(now) if guard_may_strike and self.guard.watches else None
             reason: Reason = "guard" if pick else "policy"
             try:
                 if pick is None:
@@ -159,7 +158,7 @@ class Dispatch:
                 if pick is None:
                     break
                 start = Start(pick[0], self._worker_for(pick[1]), reason)
-                memory = self.policy.remember(view, start.node)
+                memory = self.policy.remember(view, start.node) if self._remembers else self._memory
                 if self._keeps_history:
                     self.history.append(self._record(start, view))
             except Exception as error:
@@ -181,6 +180,9 @@ class Dispatch:
         return None if best is None else (best[2], best_lane)
 
     def _best_pick(self) -> tuple[int, int] | None:
+        if self._one_lane_for_all:
+            head = self._ranking.head(0)
+            return None if head is None else (head[1], 0)
         return self._best_of(self._open_lanes(spare=False)) or self._best_of(self._open_lanes(spare=True))
 
     def _best_of(self, lanes: Iterable[int]) -> tuple[int, int] | None:
@@ -346,6 +348,7 @@ class Dispatch:
         self._preference = [
             {w: rank for rank, w in enumerate(dict.fromkeys((*lane.home, *lane.spare)))} for lane in self._lanes
         ]
+        self._remembers = type(self.policy).remember is not Policy.remember
         graph = self.matrix.graph
         self.guard = Guard(self._lane_of, count, self._tie)
         self._ranking = ranking_for(self.policy, placed.of, count, graph.tie, self._runnable.__contains__)

@@ -29,6 +29,8 @@ class Guard:
         self._tie = tie
         self._deadline = [math.inf] * len(lane_of)
         self._heaps: list[list[tuple[float, int, int]]] = [[] for _ in range(lanes)]
+        #: a node of finite patience has ever been watched; while none has, nobody can be overdue
+        self.watches = False
 
     def watch(self, node: int, deadline: float) -> None:
         """The node became runnable and must run by ``deadline``."""
@@ -36,6 +38,7 @@ class Guard:
             return
         self._deadline[node] = deadline
         if deadline < math.inf:
+            self.watches = True
             heap = self._heaps[self._lane_of[node]]
             heapq.heappush(heap, (deadline, self._tie[node], node))
             if len(heap) > 64 + 2 * len(self._deadline):

@@ -120,12 +120,11 @@ class FeatureMatrix:
 
     def refresh(self, read: Reader) -> RefreshCount:
         """Read again every value that can have changed since the last refresh, and no other."""
-        wanted = {change: self._rows(change) for change in self._changes_in_use()}
-        unread = np.array(sorted(self._unread), dtype=np.intp)
         readable = {n: f for n, f in self.features.items() if f.changed_by != ChangedBy.LOOP}
+        wanted = {change: self._rows(change) for change in {f.changed_by for f in readable.values()}}
         count = 0
         for name, feature in readable.items():
-            rows = unread if feature.static else np.union1d(wanted[feature.changed_by], unread)
+            rows = wanted[feature.changed_by]
             if len(rows):
                 self.columns[name][rows] = _values(read(name, rows), len(rows), name)
                 count += len(rows)
@@ -133,12 +132,9 @@ class FeatureMatrix:
             noted.clear()
         return RefreshCount(read=count, full=len(readable) * len(self.graph))
 
-    def _changes_in_use(self) -> set[ChangedBy]:
-        return {f.changed_by for f in self.features.values() if not f.static and f.changed_by != ChangedBy.LOOP}
-
     def _rows(self, change: ChangedBy) -> Ints:
         """The nodes whose features with this ``changed_by`` can differ now: Haren's bitmaps D and U, kept sparse."""
-        rows: set[int] = set()
+        rows = set(self._unread)
         if ChangedBy.ITSELF in change:
             rows |= self._ran
         if ChangedBy.ARRIVAL in change:

@@ -75,7 +75,13 @@ class Lanes:
     @classmethod
     def of_workers(cls, worker: Sequence[int] | Ints) -> Lanes:
         """Each node at home on exactly one worker."""
-        return cls.of_nodes(Lane((int(w),)) for w in worker)
+        named = np.asarray(worker, dtype=np.intp)
+        in_turn = list(dict.fromkeys(named.tolist()))
+        if not in_turn or min(in_turn) < 0:  # numbers that are none of a worker are refused by ``validate``
+            return cls.of_nodes(Lane((w,)) for w in named.tolist())
+        number = np.empty(max(in_turn) + 1, dtype=np.intp)
+        number[in_turn] = np.arange(len(in_turn))
+        return cls(tuple(Lane((w,)) for w in in_turn), number[named])
 
     def validate(self, nodes: int, workers: int) -> None:
         """Every node has a lane, every lane a home, and no lane names a worker that does not exist."""
@@ -101,6 +107,8 @@ def one_worker_each(lanes: Lanes) -> Ints:
 
     The *rounds* loop gives each node to exactly one worker; a lane with several homes leaves open which.
     """
+    if all(len(lane.home) == 1 for lane in lanes.lanes):
+        return np.array([lane.home[0] for lane in lanes.lanes], dtype=np.intp)[lanes.of]
     worker = np.empty(len(lanes.of), dtype=np.intp)
     for number, lane in enumerate(lanes.lanes):
         members = np.flatnonzero(lanes.of == number)

@@ -23,13 +23,35 @@ The logic is pure: threads, barriers and clocks belong to the runtime around it,
 
 Indices of nodes change when nodes are added or removed. That happens inside ``coordinate`` and nowhere else; ``read``
 and ``can_run`` are always asked in terms of ``rounds.graph`` as it is at that moment.
+
+**A meeting in passing.** Haren's barriers see to two things: that all have told what they ran before features are read,
+and that the new assignment holds for everybody at once, so that no node is run by two workers. Where runs are long
+compared with the period, workers spend more time at the barriers than all the rest of a meeting takes. A runtime whose
+workers are threads may do without:
+
+            case Meet():
+                with the runtime's lock:
+                    if rounds.has_offer(worker) and not rounds.gathering: rounds.take_over(worker)
+                    elif rounds.may_lead: rounds.lead(worker, now(), read)
+                    else: as above, from arrive on
+                rounds.sort_own(worker)
+
+The first worker whose period is over leads: it reads, deals out, and goes on with its own new list. Each of the others
+ends the run it is in and takes over the list that is on offer before it begins another. Of the two things, the second
+holds as before: a node that somebody is still in is *held*, and for others it cannot run until that run has ended. The
+first holds but for the runs under way: what they change is read at the next meeting, where it counts as having just
+run. When nodes or workers come or go everybody stands still, and also if somebody has not taken over the list before,
+or owes the policy a look since its guard struck; so the guard's bound is that of barriers. A round of forced runs may
+be cut short before the policy's order was looked at; then it is looked at first in the round after. That nobody waits
+for anybody rests on threads seeing each other's writes in the order in which they were made.
+
+The file is longer than most: what a meeting changes, it changes together, in one class.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -39,10 +61,13 @@ from headgate.core.chance import uniform
 from headgate.core.errors import HeadgateError, InvariantError, UserCodeError
 from headgate.core.graph import Floats, Graph, Ints
 from headgate.core.matrix import FeatureMatrix, FeatureView, Reader
+from headgate.core.meeting import Meeting, RoundsStatistics
 from headgate.core.placement import Placement, Workers, one_worker_each
 from headgate.core.policy import Policy, as_table, priorities_of
 from headgate.core.standing import Standing
 from headgate.core.worklist import (
+    MEET,
+    NOBODY,
     CanRun,
     Counts,
     Meet,
@@ -73,52 +98,25 @@ Answer = TypeVar("Answer")
 Value = TypeVar("Value", bound=np.generic)
 
 
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """What a meeting changed: the number of the round it opened, and who came and went.
-
-    A name that was removed and added again since the last meeting is in both: the new node shares nothing with the old.
-    """
-
-    round: int
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
-    workers: int
-
-
-@dataclass(frozen=True, slots=True)
-class RoundsStatistics:
-    """Counts since the loop was made.
-
-    ``values_read`` are the feature values that were asked for, ``values_full`` those that reading everything at every
-    meeting would have asked for.
-    """
-
-    rounds: int
-    runs: Mapping[RunReason, int]
-    backoffs: int
-    values_read: int
-    values_full: int
-    nodes: int
-    workers: int
-
-
 class Rounds:
     """The state of the rounds loop.
 
     Which calls may overlap: ``next_step``, ``ran``, ``refresh_own`` and ``sort_own`` of *different* workers. The
-    runtime makes all others one at a time, and ``coordinate`` alone, after every worker has arrived. ``explain`` and
-    ``statistics`` may be called at any time but during a meeting; beside running workers they are a moment's picture.
+    runtime makes all others one at a time: ``lead`` and ``take_over`` beside those four of other workers, and
+    ``coordinate`` alone, after every worker has arrived. ``explain`` and ``statistics`` may be called at any time but
+    during a meeting; beside running workers they are a moment's picture.
 
     Changes (policy, placement, configuration, nodes, workers) are checked at once and take effect at the next
-    meeting. Nothing runs during a meeting, so a node that is removed while it runs finishes first. If
-    ``coordinate`` raises because a policy or placement failed, replace the culprit and call it again.
+    meeting. Nothing runs while nodes come and go, so one that is removed while it runs finishes first. If
+    ``coordinate`` or ``lead`` raises because a policy or placement failed, replace the culprit and call it again.
 
     Invariants, between two meetings:
-    1. Every node of the graph is in exactly one worker's list.
-    2. Every list keeps the invariants of ``Worklist``; with 1, no node is run by two workers at once.
+    1. Every node of the graph is in exactly one worker's list, where a list on offer counts instead of the old one.
+    2. Every list keeps the invariants of ``Worklist``.
     3. There is one list per worker, and one record per node.
     4. ``_arrived`` counts the workers in phase ARRIVED.
+    5. ``_held`` are all and only the nodes that are run from a list whose worker has another one on offer. With 1 and
+       2, no node is run by two workers at once.
     """
 
     def __init__(
@@ -146,6 +144,9 @@ class Rounds:
         self._records = NodeRecords(len(matrix.graph), now)
         self._lists = [Worklist(w, self._records, self.config) for w in range(len(workers))]
         self._arrived = 0
+        self._held: set[int] = set()
+        #: {node: seconds} of runs that ended between a meeting in passing and the end of the list they were in
+        self._late: dict[int, float] = {}
         #: nodes whose independent features a worker has read since they ran
         self._fresh: NDArray[np.bool_] = np.zeros(len(matrix.graph), dtype=bool)
         self._values_read = 0
@@ -171,11 +172,23 @@ class Rounds:
 
     def next_step(self, worker: int, now: float, can_run: CanRun) -> Step:
         """What ``worker`` does now; ``can_run`` says whether a node has input, and room for its output."""
-        return self._lists[worker].next_step(now, can_run)
+        own, held = self._lists[worker], self._held
+        if self.has_offer(worker):
+            return MEET
+        step = own.next_step(now, (lambda node: node not in held and can_run(node)) if held else can_run)
+        # Looked at once more: whoever leads first makes its offers and then looks who runs what, so that of a run and
+        # an offer at the same moment at least one side sees the other.
+        if not self.has_offer(worker):
+            return step
+        if isinstance(step, Run):
+            own.withdraw(step)
+            held.discard(step.node)
+        return MEET
 
     def ran(self, worker: int, node: int, now: float) -> None:
         """The run that ``worker`` was told to make has ended."""
         self._lists[worker].ran(node, now)
+        self._held.discard(node)
 
     # --- the meeting ----------------------------------------------------------------------------------------
 
@@ -207,19 +220,43 @@ class Rounds:
         """
         if self._arrived < len(self._lists):
             raise InvariantError(f"only {self._arrived} of {len(self._lists)} workers have arrived at the meeting")
-        self._hand_over(fed)
-        self._apply_changes(now)
-        self._refresh(read)
-        turn = self.round + 1
-        self._view = self.matrix.view(now, turn, seed=self.config.seed, memory=self._memory)
-        worker_of = self._place()
-        # A policy that is not local ranks all nodes in one go; asking it once per worker would be that many times
-        # the work.
-        self._table = None if self.policy.local else self._priorities(self._view)
-        self.round = turn
+        worker_of = self._decide(now, read, fed)
         added, removed = self._came_and_went()
         self._deal(worker_of)
-        return Meeting(turn, added, removed, len(self.workers))
+        return Meeting(self.round, added, removed, len(self.workers))
+
+    @property
+    def gathering(self) -> bool:
+        """Somebody has arrived and waits for the others: everybody has to come."""
+        return self._arrived > 0
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether a worker whose period is over may hold the meeting in passing: nobody has to stand still for it."""
+        if self._arrived or self._next_graphs or self._next_workers is not None:
+            return False
+        return all(own.offered is None and own.may_be_cut_short for own in self._lists)
+
+    def lead(self, worker: int, now: float, read: Reader, fed: Iterable[int] = ()) -> Meeting:
+        """Hold the meeting in passing: like ``coordinate``, but the others are still in their runs."""
+        if not self.may_lead:
+            raise InvariantError(f"worker {worker} cannot lead: others must arrive, or take over what they were dealt")
+        self._offer(self._decide(now, read, fed), worker)
+        return Meeting(self.round, (), (), len(self.workers))
+
+    def has_offer(self, worker: int) -> bool:
+        """Somebody has dealt out anew while ``worker`` was in its round."""
+        return self._lists[worker].offered is not None
+
+    def take_over(self, worker: int) -> None:
+        """Put the list on offer in the place of the old one, whose last run has ended."""
+        own = self._lists[worker]
+        nodes = own.offered
+        if nodes is None:
+            raise InvariantError(f"worker {worker} has no list to take over: nobody has dealt out anew")
+        for node, seconds in own.report().items():
+            self._late[node] = self._late.get(node, 0.0) + seconds
+        own.deal(nodes, self.config)
 
     def sort_own(self, worker: int) -> None:
         """The last part, again in parallel: rank and sort the nodes this worker was dealt (algorithm 2, lines 7-9)."""
@@ -228,6 +265,9 @@ class Rounds:
         own = self._lists[worker]
         if own.phase is not Phase.DEALT:
             raise InvariantError(f"worker {worker} cannot sort its nodes: it {own.phase.value}")
+        self._sort(own)
+
+    def _sort(self, own: Worklist) -> None:
         rows = np.array(own.nodes, dtype=np.intp)
         if self._table is None:
             view = self._view
@@ -276,7 +316,7 @@ class Rounds:
     def explain(self, node: int, now: float) -> Standing:
         """Where a node stands in its worker's list, and what could bring it forward."""
         names = self.graph.names
-        own = next(own for own in self._lists if node in own.nodes)
+        own = next(own for own in map(self._as_dealt, self._lists) if node in own.nodes)
         place = own.nodes.index(node)
         group = own.groups[place]
         since = self._records.runnable_since[node]
@@ -291,12 +331,21 @@ class Rounds:
             priority=tuple(own.table[place].tolist()),
             ahead=tuple(names[i] for i, g in zip(own.nodes, own.groups, strict=False) if g < group),
             equal=tuple(names[i] for i, g in zip(own.nodes, own.groups, strict=False) if g == group and i != node),
-            running=own.running == node,
+            running=any(each.running == node for each in self._lists),
             last_run=last_run,
             forced_after=last_run + own.config.longest_delay if self._forces() else math.inf,
             runnable_since=since,
             guard_deadline=since + float(self._patience()[node]),
         )
+
+    def _as_dealt(self, own: Worklist) -> Worklist:
+        """The list that a worker will have when its run has ended."""
+        if own.offered is None:
+            return own
+        coming = Worklist(own.worker, self._records, self.config)
+        coming.deal(own.offered, self.config)
+        self._sort(coming)
+        return coming
 
     def statistics(self) -> RoundsStatistics:
         total = self._past.plus(own.counts for own in self._lists)
@@ -312,7 +361,8 @@ class Rounds:
 
     def validate(self) -> None:
         """Check the invariants in the docstring of the class."""
-        listed = sorted(node for own in self._lists for node in own.nodes)
+        dealt = (own.nodes if own.offered is None else own.offered.tolist() for own in self._lists)
+        listed = sorted(node for nodes in dealt for node in nodes)
         if listed != list(range(len(self.graph))):
             raise InvariantError(f"inv1: {len(self.graph)} nodes, but the workers' lists together hold {listed}")
         for own in self._lists:
@@ -326,6 +376,9 @@ class Rounds:
         arrived = sum(own.phase is Phase.ARRIVED for own in self._lists)
         if arrived != self._arrived:
             raise InvariantError(f"inv4: {arrived} workers have arrived, counted {self._arrived}")
+        held = {own.running for own in self._lists if own.offered is not None} - {NOBODY}
+        if held != self._held:
+            raise InvariantError(f"inv5: nodes {sorted(held)} are run from old lists, held are {sorted(self._held)}")
 
     # --- steps of a meeting ---------------------------------------------------------------------------------
 
@@ -336,6 +389,23 @@ class Rounds:
         for worker in range(len(self.workers)):
             self.sort_own(worker)
 
+    def _decide(self, now: float, read: Reader, fed: Iterable[int]) -> Ints:
+        """Take over, read, place and, if the policy ranks all nodes in one go, rank; returns the worker of each node.
+
+        Nothing but what was asked for has changed if this fails, so it can be done again.
+        """
+        self._hand_over(fed)
+        self._apply_changes(now)
+        self._refresh(read)
+        turn = self.round + 1
+        self._view = self.matrix.view(now, turn, seed=self.config.seed, memory=self._memory)
+        worker_of = self._place()
+        # A policy that is not local ranks all nodes in one go; asking it once per worker would be that many times
+        # the work.
+        self._table = None if self.policy.local else self._priorities(self._view)
+        self.round = turn
+        return worker_of
+
     def _hand_over(self, fed: Iterable[int]) -> None:
         """Take from the workers what they ran: to the matrix, the policy's memory and the loop's own features."""
         columns = self.matrix.columns
@@ -343,16 +413,16 @@ class Rounds:
         for name, value in (("ready", 1.0), ("workers", 0.0), ("window_time", 0.0)):
             if name in columns:
                 columns[name][:] = value
-        for own in self._lists:
-            self.matrix.note_ran(own.executed)
-            ran = list(own.executed)
-            self._fresh[ran] |= own.refreshed
+        late, self._late = self._late, {}
+        for executed, refreshed in ((late, False), *((own.report(), own.refreshed) for own in self._lists)):
+            ran = list(executed)
+            self.matrix.note_ran(ran)
+            self._fresh[ran] |= refreshed
             if "last_turn" in columns:
                 columns["last_turn"][ran] = self.round
             if "window_time" in columns:
-                columns["window_time"][ran] = list(own.executed.values())
+                columns["window_time"][ran] += list(executed.values())
             self._remember(ran)
-            own.executed.clear()
         self.matrix.note_arrival(fed)
 
     def _remember(self, ran: list[int]) -> None:
@@ -408,10 +478,14 @@ class Rounds:
 
     def _refresh(self, read: Reader) -> None:
         """Selective update: what the workers have read in parallel is answered from the matrix."""
+        some_fresh = bool(self._fresh.any())
 
-        def read_the_rest(name: str, rows: Ints) -> Floats:
+        def read_the_rest(name: str, rows: Ints) -> Floats | Iterable[float]:
+            if not (some_fresh and self.matrix.features[name].independent):
+                self._values_read += len(rows)
+                return read(name, rows)
             values = self.matrix.columns[name][rows]
-            unread = ~self._fresh[rows] if self.matrix.features[name].independent else np.ones(len(rows), dtype=bool)
+            unread = ~self._fresh[rows]
             wanted = rows[unread]
             if len(wanted):
                 values[unread] = np.fromiter(read(name, wanted), dtype=np.float64, count=len(wanted))
@@ -437,8 +511,24 @@ class Rounds:
         for own in self._lists:
             own.deal(np.flatnonzero(worker_of == own.worker), self.config)
         self._arrived = 0
+        self._held.clear()
         self._dealt_graph = self.graph
         self._dealt_index = np.arange(len(self.graph))
+
+    def _offer(self, worker_of: Ints, leader: int) -> None:
+        """Deal to the leader at once, and to the others for when their runs have ended."""
+        others = [own for own in self._lists if own.worker != leader]
+        for own in others:
+            own.offered = np.flatnonzero(worker_of == own.worker)
+        # From here on nobody begins anything of an old list; who had begun something before is still in it.
+        for own in others:
+            node = own.running
+            if node != NOBODY:
+                self._held.add(node)
+                # Whoever ends a run first says so and then lets go of the node: if that was too early, it is done here.
+                if own.running != node:
+                    self._held.discard(node)
+        self._lists[leader].deal(np.flatnonzero(worker_of == leader), self.config)
 
     # --- small questions ------------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ class Meet:
 
 Step = Run | Wait | Meet
 
-_MEET = Meet()
+MEET = Meet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,8 @@ def _demand(fulfilled: bool, name: str, expected: str, got: object) -> None:
 class NodeRecords:
     """What is remembered of each node from one round to the next, whichever worker has it.
 
-    Between two meetings an entry is touched by the worker whose list holds the node, and by nobody else.
+    Between two meetings an entry is touched by the worker whose list holds the node, and by nobody else; after a
+    meeting in passing also by the worker that is still in a run of the node.
     """
 
     __slots__ = ("last_run", "runnable_since")
@@ -147,7 +148,8 @@ class Phase(Enum):
 _FROM_TOP = -2
 #: ends the list of groups, so that the walk needs no look at its length
 _END = -1
-_NOBODY = -1
+#: in ``Worklist.running``
+NOBODY = -1
 
 
 class Worklist:
@@ -172,8 +174,10 @@ class Worklist:
     1. ``table`` has a row per node of ``nodes``, rows in descending lexicographic order; two neighbours have the same
        group if and only if their rows are equal.
     2. ``running`` is a node of ``nodes``, or nobody; nobody unless the phase is EXECUTING.
-    3. ``executed`` holds all and only the nodes that ended a run since the last meeting (Haren's E), with the seconds
+    3. ``executed`` holds all and only the nodes that ended a run since the list was dealt (Haren's E), with the seconds
        they took; all of them are in ``nodes``.
+    4. While ``offered`` is there, no run begins. It is set by whoever leads a meeting in passing; all else is changed
+       by the worker itself, or while it stands still.
     """
 
     def __init__(self, worker: int, records: NodeRecords, config: RoundsConfig) -> None:
@@ -183,8 +187,12 @@ class Worklist:
         self.nodes: list[int] = []
         self.groups: list[int] = [_END]
         self.table: Floats = np.empty((0, 1))
-        self.running = _NOBODY
+        self.running = NOBODY
         self.executed: dict[int, float] = {}
+        #: the nodes to take over as soon as the run under way has ended; None if nobody has dealt out anew
+        self.offered: Ints | None = None
+        #: what of ``executed`` has been reported
+        self._reported: dict[int, float] = {}
         #: the independent features of ``executed`` have been read since they ran
         self.refreshed = False
         self.counts = Counts()
@@ -200,8 +208,11 @@ class Worklist:
         self._pause = 0.0
         #: the policy's order was looked at since the round began and since the last guard run; a round ends only then
         self._looked = True
-        #: the policy's order was looked at since the last guard run; so always true when a round begins
+        #: the policy's order was looked at since the last guard run; so always true when a round begins (no round
+        #: ends before, and none is cut short)
         self._guard_may_strike = True
+        #: the round before was cut short by a meeting in passing before the policy's order was looked at
+        self._owes_look = False
         self._neglected_before = -math.inf
         #: nodes that had not run for longer than the delay when the round began, the longest neglected first
         self._delayed: deque[int] = deque()
@@ -217,8 +228,18 @@ class Worklist:
         self.table = np.zeros((len(self.nodes), 1))
         self.config = config
         self.executed.clear()
+        self._reported = {}
         self.refreshed = False
         self.phase = Phase.DEALT
+        self.offered = None
+
+    def report(self) -> dict[int, float]:
+        """What ended a run since the last report, with the seconds it took; may be asked beside the running worker."""
+        executed = self.executed.copy()  # at a stroke, as the worker may add to it meanwhile
+        before, self._reported = self._reported, executed
+        if not before:
+            return executed
+        return {node: spent - before.get(node, 0.0) for node, spent in executed.items() if spent != before.get(node)}
 
     def sort(self, table: Floats, tie: Ints, patience: Floats, *, forces: bool) -> None:
         """Put the nodes dealt in order; row k of each argument is about the k-th of them.
@@ -233,8 +254,9 @@ class Worklist:
         self.nodes = nodes[order].tolist()
         self.table = table[order]
         self.groups = [*_tie_groups(self.table), _END]
-        by_name = [k for k in np.argsort(tie).tolist() if patience[k] < math.inf]
-        self._guarded = [(int(nodes[k]), float(patience[k])) for k in by_name]
+        guarded = np.flatnonzero(patience < math.inf)
+        guarded = guarded[np.argsort(tie[guarded])]
+        self._guarded = list(zip(nodes[guarded].tolist(), patience[guarded].tolist(), strict=True))
         self._forces = forces
         self.phase = Phase.SORTED
 
@@ -244,39 +266,50 @@ class Worklist:
         """What the worker does now: its most overdue node, a delayed node, or the best one that can run."""
         if self.phase is not Phase.EXECUTING:
             self._begin(now, can_run)
-        if self.running != _NOBODY:
+        if self.running != NOBODY:
             raise InvariantError(
                 f"worker {self.worker} asks for a step while it runs node {self.running}: call ran() when a run ends"
             )
         if now < self._ends:
             if self._due and self._guard_may_strike and self._due[0][0] <= now:
                 node = self._overdue(now, can_run)
-                if node != _NOBODY:
+                if node != NOBODY:
                     self._looked = self._guard_may_strike = False
                     return self._start(node, now, "guard")
-            if self._delayed:
+            if self._delayed and not self._owes_look:
                 node = self._neglected(can_run)
-                if node != _NOBODY:
+                if node != NOBODY:
                     return self._start(node, now, "forced")
         elif self._looked:
-            return _MEET
+            return MEET
         return self._look(now, can_run)
 
     def ran(self, node: int, now: float) -> None:
         """The run that the last step asked for has ended."""
         if node != self.running:
             raise InvariantError(f"worker {self.worker} reports a run of node {node}, but was given {self.running}")
-        self.running = _NOBODY
+        self.running = NOBODY
         self.executed[node] = self.executed.get(node, 0.0) + (now - self._running_since)
         self._records.last_run[node] = now
         self._records.runnable_since[node] = math.inf
 
+    def withdraw(self, step: Run) -> None:
+        """The run that the last step asked for does not take place."""
+        self.running = NOBODY
+        self.counts.runs[step.reason] -= 1
+
+    @property
+    def may_be_cut_short(self) -> bool:
+        """It is in the round, and the guard has not struck since it last looked at the policy's order: that is owed in
+        the same round. After forced runs it may be owed until the next."""
+        return self.phase is Phase.EXECUTING and self._guard_may_strike
+
     def arrive(self) -> None:
         """The worker is at the meeting and runs nothing until it has sorted a new list."""
-        if self.phase is not Phase.EXECUTING or self.running != _NOBODY:
+        if self.phase is not Phase.EXECUTING or self.running != NOBODY:
             raise InvariantError(
                 f"worker {self.worker} cannot arrive at the meeting: it {self.phase.value}"
-                + (f" and runs node {self.running}" if self.running != _NOBODY else "")
+                + (f" and runs node {self.running}" if self.running != NOBODY else "")
             )
         self.phase = Phase.ARRIVED
 
@@ -287,6 +320,7 @@ class Worklist:
         self._ends = now + self.config.period
         self._at, self._group = 0, _FROM_TOP
         self._pause = self.config.backoff_min
+        self._owes_look = not self._looked
         self._looked = False
         self._neglected_before = now - self.config.longest_delay
         self._delayed = self._not_run_lately() if self._forces else deque()
@@ -317,7 +351,7 @@ class Worklist:
             node = self._delayed.popleft()
             if self._records.last_run[node] < self._neglected_before and can_run(node):
                 return node
-        return _NOBODY
+        return NOBODY
 
     def _overdue(self, now: float, can_run: CanRun) -> int:
         """The most overdue node that has not run in this round and can run, or nobody."""
@@ -328,11 +362,12 @@ class Worklist:
                 if can_run(node):
                     return node
                 since[node] = math.inf
-        return _NOBODY
+        return NOBODY
 
     def _look(self, now: float, can_run: CanRun) -> Step:
         """The policy's order: the next equal of the node just run, else the first node that can run."""
         self._looked = self._guard_may_strike = True
+        self._owes_look = False
         nodes, groups, at, group = self.nodes, self.groups, self._at, self._group
         while groups[at] == group:
             node = nodes[at]
@@ -356,7 +391,7 @@ class Worklist:
     def _back_off(self, now: float) -> Wait | Meet:
         rest = self._ends - now
         if rest <= 0:
-            return _MEET
+            return MEET
         pause = min(self._pause, rest)
         self._pause *= 2
         self.counts.backoffs += 1
@@ -373,7 +408,7 @@ class Worklist:
         for k, (row, below) in enumerate(zip(self.table.tolist(), self.table[1:].tolist(), strict=False)):
             if row < below or (self.groups[k] == self.groups[k + 1]) != (row == below):
                 raise InvariantError(f"inv1: worker {self.worker} has priority {row} before {below} at place {k}")
-        if self.running != _NOBODY and (self.running not in self.nodes or self.phase is not Phase.EXECUTING):
+        if self.running != NOBODY and (self.running not in self.nodes or self.phase is not Phase.EXECUTING):
             raise InvariantError(f"inv2: worker {self.worker} runs node {self.running}, but {self.phase.value}")
         if not self.executed.keys() <= set(self.nodes):
             raise InvariantError(f"inv3: worker {self.worker} ran {sorted(self.executed)}, but has {self.nodes}")

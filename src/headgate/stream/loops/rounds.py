@@ -1,8 +1,12 @@
 """The *rounds* loop on threads (Haren): workers run their own sorted lists and meet at the end of every period.
 
-Between meetings a worker touches no lock of the scheduler. At a meeting each worker reads what only its own runs can
-have changed, the last one to arrive deals the operators out, and each sorts what it got. Queries that come or go are
-taken up at the next meeting.
+Between meetings a worker touches no lock of the scheduler. Meetings are held in passing (see ``headgate.core.rounds``):
+the first worker whose period is over reads what can have changed and deals the operators out; the others go on with the
+run they are in, then take over and sort what they got. With Haren's barriers, workers would wait for the longest run
+under way at every meeting: where a run takes a millisecond and a period ten, that is most of what scheduling costs.
+
+Everybody stands still, and nobody is in any operator, only when queries or workers come or go, a policy is replaced or
+has failed, or somebody is still in a run that began before the last meeting.
 """
 
 from __future__ import annotations
@@ -30,8 +34,8 @@ class RoundsLoop(Loop):
     """Workers that follow one ``Rounds``.
 
     Invariants:
-    1. ``_nodes`` are the operators in the order of the graph that the rounds have now; it changes at meetings only,
-       while every worker waits.
+    1. ``_nodes`` are the operators in the order of the graph that the rounds have now, ``_sources`` the numbers of
+       sources among them; they change only while every worker stands still.
     2. ``_names`` are the operators that will be in the graph after the next meeting.
     """
 
@@ -46,6 +50,7 @@ class RoundsLoop(Loop):
         self._rounds: Rounds | None = None
         self._names: dict[str, Operator] = {}
         self._nodes: list[Operator] = []
+        self._sources: list[int] = []
         self._numbered: Graph | None = None
         #: the last to arrive lets the others go on; counted, so that nobody misses one
         self._meeting = threading.Condition(self.lock)
@@ -93,6 +98,7 @@ class RoundsLoop(Loop):
         self._nodes = [known[name] for name in self._numbered.names]
         for index, node in enumerate(self._nodes):
             node.index = index
+        self._sources = [index for index, node in enumerate(self._nodes) if isinstance(node, SourceOperator)]
 
     # --- workers --------------------------------------------------------------------------------------------
 
@@ -133,22 +139,13 @@ class RoundsLoop(Loop):
 
     def _meet(self, worker: int, rounds: Rounds, busy: float) -> bool:
         """One meeting; False if this worker is not needed any more."""
-        began = self.clock()
-        rounds.refresh_own(worker, self._read)
-        refreshed = self.clock()
+        asked = self.clock()
         ended: list[QueryRun] = []
         with self._meeting:
             self.busy += busy
-            meeting = self._meetings
-            coordinating = 0.0
-            if rounds.arrive(worker):
-                before = self.clock()
-                ended = self._coordinate(rounds)
-                coordinating = self.clock() - before
-            else:
-                while self._meetings == meeting and not self.stopping:
-                    self._meeting.wait()
-            met = self.clock()
+            self.overhead["wait"] += self.clock() - asked
+            if not self._meet_in_passing(worker, rounds):
+                ended = self._stand_still(worker, rounds)
             stays = worker < len(rounds.workers) and not self.stopping
         for query in ended:
             query.close()
@@ -157,12 +154,37 @@ class RoundsLoop(Loop):
             return False
         if not stays:
             return False
+        met = self.clock()
         rounds.sort_own(worker)
         with self.lock:
-            self.overhead["update"] += refreshed - began
-            self.overhead["wait"] += met - refreshed - coordinating
             self.overhead["rank"] += self.clock() - met
         return True
+
+    def _meet_in_passing(self, worker: int, rounds: Rounds) -> bool:
+        """Take over what somebody has dealt, or deal for all; False if everybody has to stand still. With the lock."""
+        if rounds.has_offer(worker) and not rounds.gathering:
+            rounds.take_over(worker)
+            return True
+        if self._changes or self._ending or not rounds.may_lead:
+            return False
+        began = self.clock()
+        try:
+            rounds.lead(worker, began, self._read, self._sources)
+        except HeadgateError:
+            # It will fail again when all have come together, and then nobody is in an operator of a query that ends.
+            return False
+        self.overhead["coordinate"] += self.clock() - began
+        return True
+
+    def _stand_still(self, worker: int, rounds: Rounds) -> list[QueryRun]:
+        """Wait until all have come and the last has dealt out; with the lock. Returns queries that nobody is in."""
+        came, meeting = self.clock(), self._meetings
+        if rounds.arrive(worker):
+            return self._coordinate(rounds)
+        while self._meetings == meeting and not self.stopping:
+            self._meeting.wait()
+        self.overhead["wait"] += self.clock() - came
+        return []
 
     def _give_up(self) -> None:
         """The policy has failed and nobody is in any operator: end every query."""
@@ -180,9 +202,9 @@ class RoundsLoop(Loop):
             for change in self._changes:
                 change(rounds)
             self._changes.clear()
-            sources = [node.index for node in self._nodes if isinstance(node, SourceOperator)]
-            rounds.coordinate(began, self._read, sources)
-            self._renumber()
+            rounds.coordinate(began, self._read, self._sources)
+            if rounds.graph is not self._numbered:
+                self._renumber()
         except HeadgateError as error:
             self.failure = error
         else:
