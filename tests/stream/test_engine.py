@@ -111,7 +111,7 @@ def test_every_consumption_rule_gives_the_serial_sequence(consumption: str) -> N
 
 
 def broken(batch: pa.RecordBatch) -> pa.RecordBatch:
-    if batch.num_rows and batch.column("n")[0].as_py() >= 500:
+    if batch.num_rows and batch.column("n")[0].as_py() == 500:  # the packets after it may be done before
         raise ZeroDivisionError("no such thing")
     return batch
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.stream.kernel import Output, Part, Rejected
 from headgate.stream.packet import Ints
+from headgate.stream.sorting import sorted_places
 
 
 def parents_of(output: Output, part: Part) -> Ints:
@@ -33,7 +33,7 @@ def assembled(outputs: Sequence[Output], parts: Sequence[Part]) -> Output:
     parents = np.concatenate([parents_of(outputs[place], parts[place]) for place in with_rows])
     sorted_by = [outputs[place].order for place in with_rows]
     if sorted_by[0]:
-        order = _sorted_indices([pa.array(parents), *_joined(sorted_by)])
+        order = sorted_places([pa.array(parents), *_joined(sorted_by)])
     else:
         order = np.argsort(parents, kind="stable")
     return Output(batch.take(pa.array(order)), parents[order], (), rejected)
@@ -47,7 +47,7 @@ def flushed(outputs: Sequence[Output]) -> pa.RecordBatch:
     batch = pa.concat_batches([output.batch for output in with_rows])
     if not with_rows[0].order:
         return batch
-    return batch.take(pa.array(_sorted_indices(_joined([output.order for output in with_rows]))))
+    return batch.take(pa.array(sorted_places(_joined([output.order for output in with_rows]))))
 
 
 def merged(batches: Sequence[pa.RecordBatch], origins: Sequence[Ints]) -> tuple[pa.RecordBatch, Ints]:
@@ -64,11 +64,3 @@ def _row_of(rejected: Rejected) -> int:
 
 def _joined(orders: Sequence[tuple[pa.Array, ...]]) -> list[pa.ChunkedArray]:
     return [pa.chunked_array(column) for column in zip(*orders, strict=True)]
-
-
-def _sorted_indices(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Ints:
-    names = [str(number) for number in range(len(columns))]
-    keys = [(name, "ascending", "at_start") for name in names]
-    table = pa.table(dict(zip(names, columns, strict=True)))
-    indices: Ints = pc.sort_indices(table, sort_keys=keys).to_numpy().astype(np.int64, copy=False)
-    return indices

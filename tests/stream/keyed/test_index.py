@@ -36,6 +36,51 @@ def test_slots_are_numbered_in_the_order_of_first_appearance(batches: list[list[
 
 
 @few_examples
+@given(st.lists(st.sets(KEYS, max_size=60), max_size=6))
+def test_keys_that_are_known_to_be_different_get_the_same_slots(batches: list[set[int]]) -> None:
+    index, other = KeyIndex(), KeyIndex()
+    for batch in batches:
+        keys = ints(list(batch))
+        assert index.slots_of_different(keys).tolist() == other.slots(keys).tolist()
+    assert index.keys.tolist() == other.keys.tolist()
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [range(100), range(50, 900), range(-700, 0)],
+        [range(100), [2**62], range(50, 200)],
+        [[0, 2**40], range(10_000), range(-10_000, 20_000)],
+        [[2**63 - 1], range(2**63 - 300, 2**63), [2**63 - 70_000]],
+        [[-(2**63)], range(-(2**63), -(2**63) + 300), [2**63 - 1, -(2**63) + 70_000]],
+    ],
+    ids=["a range that widens", "one far away", "close together in the end", "at the upper end", "at the lower end"],
+)
+def test_slots_stay_the_same_when_keys_move_apart_or_together(batches: list[Any]) -> None:
+    index, slots = KeyIndex(), dict[int, int]()
+    for batch in batches:
+        keys = [key for key in batch for _ in range(2)]
+        assert index.slots(ints(keys)).tolist() == [slots.setdefault(key, len(slots)) for key in keys]
+        assert index.find(ints([*slots, 12345678])).tolist() == [*slots.values(), -1]
+
+
+def test_keys_are_found_while_they_are_moved_into_a_greater_table() -> None:
+    generator = np.random.default_rng(0)
+    index, null = KeyIndex(), np.zeros(2_000, dtype=np.bool_)
+    null[77] = True
+    keys = generator.permutation(200_000) << 40
+    slots = np.empty(len(keys), dtype=np.int64)
+    for begin in range(0, len(keys), 2_000):
+        rows = slice(begin, begin + 2_000)
+        slots[rows] = index.slots(keys[rows], null if not begin else None)
+        known = generator.integers(78, begin + 2_000, size=500)
+        assert index.slots(keys[known]).tolist() == slots[known].tolist()
+    assert index.keys[slots[78:]].tolist() == keys[78:].tolist()
+    assert sorted(slots.tolist()) == list(range(len(index)))
+    assert index.find(keys + 1).max() == -1
+
+
+@few_examples
 @given(st.lists(st.none() | KEYS, min_size=1, max_size=60), st.data())
 def test_after_forgetting_the_rest_is_numbered_anew_and_the_forgotten_is_unknown(
     keys: list[int | None], data: st.DataObject

@@ -15,6 +15,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from headgate.stream.packet import Ints
+from headgate.stream.sorting import stable_order
 
 Flags = NDArray[np.bool_]
 Numbers = NDArray[Any]
@@ -37,7 +38,9 @@ class Growing:
         self._room = self._empty(_SMALLEST_ROOM)
 
     def _empty(self, count: int) -> Numbers:
-        return np.full((count, *self._columns), self._fill, dtype=self._dtype)
+        shape = (count, *self._columns)
+        # Pages of zeros cost nothing before they are used.
+        return np.full(shape, self._fill, dtype=self._dtype) if self._fill else np.zeros(shape, dtype=self._dtype)
 
     def __len__(self) -> int:
         return self._count
@@ -115,13 +118,6 @@ def first_equals(keys: Ints, cells: Ints) -> Ints:
         pending = pending[~led]
         cells[pending] = (cells[pending] + 1) & (size - 1)
     return leaders
-
-
-def stable_order(codes: Ints) -> Ints:
-    """The order that sorts codes that are not negative; equal ones stay as they are."""
-    # NumPy sorts 16-bit integers by radix, several times as fast as wider ones.
-    narrow = codes.astype(np.uint16) if len(codes) and int(codes.max()) < 1 << 16 else codes
-    return np.argsort(narrow, kind="stable").astype(np.int64, copy=False)
 
 
 def run_starts(*ordered: Numbers) -> Ints:
@@ -224,6 +220,8 @@ def column_of(values: Numbers, nulls: Flags | None, kind: pa.DataType) -> pa.Arr
         return pa.array(values.astype(np.bool_), mask=nulls)
     if kind == pa.uint64():
         return pa.array(values.view(np.uint64), mask=nulls)
+    if pa.types.is_integer(kind):
+        return pa.array(values.astype(kind.to_pandas_dtype(), copy=False), mask=nulls)
     made = pa.array(values, mask=nulls)
     return made if made.type == kind else made.cast(kind)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core.errors import DeclarationError
 from headgate.stream.kernel import Output, Rejected
 from headgate.stream.keyed.arrays import column_of, empty_batch
 from headgate.stream.keyed.keys import RowKeys
 from headgate.stream.packet import Ints
+from headgate.stream.sorting import sorted_places
 
 NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
@@ -31,9 +32,7 @@ def output_schema(fields: Sequence[pa.Field]) -> pa.Schema:
 
 def sort_order(arrays: Sequence[pa.Array]) -> pa.Array:
     """The order that sorts rows by these arrays, ascending; equal rows stay as they are."""
-    names = [str(place) for place in range(len(arrays))]
-    table = pa.Table.from_arrays(list(arrays), names=names)
-    return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+    return pa.array(sorted_places(arrays))
 
 
 def ordered_output(
@@ -62,6 +61,9 @@ class WindowRows:
         self._time = time.type
         bounds = [pa.field(name, time.type, nullable=False) for name in ("window_start", "window_end")]
         self.schema = output_schema([*keys.fields, *bounds, *aggregates])
+        empty = empty_batch(self.schema)
+        order = keys.order([empty.column(place) for place in range(len(keys.fields))])
+        self._nothing = Output(empty, NO_ROWS, (pa.array(NO_ROWS), *order))
 
     def output(
         self,
@@ -73,12 +75,33 @@ class WindowRows:
         rejected: tuple[Rejected, ...] = (),
     ) -> Output:
         columns = self._keys.columns(slots)
-        bounds = [column_of(values, None, self._time) for values in (starts, ends)]
-        batch = pa.RecordBatch.from_arrays([*columns, *bounds, *aggregates], schema=self.schema)
+        batch = self._batch(columns, starts, ends, aggregates)
         return ordered_output(batch, parents, [pa.array(starts), *self._keys.order(columns)], rejected)
+
+    def order(self, slots: Ints, windows: Ints) -> Ints:
+        """The order in which rows of these keys and windows, numbered in the order of their starts, go out."""
+        return sorted_places([pa.array(windows), *self._keys.order(self._keys.columns(slots))])
+
+    def in_order(
+        self,
+        slots: Ints,
+        starts: Ints,
+        ends: Ints,
+        aggregates: Sequence[pa.Array],
+        parents: Ints | None,
+        rejected: tuple[Rejected, ...] = (),
+    ) -> Output:
+        """As ``output``, of rows that are in order already."""
+        columns = self._keys.columns(slots)
+        batch = self._batch(columns, starts, ends, aggregates)
+        return Output(batch, parents, (pa.array(starts), *self._keys.order(columns)), rejected)
+
+    def _batch(
+        self, columns: Sequence[pa.Array], starts: Ints, ends: Ints, aggregates: Sequence[pa.Array]
+    ) -> pa.RecordBatch:
+        bounds = [column_of(values, None, self._time) for values in (starts, ends)]
+        return pa.RecordBatch.from_arrays([*columns, *bounds, *aggregates], schema=self.schema)
 
     def nothing(self, rejected: tuple[Rejected, ...] = ()) -> Output:
         """No window has closed."""
-        empty = empty_batch(self.schema)
-        order = self._keys.order([empty.column(place) for place in range(len(self._keys.fields))])
-        return Output(empty, NO_ROWS, (pa.array(NO_ROWS), *order), rejected)
+        return replace(self._nothing, rejected=rejected) if rejected else self._nothing

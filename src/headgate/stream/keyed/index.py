@@ -1,10 +1,7 @@
 """A growing map from 64-bit integers to slots 0, 1, 2, ..., that looks up whole arrays at once.
 
-Open addressing with linear probing: all keys of an array take their first probe together, those that met another key
-their second, and so on. The table is never more than half full, so few rounds are needed. What is stored per table
-cell is the slot only; the keys stand in an array of their own, by slot.
-
-A null can be a key too: it has a slot like any other, but no cell in the table.
+Where slots are found depends on how the keys lie (see ``slot_tables``) and is changed as keys come and go. A null can
+be a key too: it has a slot like any other, but no place in a table.
 """
 
 from __future__ import annotations
@@ -12,15 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.stream.keyed.arrays import Flags, Growing, first_equals
+from headgate.stream.keyed.arrays import Flags, Growing
+from headgate.stream.keyed.slot_tables import HashTable, SlotTable, table_for
 from headgate.stream.packet import Ints
 
-_EMPTY = -1
-_SMALLEST_TABLE = 64
-_FIRST_SHIFT, _SECOND_SHIFT = np.uint64(32), np.uint64(29)
-#: any large odd numbers without a pattern; they differ from those that choose the bucket, so that the keys of one
-#: bucket are spread over its whole table
-_FIRST_FACTOR, _SECOND_FACTOR = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F)
+#: more keys than this are moved into a greater table little by little, so that no lookup has to wait for all of them
+_AT_ONCE = 1 << 15
+#: keys that are moved for each that is new: all are in the greater table long before that is full
+_MOVES = 4
 
 
 class KeyIndex:
@@ -34,7 +30,10 @@ class KeyIndex:
     def __init__(self) -> None:
         self._keys = Growing(np.int64)
         self._null = -1
-        self._resize()
+        self._table: SlotTable = HashTable(0)
+        #: while keys are moved: the smaller table, which has all slots below ``_older_slots``, and how many have moved
+        self._older: SlotTable | None = None
+        self._older_slots = self._moved = 0
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -52,18 +51,22 @@ class KeyIndex:
     def slots(self, keys: Ints, nulls: Flags | None = None) -> Ints:
         """The slot of each key; unknown ones are taken in. ``nulls`` says which are null, whatever their value."""
         if nulls is None:
-            return self._known_or_new(keys)
+            return self._known_or_new(keys, repeats=True)
         slots = np.empty(len(keys), dtype=np.int64)
-        slots[~nulls] = self._known_or_new(keys[~nulls])
+        slots[~nulls] = self._known_or_new(keys[~nulls], repeats=True)
         if self._null < 0 and nulls.any():
             self._null = len(self)
             self._keys.grow(self._null + 1)
         slots[nulls] = self._null
         return slots
 
+    def slots_of_different(self, keys: Ints) -> Ints:
+        """As ``slots``, of keys none of which comes twice: new ones need not be compared with each other."""
+        return self._known_or_new(keys, repeats=False)
+
     def find(self, keys: Ints) -> Ints:
         """The slot of each key, -1 if unknown."""
-        return self._probe(_contiguous(keys)).astype(np.int64)
+        return self._find(_contiguous(keys)).astype(np.int64)
 
     def keep(self, kept: Flags) -> Ints:
         """Forget all slots but those marked, and number these anew in their order: {old slot: new slot, or -1}."""
@@ -72,72 +75,80 @@ class KeyIndex:
         self._keys.replace(self._keys.values[kept])
         if self._null >= 0:
             self._null = int(moved[self._null])
-        self._resize()
+        self._fill(self._best_table())
         return moved
 
-    def _known_or_new(self, keys: Ints) -> Ints:
+    def _known_or_new(self, keys: Ints, repeats: bool) -> Ints:
         keys = _contiguous(keys)
-        slots = self._probe(keys).astype(np.int64)
+        slots = self._find(keys).astype(np.int64)
         unknown = np.flatnonzero(slots < 0)
+        if len(unknown) == len(keys):
+            return self._insert(keys, repeats) if len(keys) else slots
         if len(unknown):
-            slots[unknown] = self._insert(keys[unknown])
+            slots[unknown] = self._insert(keys[unknown], repeats)
         return slots
 
-    def _probe(self, keys: Ints) -> NDArray[np.int32]:
-        if not len(self):
-            return np.full(len(keys), _EMPTY, dtype=np.int32)
-        known = self._keys.values
-        cells = _spread(keys, len(self._table))
-        slots = self._table.take(cells)
-        # An empty cell reads the key of slot -1, the last one: any will do.
-        pending = np.flatnonzero((slots >= 0) & (known.take(slots) != keys))
-        while len(pending):
-            cells[pending] = nearby = (cells[pending] + 1) & self._mask
-            slots[pending] = met = self._table.take(nearby)
-            pending = pending[(met >= 0) & (known.take(met) != keys[pending])]
+    def _find(self, keys: Ints) -> NDArray[np.int32]:
+        slots = self._table.find(keys, self.keys)
+        if self._older is not None:
+            missing = np.flatnonzero(slots < 0)
+            slots[missing] = self._older.find(keys[missing], self.keys)
         return slots
 
-    def _insert(self, keys: Ints) -> Ints:
-        """Take in unknown keys, which may repeat, and say their slots."""
-        size = max(_SMALLEST_TABLE, 1 << (2 * len(keys)).bit_length())
-        leaders = first_equals(keys, _spread(keys, size))
-        first = np.flatnonzero(leaders == np.arange(len(keys)))
+    def _insert(self, keys: Ints, repeats: bool) -> Ints:
+        """Take in unknown keys and say their slots."""
         begin = len(self)
-        self._keys.append(keys[first])
-        slots = np.empty(len(keys), dtype=np.int64)
-        slots[first] = np.arange(begin, len(self), dtype=np.int64)
-        if 2 * len(self) > len(self._table):
-            self._resize()
+        if not begin:
+            self._table = table_for(keys)
+        elif not self._table.spans(keys, begin + len(keys)):
+            self._fill(HashTable(begin))
+        if repeats:
+            first, which = self._table.firsts(keys)
+            self._keys.append(keys[first])
         else:
-            self._place(np.arange(begin, len(self), dtype=np.int32))
-        return slots[leaders]
+            which = np.arange(len(keys), dtype=np.int64)
+            self._keys.append(keys)
+        if self._table.full(len(self)):
+            self._grow(begin)
+        else:
+            self._place(begin, len(self))
+            self._move(_MOVES * len(keys))
+        which += begin
+        return which
 
-    def _resize(self) -> None:
-        size = max(_SMALLEST_TABLE, 1 << (4 * len(self) - 1).bit_length()) if len(self) else _SMALLEST_TABLE
-        self._table = np.full(size, _EMPTY, dtype=np.int32)
-        self._mask = size - 1
-        slots = np.arange(len(self), dtype=np.int32)
-        self._place(slots if self._null < 0 else slots[slots != self._null])
+    def _grow(self, begin: int) -> None:
+        """The table is too small for the slots from ``begin`` on, which are not in it."""
+        table = self._best_table()
+        if begin <= _AT_ONCE or self._older is not None or not isinstance(table, HashTable):
+            self._fill(table)
+            return
+        self._older, self._older_slots, self._moved = self._table, begin, 0
+        self._table = table
+        self._place(begin, len(self))
 
-    def _place(self, slots: NDArray[np.int32]) -> None:
-        """Give slots whose keys are not in the table a cell each."""
-        cells = _spread(self._keys.values[slots], len(self._table))
-        while len(slots):
-            free = self._table.take(cells) < 0
-            # Of several that want one cell one gets it, and the others see that they did not.
-            self._table[cells[free]] = slots[free]
-            left = self._table.take(cells) != slots
-            cells, slots = (cells[left] + 1) & self._mask, slots[left]
+    def _move(self, count: int) -> None:
+        if self._older is None:
+            return
+        begin, self._moved = self._moved, min(self._moved + count, self._older_slots)
+        self._place(begin, self._moved)
+        if self._moved == self._older_slots:
+            self._older = None
 
+    def _best_table(self) -> SlotTable:
+        return table_for(self.keys if self._null < 0 else np.delete(self.keys, self._null))
 
-def _spread(keys: Ints, size: int) -> Ints:
-    """Throw keys into a table whose size is a power of two."""
-    mixed = keys.view(np.uint64)
-    mixed = (mixed ^ (mixed >> _FIRST_SHIFT)) * _FIRST_FACTOR
-    mixed ^= mixed >> _SECOND_SHIFT
-    mixed *= _SECOND_FACTOR
-    mixed >>= np.uint64(64 - (size.bit_length() - 1))
-    return mixed.view(np.int64)
+    def _fill(self, table: SlotTable) -> None:
+        """Use this empty table from now on."""
+        self._table, self._older = table, None
+        self._place(0, len(self))
+
+    def _place(self, begin: int, end: int) -> None:
+        slots = np.arange(begin, end, dtype=np.int32)
+        keys = self.keys[begin:end]
+        if begin <= self._null < end:
+            others = slots != self._null
+            slots, keys = slots[others], keys[others]
+        self._table.place(keys, slots)
 
 
 def _contiguous(keys: Ints) -> Ints:

@@ -145,7 +145,7 @@ class RowKeys:
         made: list[pa.Array] = []
         for field, column in zip(self.fields, map(plain, columns), strict=True):
             if field.nullable:
-                made.append(column.is_valid().cast(pa.int8()))
+                made.append(_validity(column))
             made.append(_comparable(column))
         return made
 
@@ -195,6 +195,12 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(
         types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
     )
+
+
+def _validity(column: pa.Array) -> pa.Array:
+    if not column.null_count:
+        return pa.array(np.ones(len(column), dtype=np.int8))
+    return column.is_valid().cast(pa.int8())
 
 
 def _comparable(column: pa.Array) -> pa.Array:

@@ -56,15 +56,19 @@ def packet_times(part: Part, column: str) -> Ints:
 def arrivals(
     part: Part, column: str, clock: int | None, oldest: Callable[[Ints], Ints] = lambda stream: stream
 ) -> Arrivals:
-    """Sort out what comes too late: ``oldest`` says what time a row must have at least, given the stream's time there.
+    """Sort out what comes too late: ``oldest`` says what time a row must have at least, given the stream's time there,
+    which is never less.
 
     ``clock`` is the stream's time before the part.
     """
     own, nulls = integers(part.batch.column(column))
     stream = packet_times(part, column)[part.rows]
-    if clock is not None:
+    if clock is not None and len(stream) and stream[0] < clock:
         stream = np.maximum(stream, clock)
-    bad = own < oldest(stream)
+    # A row that is not behind the stream is never too late; mostly none is.
+    bad = own < stream
+    if bad.any():
+        bad = own < oldest(stream)
     if nulls is not None:
         bad |= nulls
     if not bad.any():

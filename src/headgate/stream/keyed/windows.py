@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import gcd
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.stream.kernel import Output, Part, Rejected, Snapshot
 from headgate.stream.keyed.aggregate import Accumulators, Aggregate
-from headgate.stream.keyed.arrays import Growing, expand, run_starts
+from headgate.stream.keyed.arrays import expand, run_starts
 from headgate.stream.keyed.emission import WindowRows
 from headgate.stream.keyed.index import KeyIndex
 from headgate.stream.keyed.keys import RowKeys
 from headgate.stream.keyed.times import Arrivals, arrivals, check_span, packet_times, time_field
 from headgate.stream.packet import Ints
+from headgate.stream.sorting import sorted_places
 from headgate.stream.spec import EventTime
 
 #: before and after all numbers of windows
@@ -38,12 +40,7 @@ class _Panes:
     def __init__(self, schema: pa.Schema, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
         self.keys = RowKeys(schema, keys)
         self.totals = Accumulators(schema, aggregates)
-        self._slot = Growing(np.int64)
-        self._pane = Growing(np.int64)
-        self._reset()
-
-    def _reset(self) -> None:
-        # Panes are numbered densely, so that pane and slot fit into one integer whatever the unit of time.
+        self._bits = 0
         self._numbers = KeyIndex()
         self._cells = KeyIndex()
 
@@ -53,33 +50,63 @@ class _Panes:
     @property
     def slot(self) -> Ints:
         """The key of each cell, by slot."""
-        return self._slot.values
+        return self._cells.keys & ((1 << self._bits) - 1)
 
     @property
     def pane(self) -> Ints:
-        return self._pane.values
+        panes: Ints = self._numbers.keys[self._cells.keys >> self._bits]
+        return panes
 
     def cells(self, slots: Ints, panes: Ints) -> Ints:
         """The cells of these keys and panes; new ones are made."""
-        cells = self._cells.slots(self._numbers.slots(panes) << 32 | slots)
-        for array, values in ((self._slot, slots), (self._pane, panes)):
-            array.grow(len(self._cells))
-            array.values[cells] = values
+        if len(self.keys) > 1 << self._bits:
+            self._number_anew(self.slot, self.pane)
+        cells = self._cells.slots(self._codes(slots, panes))
         self.totals.grow(len(self._cells))
         return cells
 
+    def _codes(self, slots: Ints, panes: Ints) -> Ints:
+        """Pane and slot as one integer. Panes are numbered densely, so that they fit whatever the unit of time, and
+        slots get no more bits than they need, so that codes lie close together."""
+        return self._numbers.slots(panes) << self._bits | slots
+
+    def _number_anew(self, slots: Ints, panes: Ints) -> None:
+        """Hold cells of these keys and panes only, numbered in this order."""
+        self._bits = (len(self.keys) - 1).bit_length()
+        self._numbers = KeyIndex()
+        self._cells = KeyIndex()
+        self._cells.slots(self._codes(slots, panes))
+
     def keep(self, cells: Ints) -> None:
         """Hold these cells only, numbered anew in their order."""
-        slots, panes = self.slot[cells], self.pane[cells]
+        every, panes = self.slot, self.pane[cells]
+        slots = every[cells]
         self.totals.keep(cells)
+        # Keys of windows that have just closed are likely to come again in the next one.
         used = np.zeros(len(self.keys), dtype=np.bool_)
-        used[slots] = True
+        used[every] = True
         if len(used) > 2 * np.count_nonzero(used) + _TOLERATED:
             slots = self.keys.keep(used)[slots]
-        self._slot.replace(slots)
-        self._pane.replace(panes)
-        self._reset()
-        self.cells(slots, panes)
+        self._number_anew(slots, panes)
+
+
+class _Closed(NamedTuple):
+    """Rows that closed windows give: key and window of each, and in which slots of ``totals`` its aggregates stand."""
+
+    slots: Ints
+    windows: Ints
+    totals: Accumulators
+    sources: Ints
+
+    def merged(self, panes: Ints) -> _Closed:
+        """Those of one key and window put together, in the order of their panes."""
+        order = sorted_places([pa.array(column) for column in (self.windows, self.slots, panes)])
+        slots, windows = self.slots[order], self.windows[order]
+        begins = run_starts(windows, slots)
+        rows = np.arange(len(begins), dtype=np.int64)
+        totals = self.totals.fresh(len(begins))
+        totals.merge(np.repeat(rows, np.diff(begins, append=len(slots))), self.totals, self.sources[order])
+        return _Closed(slots[begins], windows[begins], totals, rows)
 
 
 class SlidingAggregate:
@@ -148,31 +175,30 @@ class SlidingAggregate:
         if before >= last or not len(panes):
             return self._rows.nothing(rejected)
         hop, span = self._step // self._width, self._size // self._width
-        newest = panes.pane // hop
-        oldest = -((span - 1 - panes.pane) // hop)
-        first = np.maximum(oldest, before + 1)
-        counts = np.maximum(np.minimum(newest, last) - first + 1, 0)
-        cells, windows = expand(first, counts)
-        order = np.lexsort((panes.pane[cells], panes.slot[cells], windows))
-        cells, windows = cells[order], windows[order]
-        begins = run_starts(windows, panes.slot[cells])
-        sizes = np.diff(begins, append=len(cells))
-        merged = panes.totals.fresh(len(begins))
-        merged.merge(np.repeat(np.arange(len(begins)), sizes), panes.totals, cells)
-        output = self._output(panes.slot[cells[begins]], windows[begins], merged, times, rejected)
+        pane, slot = panes.pane, panes.slot
+        newest = pane // hop
+        first = np.maximum(-((span - 1 - pane) // hop), before + 1)
+        cells, windows = expand(first, np.maximum(np.minimum(newest, last) - first + 1, 0))
+        closed = _Closed(slot[cells], windows, panes.totals, cells)
+        if span > 1:
+            closed = closed.merged(pane[cells])
+        output = self._output(closed, times, rejected)
         panes.keep(np.flatnonzero(newest > last))
         return output
 
-    def _output(
-        self, slots: Ints, windows: Ints, totals: Accumulators, times: Ints | None, rejected: tuple[Rejected, ...]
-    ) -> Output:
-        if not len(slots):
+    def _output(self, closed: _Closed, times: Ints | None, rejected: tuple[Rejected, ...]) -> Output:
+        if not len(closed.slots):
             return self._rows.nothing(rejected)
+        order = self._rows.order(closed.slots, closed.windows)
+        windows = closed.windows[order]
         starts = windows * self._step + self._offset
         ends = starts + self._size
-        parents = None if times is None else np.searchsorted(times, ends, side="left").astype(np.int64, copy=False)
-        results = totals.results(np.arange(len(slots), dtype=np.int64))
-        return self._rows.output(slots, starts, ends, results, parents, rejected)
+        parents = None
+        if times is not None:
+            begins = run_starts(windows)
+            parents = np.repeat(np.searchsorted(times, ends[begins]), np.diff(begins, append=len(windows)))
+        results = closed.totals.results(closed.sources[order])
+        return self._rows.in_order(closed.slots[order], starts, ends, results, parents, rejected)
 
     def snapshot(self) -> Snapshot:
         cells = np.arange(len(self._panes), dtype=np.int64)

@@ -43,7 +43,9 @@ def grown(array: NDArray[Any], size: int, fill: int) -> NDArray[Any]:
     """The array itself if it has room for ``size`` rows, else a copy at least twice as long."""
     if len(array) >= size:
         return array
-    longer = np.full((max(size, 2 * len(array)), *array.shape[1:]), fill, dtype=array.dtype)
+    shape = (max(size, 2 * len(array)), *array.shape[1:])
+    # Pages of zeros cost nothing before they are used.
+    longer = np.full(shape, fill, dtype=array.dtype) if fill else np.zeros(shape, dtype=array.dtype)
     longer[: len(array)] = array
     return longer
 

@@ -26,9 +26,9 @@ class PairCounter:
         """Count each of these; the answer is the count of each row's pair after that row."""
         if not len(pairs):
             return pairs
-        # Different pairs in ascending order are what the index takes in fastest, and they are wanted anyway.
-        runs = Runs.by_value(pairs)
-        slots = self._index.slots(runs.keys)
+        # Different pairs are what the index takes in fastest, and they are wanted anyway.
+        runs = Runs.by_key(pairs)
+        slots = self._index.slots_of_different(runs.keys)
         self._counts = grown(self._counts, len(self._index), 0)
         running = np.empty(len(pairs), dtype=np.int64)
         base = self._counts[slots] - runs.starts + 1

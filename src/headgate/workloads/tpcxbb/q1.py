@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from headgate.stream.kernel import Function, Output, Part, Snapshot
 from headgate.stream.packet import Ints
 from headgate.stream.sinks.sink import Sink
+from headgate.stream.sorting import stable_order
 from headgate.stream.sources.source import Source
 from headgate.stream.spec import AUTOMATIC_BUCKETS, QuerySpec
 from headgate.workloads.tpcxbb.arrays import lookup, nothing, packed, record, spread, table, values
@@ -117,9 +118,9 @@ class TicketPairs:
         latest = np.flatnonzero((when == ts[-1]) & ~repeated)
         self._second, self._ticket, self._item = int(ts[-1]), by_ticket[latest], what[latest]
         meets = np.flatnonzero(~(repeated[later] | repeated[earlier]))
-        # Row and other item in one number: sorted by both in one go, without a permutation to follow.
+        # Row and other item in one number: sorted by both in one go.
         both = packed(order[later[meets]], what[earlier[meets]])
-        both.sort()
+        both = both[stable_order(both)]
         return both >> 32, (both & 0xFFFF_FFFF).astype(np.int32)
 
     def flush(self) -> Output:

@@ -124,7 +124,7 @@ class DailyFit:
         if not part.batch.num_rows:
             return nothing(SCHEMA)
         categories, days, cents = (values(part.batch, name) for name in _AMOUNTS.names)
-        runs = Runs.by_slot(categories)
+        runs = Runs.by_key(categories)
         days = days[runs.order]
         begins = np.flatnonzero(np.diff(days, prepend=days[0] - 1))
         starts = np.union1d(begins, runs.starts)

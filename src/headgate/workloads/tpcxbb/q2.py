@@ -14,9 +14,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from headgate.stream.kernel import Function, Output, Part, Snapshot
+from headgate.stream.keyed.arrays import run_starts
 from headgate.stream.keyed.index import KeyIndex
 from headgate.stream.packet import Ints
 from headgate.stream.sinks.sink import Sink
+from headgate.stream.sorting import stable_order
 from headgate.stream.sources.source import Source
 from headgate.stream.spec import AUTOMATIC_BUCKETS, QuerySpec
 from headgate.workloads.tpcxbb.arrays import grown, nothing, packed, record, spread, table, unpacked, values
@@ -115,7 +117,7 @@ class SessionItems:
         user, ts, item = (values(part.batch, name) for name in ("user", "ts", "item"))
         slots = self._users.slots(user.astype(np.int64))
         self._last = grown(self._last, len(self._users), NEVER)
-        runs = Runs.by_slot(slots)
+        runs = Runs.by_key(slots)
         times, items = ts[runs.order], item[runs.order]
         closing = runs.gaps(times, self._last[runs.keys], self._timeout)
         self._last[runs.keys] = times[runs.ends - 1]
@@ -179,6 +181,8 @@ class SessionItems:
 
 def _sets(session: Ints, items: Items, count: int) -> pa.ListArray:
     """A list for each of ``count`` sessions, of its different items in ascending order."""
-    owners, contents = unpacked(np.unique(packed(session, items)))
+    both = packed(session, items)
+    both = both[stable_order(both)]
+    owners, contents = unpacked(both[run_starts(both)])
     bounds = np.searchsorted(owners, np.arange(count + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(bounds), pa.array(contents))

@@ -99,7 +99,7 @@ class LastViews:
         user, ts, item, is_sale, ok = (values(part.batch, name) for name in _CLICKS.names)
         slots = self._users.slots(user.astype(np.int64))
         self._make_room()
-        runs = Runs.by_slot(slots)
+        runs = Runs.by_key(slots)
         # Each run behind what is remembered of its user: then the clicks before any row are those at its left.
         back = np.arange(-self._views, 0, dtype=np.int64)
         shifts = self._views * np.arange(1, len(runs.starts) + 1, dtype=np.int64)

@@ -96,7 +96,7 @@ class SessionPages:
         user, ts, page_type = (values(part.batch, name) for name in ("user", "ts", "type"))
         slots = self._users.slots(user.astype(np.int64))
         self._make_room()
-        runs = Runs.by_slot(slots)
+        runs = Runs.by_key(slots)
         times = ts[runs.order]
         closing = runs.gaps(times, self._last[runs.keys], self._timeout)
         before = self._open[runs.keys]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.stream.packet import Ints
+from headgate.stream.sorting import stable_order
 
 #: the last click of a user who has not come yet: no gap to it is ever long
 NEVER = 2**62
@@ -28,27 +29,11 @@ class Runs:
     ends: Ints
 
     @classmethod
-    def by_slot(cls, slots: Ints) -> Runs:
-        """Keys from 0 up to 2**31; at least one row."""
-        # Slot and row in one number: sorting numbers is several times faster than a stable sort of places.
-        shift = len(slots).bit_length()
-        both = (slots.astype(np.int64, copy=False) << shift) | np.arange(len(slots), dtype=np.int64)
-        both.sort()
-        return cls._of_sorted(both & ((1 << shift) - 1), both >> shift)
-
-    @classmethod
-    def by_value(cls, values: Ints) -> Runs:
-        """Keys of any size, most of them different; at least one row."""
-        order = np.argsort(values)
-        runs = cls._of_sorted(order, values[order])
-        # That sort is fast but not stable: rows of keys that repeat are put in order by a second one.
-        repeated = np.flatnonzero((runs.lengths > 1)[runs.of])
-        if len(repeated):
-            shift = len(values).bit_length()
-            both = (runs.of[repeated] << shift) | order[repeated]
-            both.sort()
-            order[repeated] = both & ((1 << shift) - 1)
-        return runs
+    def by_key(cls, keys: Ints) -> Runs:
+        """Keys of rows; at least one row."""
+        keys = keys.astype(np.int64, copy=False)
+        order = stable_order(keys)
+        return cls._of_sorted(order, keys[order])
 
     @classmethod
     def _of_sorted(cls, order: Ints, keys: Ints) -> Runs:
