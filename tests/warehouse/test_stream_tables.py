@@ -284,6 +284,7 @@ def test_a_query_that_has_changed_asks_for_a_rebuild_which_runs_as_a_backfill(
     update_all(expected, spark)
     assert rows_in(changed) == rows_in(expected)
     assert len(rows_in(changed)) == 96
+    assert len(rejected_rows(tmp_path)) == 24, "those of the rebuild instead of those from before"
 
 
 def rows_in(opened: OpenWarehouse) -> list[str]:

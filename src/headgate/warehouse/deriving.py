@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -20,12 +20,12 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core.errors import HeadgateError, UserCodeError
 from headgate.core.trace import OperatorFigures
-from headgate.stream.spark.update import StoredStates, Update, state_folder, working_on
+from headgate.stream.spark.update import Update, working_on
 from headgate.warehouse.analysis import apply_query
+from headgate.warehouse.inside import QueriesInside
 from headgate.warehouse.plan import RecomputePlan, Span
 from headgate.warehouse.reads import Reads
 from headgate.warehouse.session import suit
-from headgate.warehouse.set_aside import SetAside, naming
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.state import UpdateState
 from headgate.warehouse.storage.files import ALL, DataFile
@@ -76,7 +76,7 @@ class Derived:
 class TableDeriver:
     """Computes one derived table. Used by one thread at a time.
 
-    ``hosts`` says whether the table's function puts stream queries on Spark, ``has_states`` whether these keep states.
+    ``inside`` are the stream queries that the table's function puts on Spark.
     """
 
     def __init__(
@@ -84,19 +84,12 @@ class TableDeriver:
         spec: TableSpec,
         table: TableStore,
         sources: Sequence[SourceTable],
-        *,
-        rejected: TableStore,
-        hosts: bool = False,
-        has_states: bool = False,
+        inside: QueriesInside,
     ) -> None:
         self.spec = spec
         self.table = table
         self.sources = tuple(sources)
-        self.hosts = hosts
-        self.has_states = has_states
-        self._set_aside = SetAside(table, rejected)
-        if hosts:
-            self._set_aside.settle()  # what an update that died in between has left to do
+        self.inside = inside
         self._several = sum(source.time is not None for source in sources) > 1
 
     @property
@@ -136,7 +129,7 @@ class TableDeriver:
             rows = self._in_blocks(self._rows(frame), plan)
             rows = pa.concat_tables([rows, *self._neighbours(rows.schema, replaced, plan)])
             written = Written(self.table.write_arrow(update, rows, self.spec.partition), rows.num_rows, rows.schema)
-        self._check(hosted)
+        self.inside.check(hosted)
         work = time.perf_counter() - started
         state = UpdateState(
             update,
@@ -167,8 +160,8 @@ class TableDeriver:
         """The sources have come further and there is nothing new in them for the table: no need for Spark."""
         before = self._state
         update = before.update + 1
-        state = UpdateState(
-            update, kind, freshness, sources=versions, dirty=dirty, time=self.spec.time, queries=before.queries
+        state = replace(
+            before, update=update, kind=kind, freshness=freshness, rows=0, rejected=0, sources=versions, dirty=dirty
         )
         version = self.table.commit(update, (), replace=None, state=state.to_json(), schema=self.table.schema)
         return Derived(update, version, 0, freshness, (), 0.0)
@@ -243,7 +236,7 @@ class TableDeriver:
         if self.table.exists and not rebuild and not any(chosen.values()):
             return self._note_freshness(kind, edge, versions, dirty)
         suit(spark, _bytes(chosen))
-        hosted = reads.hosted.pop(self.spec.name, None) or self._update(edge, rebuild)
+        hosted = reads.hosted.pop(self.spec.name, None) or self._update(chosen, edge, rebuild)
         with working_on(hosted):
             frame = self._query(spark, self._frames(spark, chosen, reads))
         try:
@@ -254,33 +247,31 @@ class TableDeriver:
                 files = self.table.write_arrow(hosted.number, rows, self.spec.partition)
                 written = Written(files, rows.num_rows, rows.schema)
         except UserCodeError as error:
-            raise self._explained(error, hosted) from error.__cause__
-        self._check(hosted)
+            raise self.inside.explained(error, hosted) from error.__cause__
+        self.inside.check(hosted)
         work = time.perf_counter() - started
         state = UpdateState(
             hosted.number,
             kind,
             edge,
             written.rows,
-            rejected=hosted.rejected_rows(),
             sources=versions,
             dirty=dirty,
             time=self.spec.time,
-            queries={name: states.to_json() for name, states in hosted.states().items()},
-            set_aside=naming(hosted.number, hosted.rejected()),
+            **self.inside.named(hosted, rebuild),
         ).to_json()
         replaced = ALL if rebuild and self.table.exists else None
         version = self.table.commit(hosted.number, written.files, replace=replaced, state=state, schema=written.schema)
-        self._set_aside.settle()
+        self.inside.committed()
         rejected, figures = hosted.rejected_rows(), hosted.figures()
         return Derived(hosted.number, version, written.rows, edge, written.spans, work, rejected, figures)
 
     def queries(self, spark: SparkSession, chosen: Chosen, edge: int, reads: Reads) -> Update | None:
         """The update that ``append`` would make, with the stream queries that it would put on Spark; None if there are
         none, or if the function fails: then the update itself will tell."""
-        if not self.hosts or not any(chosen.values()):
+        if not self.inside.any or not any(chosen.values()):
             return None
-        update = self._update(edge, rebuild=False)
+        update = self._update(chosen, edge, rebuild=False)
         update.collecting = True
         try:
             with working_on(update):
@@ -290,38 +281,13 @@ class TableDeriver:
         update.collecting = False
         return update if update.requests else None
 
-    def _update(self, edge: int, rebuild: bool) -> Update:
-        """What the queries of the next update go on from."""
-        self._set_aside.settle()
-        before = self._state
-        stored = {} if rebuild else {name: StoredStates.from_json(each) for name, each in before.queries.items()}
+    def _update(self, chosen: Chosen, edge: int, rebuild: bool) -> Update:
         (source,) = (source for source in self.sources if source.time is not None)
         assert source.time is not None
-        return Update(
-            before.update + 1,
-            state_folder(self.table.directory),
-            stored,
-            table=self.spec.name,
-            clock=(source.time, edge),
-        )
+        return self.inside.next_update((source.time, edge), chosen[source.name], rebuild)
 
     def _frames(self, spark: SparkSession, chosen: Chosen, reads: Reads) -> dict[str, DataFrame]:
         return {s.name: self._frame(spark, s, chosen[s.name], None, reads) for s in self.sources}
-
-    def _check(self, hosted: Update) -> None:
-        """Raise if a query failed in a task: nothing of such an update may be committed."""
-        try:
-            hosted.check()
-        except UserCodeError as error:
-            raise UserCodeError(f"{self.spec.place}: table {self.spec.name!r} failed: {error}") from error.__cause__
-
-    def _explained(self, error: UserCodeError, hosted: Update) -> UserCodeError:
-        """The error, in the words of a worker that had to end itself if there was one: Spark knows only that it is
-        gone."""
-        verdict = hosted.verdict()
-        if verdict is None:
-            return error
-        return UserCodeError(f"{self.spec.place}: table {self.spec.name!r} failed: {verdict}")
 
     # --- both -----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from headgate.core.errors import DeclarationError
 from headgate.core.graph import Graph
 from headgate.warehouse.analysis import Analysis, analyse
 from headgate.warehouse.deriving import SourceTable, TableDeriver
+from headgate.warehouse.inside import QueriesInside
 from headgate.warehouse.loading import DimensionLoader, StreamLoader
 from headgate.warehouse.nodes import BackfillNode, DimensionNode, Node, StreamNode, TableNode
 from headgate.warehouse.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
@@ -81,9 +82,7 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
                 node,
                 store,
                 [opened[source] for source in node.sources],
-                rejected=TableStore(root / f"{name}{REJECTED_SUFFIX}"),
-                hosts=analyses[name].hosts,
-                has_states=analyses[name].has_states,
+                _queries_inside(node, store, analyses[name]),
             )
             nodes[name] = TableNode(deriver, lengths, append)
         else:
@@ -94,6 +93,11 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
                 else DimensionNode(DimensionLoader(node, store, rejected))
             )
     return OpenWarehouse(spec, graph, nodes)
+
+
+def _queries_inside(table: TableSpec, store: TableStore, analysis: Analysis) -> QueriesInside:
+    rejected = TableStore(store.directory.with_name(f"{table.name}{REJECTED_SUFFIX}"))
+    return QueriesInside(table, store, rejected, analysis.hosts, analysis.has_states)
 
 
 def _appends(table: TableSpec, analysis: Analysis, appended: set[str]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from headgate.stream.spark.update import read_rejected, state_folder
 from headgate.warehouse.state import UpdateState
+from headgate.warehouse.storage.files import ALL
 from headgate.warehouse.storage.store import TableStore
 
 COLUMNS = ("reason", "operator", "raw")
@@ -31,14 +32,15 @@ class SetAside:
             return
         update = int(named["update"])
         rows = read_rejected(state_folder(self._table.directory), files_of(named)).select(COLUMNS)
-        files = self._rejected.write_arrow(update, rows, None)
-        state = UpdateState(update, "rejected", rows=rows.num_rows)
-        self._rejected.commit(update, files, replace=None, state=state.to_json(), schema=rows.schema)
+        files = self._rejected.write_arrow(update, rows, None) if rows.num_rows else []
+        state = UpdateState(update, "rejected", rows=rows.num_rows).to_json()
+        replaced = ALL if named["anew"] and self._rejected.exists else None
+        self._rejected.commit(update, files, replace=replaced, state=state, schema=rows.schema)
 
 
-def naming(update: int, files: Sequence[str]) -> dict[str, Any] | None:
-    """What a commit says of the files with rejected rows of its update."""
-    return {"update": update, "files": list(files)} if files else None
+def naming(update: int, files: Sequence[str], anew: bool) -> dict[str, Any] | None:
+    """What a commit says of the files with rejected rows of its update; ``anew``: instead of all from before."""
+    return {"update": update, "files": list(files), "anew": anew} if files or anew else None
 
 
 def files_of(named: Mapping[str, Any] | None) -> tuple[str, ...]:

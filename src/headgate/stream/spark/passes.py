@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from headgate.stream.spark.guest import Done, Guest, Terms
 from headgate.stream.spark.hosting import Task, run_task
 from headgate.stream.spark.live_states import LiveStates
-from headgate.stream.spark.ordering import in_order
+from headgate.stream.spark.ordering import Arrival, in_order
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, AccumulatorParam
@@ -32,6 +32,7 @@ class Request:
     keys: tuple[str, ...]
     time: str | None
     buckets: int
+    arrival: Arrival = Arrival.COMMIT
 
     def goes_with(self, other: Request) -> bool:
         """Whether both can be served by one pass: the same rows, in the same order, on the same terms."""
@@ -76,7 +77,7 @@ def teller(frame: DataFrame) -> Accumulator[list[Done]]:
 def _ordered(request: Request) -> DataFrame:
     if not request.guest.stateful:
         return request.frame
-    return in_order(request.frame, request.keys, request.time, request.buckets)
+    return in_order(request.frame, request.keys, request.time, request.buckets, request.arrival)
 
 
 def _listed() -> AccumulatorParam[list[Done]]:

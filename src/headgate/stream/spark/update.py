@@ -23,6 +23,7 @@ from headgate.stream.spark.fingerprint import Fingerprint
 from headgate.stream.spark.guest import Done
 from headgate.stream.spark.hosting import verdict_file
 from headgate.stream.spark.limits import read_verdict
+from headgate.stream.spark.ordering import Arrival
 from headgate.stream.spark.state_chain import Chain
 
 if TYPE_CHECKING:
@@ -76,9 +77,10 @@ class HostedQuery:
 class Update:
     """An update under way. ``folder`` is where states are written and found, by names relative to it.
 
-    ``clock`` is the source's column of event time and how far it has come. ``refusal`` says why there can be no states,
-    if so. ``hosts`` tells whether the function has put any query on Spark. While ``collecting``, queries are only taken
-    down as ``requests``; ``shared`` are the frames of those that a pass for several tables computes.
+    ``clock`` is the source's column of event time and how far it has come, ``arrival`` what tells the order in which
+    its rows arrived. ``refusal`` says why there can be no states, if so. ``hosts`` tells whether the function has put
+    any query on Spark. While ``collecting``, queries are only taken down as ``requests``; ``shared`` are the frames of
+    those that a pass for several tables computes.
     """
 
     number: int
@@ -86,6 +88,7 @@ class Update:
     stored: Mapping[str, StoredStates] = field(default_factory=dict)
     table: str = ""
     clock: tuple[str, int] | None = None
+    arrival: Arrival = Arrival.COMMIT
     refusal: str = ""
     hosts: bool = False
     collecting: bool = False

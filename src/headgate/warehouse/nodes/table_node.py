@@ -50,7 +50,7 @@ class TableNode(Node):
         self.spec = spec
         self.append = append
         #: states go on from row to row, so the past can only be repaired by beginning anew
-        self.rebuilds = deriver.has_states
+        self.rebuilds = deriver.inside.have_states
         self._stores = {source.name: source for source in sources}
         self._deriver = deriver
         self._shape = Shape(
