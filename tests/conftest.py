@@ -21,6 +21,11 @@ settings.register_profile("explore", max_examples=2_000, deadline=None, print_bl
 settings.load_profile(os.environ.get("HEADGATE_HYPOTHESIS", "ci"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests come first, so that none of them is left when all else is done; then those that need Spark."""
+    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("long", "spark")])
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that a warehouse would open, on two threads: starting one takes longer than most tests together."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headgate.warehouse.spec import WarehouseSpec
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 CITY = Path(__file__).parents[2] / "examples" / "city"
 TABLES = ("lines", "readings", "stats", "models", "predictions")

@@ -16,7 +16,7 @@ from examples.shop.feed import STREAMS, Feed, land
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop"
 #: two hours each: the second lot brings the third day, and with it two days that are over

@@ -23,7 +23,7 @@ from headgate.warehouse.storage.store import TableStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 #: each takes the time to start Spark, some ten seconds; HEADGATE_KILLS=3 makes it a short version
 KILLS = int(os.environ.get("HEADGATE_KILLS", "20"))

@@ -24,7 +24,7 @@ from tests.warehouse.shop_under_fire import LateFiles, busy_workers, descendants
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop" / "shop.py"
 #: another one with HEADGATE_KILL_SEED
