@@ -18,6 +18,9 @@ from headgate.core.errors import ParameterError, UnknownNameError
 from headgate.warehouse.control_client import ControlError, RunningWarehouse
 from headgate.warehouse.durations import readable, seconds
 
+#: before and after all event times, in microseconds
+BEGINNING, END = -(1 << 62), 1 << 62
+
 OneTable = Annotated[str, typer.Argument(metavar="TABLE", help="A stream or table of the warehouse.")]
 SomeTables = Annotated[
     list[str] | None, typer.Argument(metavar="TABLE", help="Streams or tables of the warehouse.", show_default=False)
@@ -57,15 +60,24 @@ def refresh(
 def backfill(
     directory: WarehouseDirectory,
     table: OneTable,
-    first: Annotated[str, typer.Option("--from", metavar="TIME", help="From this event time on; UTC if not said.")],
-    last: Annotated[str, typer.Option("--to", metavar="TIME", help="Up to this event time; UTC if not said.")],
+    first: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="From this event time on; UTC if not said.")
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Up to this event time; UTC if not said.")
+    ] = None,
     chunk: Annotated[
         str | None,
         typer.Option(metavar="DURATION", help="How much event time to compute at once, such as '1 day'."),
     ] = None,
 ) -> None:
-    """Compute a stretch of event time of a table again, a chunk at a time, whenever no live update waits."""
-    begin, end = event_time(first, "--from"), event_time(last, "--to")
+    """Compute a stretch of event time of a table again, a chunk at a time, whenever no live update waits.
+
+    Without --from it is from the beginning, without --to up to what there is. A table whose queries have states is
+    always built anew as a whole.
+    """
+    begin = BEGINNING if first is None else event_time(first, "--from")
+    end = END if last is None else event_time(last, "--to")
     if begin >= end:
         raise ParameterError(f"--from must be before --to; got {first} and {last}")
     length = None if chunk is None else seconds(chunk, "--chunk")
@@ -73,7 +85,8 @@ def backfill(
         raise ParameterError(f"--chunk must be longer than nothing; got {chunk!r}")
     RunningWarehouse(directory).backfill(table, begin, end, length)
     chunks = "" if length is None else f", {readable(length)} at a time"
-    print(f"{table}: computed again from {first} to {last}{chunks}, behind live updates")
+    stretch = f"from {first or 'the beginning'} to {last or 'what there is'}"
+    print(f"{table}: computed again {stretch}{chunks}, behind live updates")
 
 
 def change(

@@ -44,7 +44,7 @@ def check_fit(query: str, then: Fingerprint, buckets_then: int, now: Fingerprint
     if changed:
         raise StatesDoNotFitError(
             f"query {query!r} has changed so that its states do not fit any more: {'; '.join(changed)}. "
-            "Undo the change, or have the table built anew: headgate backfill"
+            "Undo the change, or have the table built anew with headgate backfill DIR TABLE"
         )
 
 

@@ -223,10 +223,10 @@ class TableNode(Node):
 
     def backfill(self, first: int, last: int) -> None:
         """Have the event times from ``first`` to ``last`` computed again; remembered in a commit, so never lost."""
-        freshness = self.freshness
-        if freshness is None or first > freshness:
-            return  # what is not there yet is computed anyway
-        self._ask_for([(first, min(last, freshness))])
+        for begin, end in self._everything():
+            if first > end or last < begin:
+                return  # what is not there yet is computed anyway
+            self._ask_for([(max(first, begin), min(last, end))])
         if not self._running:
             self._keep_what_was_asked()
 
