@@ -73,28 +73,18 @@ class WindowRows:
         aggregates: Sequence[pa.Array],
         parents: Ints | None,
         rejected: tuple[Rejected, ...] = (),
+        *,
+        in_order: bool = False,
     ) -> Output:
+        """``in_order``: rows come in the order in which they are to go out."""
         columns = self._keys.columns(slots)
         batch = self._batch(columns, starts, ends, aggregates)
-        return ordered_output(batch, parents, [pa.array(starts), *self._keys.order(columns)], rejected)
+        order = (pa.array(starts), *self._keys.order(columns))
+        return Output(batch, parents, order, rejected) if in_order else ordered_output(batch, parents, order, rejected)
 
     def order(self, slots: Ints, windows: Ints) -> Ints:
         """The order in which rows of these keys and windows, numbered in the order of their starts, go out."""
         return sorted_places([pa.array(windows), *self._keys.order(self._keys.columns(slots))])
-
-    def in_order(
-        self,
-        slots: Ints,
-        starts: Ints,
-        ends: Ints,
-        aggregates: Sequence[pa.Array],
-        parents: Ints | None,
-        rejected: tuple[Rejected, ...] = (),
-    ) -> Output:
-        """As ``output``, of rows that are in order already."""
-        columns = self._keys.columns(slots)
-        batch = self._batch(columns, starts, ends, aggregates)
-        return Output(batch, parents, (pa.array(starts), *self._keys.order(columns)), rejected)
 
     def _batch(
         self, columns: Sequence[pa.Array], starts: Ints, ends: Ints, aggregates: Sequence[pa.Array]

@@ -198,7 +198,7 @@ class SlidingAggregate:
             begins = run_starts(windows)
             parents = np.repeat(np.searchsorted(times, ends[begins]), np.diff(begins, append=len(windows)))
         results = closed.totals.results(closed.sources[order])
-        return self._rows.in_order(closed.slots[order], starts, ends, results, parents, rejected)
+        return self._rows.output(closed.slots[order], starts, ends, results, parents, rejected, in_order=True)
 
     def snapshot(self) -> Snapshot:
         cells = np.arange(len(self._panes), dtype=np.int64)
