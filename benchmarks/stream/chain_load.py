@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from benchmarks.stream.watching import begin_measuring, demand_running
-from headgate.stream import Engine, Paced, QuerySpec, Replay, to_function
+from headgate.stream import Engine, Paced, QueryRun, QuerySpec, QueryStatistics, Replay, to_function
 from headgate.workloads.chains import Burner, ChainPlan, chain_query, tuples
 
 TICK = 0.1
@@ -93,29 +93,30 @@ def _times(plan: ChainPlan, factor: float) -> ChainPlan:
     return replace(plan, filters=filters, sink_cost=plan.sink_cost * factor)
 
 
-def packet_cost(plans: Sequence[ChainPlan], feed: Feed, burner: Burner, seconds: float) -> float:
-    """Seconds of a core that the engine spends on a packet at an operator: chains that do no work at all."""
-    chains = [FedChain(_times(plan, 0.0), feed) for plan in plans]
+def _measured(
+    chains: Sequence[FedChain], burner: Burner, seconds: float
+) -> tuple[list[QueryRun], tuple[QueryStatistics, ...]]:
+    """Runs chains for so long, and what they did after the first quarter of it."""
     with Engine(loop="rounds", workers=2, packet_rows=PACKET_ROWS, batch=PACKET_ROWS, capacity=CAPACITY) as engine:
         runs = [engine.add(chain.query(burner, seconds, n / len(chains))) for n, chain in enumerate(chains)]
         time.sleep(seconds / 4)
         begin_measuring(runs)
         time.sleep(seconds * 3 / 4)
         demand_running(runs)
-    queries = engine.statistics().queries
+    return runs, engine.statistics().queries
+
+
+def packet_cost(plans: Sequence[ChainPlan], feed: Feed, burner: Burner, seconds: float) -> float:
+    """Seconds of a core that the engine spends on a packet at an operator: chains that do no work at all."""
+    chains = [FedChain(_times(plan, 0.0), feed) for plan in plans]
+    _, queries = _measured(chains, burner, seconds)
     packets = sum(operator.packets for query in queries for operator in query.operators)
     return sum(query.processor for query in queries) / max(packets, 1)
 
 
 def burner_at_work(chains: Sequence[FedChain], burner: Burner, per_packet: float, seconds: float) -> Burner:
     """A burner whose microseconds are those of busy workers: what operators took, held against what they should."""
-    with Engine(loop="rounds", workers=2, packet_rows=PACKET_ROWS, batch=PACKET_ROWS, capacity=CAPACITY) as engine:
-        runs = [engine.add(chain.query(burner, seconds, n / len(chains))) for n, chain in enumerate(chains)]
-        time.sleep(seconds / 4)
-        begin_measuring(runs)
-        time.sleep(seconds * 3 / 4)
-        demand_running(runs)
-    queries = engine.statistics().queries
+    runs, queries = _measured(chains, burner, seconds)
     taken = sum(query.processor for query in queries)
     stated = {(run.name, each.name): each.cost or 0.0 for run in runs for each in run.spec.operators}
     found = [(stated[query.name, each.name], each) for query in queries for each in query.operators]

@@ -16,7 +16,6 @@ from headgate.stream.spark.snapshot_file import (
     read_layer,
     read_snapshots,
     write_layer,
-    write_snapshots,
 )
 
 WHOLE = Snapshot({"t": pa.table({"x": [1, 2, 3], "s": ["a", None, "c"]}), "none": pa.table({})}, {"clock": 5})
@@ -30,7 +29,7 @@ CHANGES = Changes(
 
 
 def test_a_whole_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path = write_snapshots(tmp_path / "new", "u1", {"running": WHOLE, "nothing": Snapshot()}, {"update": 1})
+    path = write_layer(tmp_path / "new", "u1", Layer({"running": WHOLE, "nothing": Snapshot()}, {"update": 1}))
     snapshots, note = read_snapshots(path)
     assert note == {"update": 1}
     assert snapshots["running"].tables["t"].equals(WHOLE.tables["t"])
@@ -41,7 +40,7 @@ def test_a_whole_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_changes_are_read_together_with_the_files_they_stand_on(tmp_path: Path) -> None:
-    first = write_snapshots(tmp_path, "u1", {"running": WHOLE, "gone": WHOLE}, {"update": 1})
+    first = write_layer(tmp_path, "u1", Layer({"running": WHOLE, "gone": WHOLE}, {"update": 1}))
     second = write_layer(tmp_path, "u2", Layer({"running": CHANGES, "new": WHOLE}, {"update": 2}, (first.name,)))
     bases = (second.name, first.name)
     third = write_layer(tmp_path, "u3", Layer({"running": CHANGES, "new": CHANGES}, {"update": 3}, bases))
@@ -69,7 +68,7 @@ def test_changes_without_a_base_are_no_state(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [lambda text: text[:-3], lambda text: b"PAR1" + text[4:], lambda text: b"HG"])
 def test_damaged_files_are_refused(tmp_path: Path, damage: object) -> None:
-    path = write_snapshots(tmp_path, "u1", {"running": WHOLE}, {})
+    path = write_layer(tmp_path, "u1", Layer({"running": WHOLE}, {}))
     assert callable(damage)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(SnapshotError, match="not a whole file of states"):

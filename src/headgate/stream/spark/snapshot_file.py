@@ -49,11 +49,6 @@ class Layer:
 # --- writing ------------------------------------------------------------------------------------------------
 
 
-def write_snapshots(folder: Path, name: str, snapshots: Mapping[str, Snapshot], note: Mapping[str, Any]) -> Path:
-    """Write the states of all operators, by name, and a note; the file, whose name is new every time."""
-    return write_layer(folder, name, Layer(snapshots, note))
-
-
 def write_layer(folder: Path, name: str, layer: Layer) -> Path:
     """The file, whose name is new every time."""
     folder.mkdir(parents=True, exist_ok=True)
