@@ -48,8 +48,7 @@ class DispatchLoop(Loop):
     1. ``_ready[i]`` is what the dispatch was last told of node i.
     2. A worker is in ``_idle`` exactly if it has a seat and no operator was put there.
     3. A thread whose seat is not in ``_seats`` any more leaves at the end of its turn; its number may have been given
-    to
-       another thread by then, which gets nothing before the turn is over.
+       to another thread by then, which gets nothing before the turn is over.
     """
 
     name = "dispatch"

@@ -125,7 +125,8 @@ class Loop(ABC):
         return thread
 
     def _await_sources(self, operators: Iterable[Operator], now: float) -> None:
-        """Have sources called when they are due."""
+        """Have sources called when they are due. ``now`` must not be later than the last look whether they can run:
+        what becomes due in between would be neither seen there nor called from here."""
         for operator in operators:
             if isinstance(operator, SourceOperator):
                 due = operator.ready_at(now)

@@ -19,9 +19,8 @@ class ThreadsLoop(Loop):
     """A thread for every operator, which sleeps while there is nothing to do or no room for the result.
 
     Invariants:
-    1. An operator's bell has rung since anything changed that could let it run. Its thread clears the bell before it
-    looks,
-       so no change is missed.
+    1. An operator's bell has rung since anything but time changed that could let it run. Its thread clears the bell
+       before it looks, so no change is missed. For time it sleeps no longer than until its source is due.
     """
 
     name = "threads"
@@ -67,11 +66,14 @@ class ThreadsLoop(Loop):
         self._close_if_left(operator.query.name)
 
     def _until_due(self, operator: Operator) -> float | None:
+        """Seconds to sleep; None until the bell rings. What became due since ``can_run`` looked rings no bell."""
         if not isinstance(operator, SourceOperator):
             return None
         now = self.clock()
         due = operator.ready_at(now)
-        return None if due == math.inf or due <= now else due - now
+        if due <= now:
+            return 0.0 if operator.can_run() else None
+        return None if due == math.inf else due - now
 
     def wake(self, operator: Operator) -> None:
         bell = self._bells.get(operator)
