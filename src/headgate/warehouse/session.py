@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 #: the pools that jobs are submitted to; few and fixed, because Spark never removes one
 LIVE_POOL, BACKFILL_POOL, MAINTENANCE_POOL = "live", "backfill", "maintenance"
 
+#: How large a packet of rows for Python may become. Spark measures it again after every row, which takes as long as all
+#: the rest of the way to Python; a number that none can reach spares that, and the number of rows is limited anyway.
+_PACKET_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_ANY_SIZE, _SPARKS_OWN_SIZE = str(2**31 - 1), str(64 << 20)
+
 _SETTINGS: Mapping[str, str] = {
     # Tasks of a long job must not keep those of a short one waiting.
     "spark.scheduler.mode": "FAIR",
@@ -35,6 +40,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    _PACKET_BYTES: _ANY_SIZE,
     # A driver that lives for weeks keeps little of what happened.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -59,6 +65,8 @@ _LARGE: Mapping[str, str] = {
 }
 #: up to how much one task is as fast as many
 SMALL_BYTES = 8 << 20
+#: up to how much a job reads, no packet of it can be too large
+MODEST_BYTES = 64 << 20
 
 
 def suit(session: SparkSession, bytes_to_read: int) -> None:
@@ -67,6 +75,9 @@ def suit(session: SparkSession, bytes_to_read: int) -> None:
     if session.conf.get("spark.sql.adaptive.enabled") != wanted["spark.sql.adaptive.enabled"]:
         for key, value in wanted.items():
             session.conf.set(key, value)
+    packet = _ANY_SIZE if bytes_to_read <= MODEST_BYTES else _SPARKS_OWN_SIZE
+    if session.conf.get(_PACKET_BYTES) != packet:
+        session.conf.set(_PACKET_BYTES, packet)
 
 
 def open_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
