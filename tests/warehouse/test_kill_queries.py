@@ -29,16 +29,18 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 SHOP = Path(__file__).parents[2] / "examples" / "shop" / "shop.py"
 #: another one with HEADGATE_KILL_SEED
 SEED = int(os.environ.get("HEADGATE_KILL_SEED", "15"))
-#: where Spark runs from one start of the driver to its end, and what is killed before that
+#: where Spark runs from one start of the driver to its end, what is killed before that, and whether buckets have tasks
+#: of their own, as they have in large updates
 LIVES = (
-    ("local-cluster[1,2,1024]", ("executor", "worker", "executor", "worker")),
-    ("local[2]", ("worker", "worker", "worker", "worker")),
+    ("local-cluster[1,2,1024]", ("executor", "worker", "executor", "worker"), True),
+    ("local[2]", ("worker", "worker", "worker", "worker"), False),
 )
 #: of tables, over all lives, at least
 UPDATES = 50
 #: virtual machines that live for some seconds: no time for the better compiler, nor for code of Spark's own making
 QUICK_START = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 INTERPRETED = ("--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN")
+TASKS_APART = "\nfrom headgate.warehouse import inside\n\ninside.ONE_TASK_BYTES = -1\n"
 VICTIMS = {"worker": busy_workers, "executor": executors}
 
 
@@ -108,10 +110,11 @@ def test_tables_are_those_of_one_serial_run_whatever_is_killed(tmp_path: Path, s
     files = LateFiles(tmp_path, chance, steps=24)
     pipeline = tmp_path / "shop.py"
     # Files count as one period's if they arrive within it: with a short one, updates take in a few of those waiting.
-    pipeline.write_text(SHOP.read_text().replace('period="1 second"', 'period="300 ms"'))
+    shop = SHOP.read_text().replace('period="1 second"', 'period="300 ms"')
     files.land(8)
     made = 0
-    for master, victims in LIVES:
+    for master, victims, apart in LIVES:
+        pipeline.write_text(shop + (TASKS_APART if apart else ""))
         made += live_and_die(pipeline, master, victims, files, chance)
         files.land(3)
     assert made >= UPDATES

@@ -3,7 +3,7 @@ the commit has to say of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from headgate.core.errors import UserCodeError
@@ -14,6 +14,9 @@ from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.state import UpdateState
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.storage.store import TableStore
+
+#: Up to how much is read, one task for all buckets of a query is quicker than one for each: see ``docs/benchmarks.md``.
+ONE_TASK_BYTES = 1 << 20
 
 
 class QueriesInside:
@@ -28,7 +31,7 @@ class QueriesInside:
         if hosts:
             self._set_aside.settle()  # what an update that died in between has left to do
 
-    def next_update(self, clock: tuple[str, int], files: Iterable[DataFile], rebuild: bool) -> Update:
+    def next_update(self, clock: tuple[str, int], files: Collection[DataFile], rebuild: bool) -> Update:
         """What the queries of the next update go on from; ``clock`` is how far the source has come, in its time, and
         ``files`` are those of its files that are read."""
         self._set_aside.settle()
@@ -36,7 +39,9 @@ class QueriesInside:
         stored = {} if rebuild else {name: StoredStates.from_json(each) for name, each in before.queries.items()}
         folder = state_folder(self._table.directory)
         arrival = Arrival.of(file.path for file in files)
-        return Update(before.update + 1, folder, stored, table=self._spec.name, clock=clock, arrival=arrival)
+        small = sum(file.size for file in files) <= ONE_TASK_BYTES
+        number = before.update + 1
+        return Update(number, folder, stored, table=self._spec.name, clock=clock, arrival=arrival, small=small)
 
     def check(self, update: Update) -> None:
         """Raise if a query failed in a task: nothing of such an update may be committed."""

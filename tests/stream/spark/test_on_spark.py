@@ -81,11 +81,22 @@ def test_a_query_without_states_gives_each_row_its_answer(spark: SparkSession, t
     assert list(on_spark(frame, expensive).toArrow().to_pylist()) == serially(expensive, table)
 
 
-def test_updates_go_on_from_the_states_of_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
+#: whether updates are small ones, with one task for all buckets
+SIZES = pytest.mark.parametrize("small", [False, True], ids=["a task for each bucket", "one task"])
+
+
+@pytest.mark.parametrize(
+    "small",
+    [(False, False, False), (True, True, True), (False, True, False)],
+    ids=["a task for each bucket", "one task", "now so, now so"],
+)
+def test_updates_go_on_from_the_states_of_the_one_before(
+    spark: SparkSession, tmp_path: Path, small: tuple[bool, ...]
+) -> None:
     stored: dict[str, StoredStates] = {}
     found: list[dict[str, Any]] = []
     for number, first in enumerate((0, 40, 90), start=1):
-        update = Update(number, tmp_path / "states", stored)
+        update = Update(number, tmp_path / "states", stored, small=small[number - 1])
         found += updated(files(spark, tmp_path / "in", number, rows(first, 50)), update)
         stored = {name: StoredStates.from_json(each.to_json()) for name, each in update.states().items()}
     everything = pa.concat_tables([rows(first, 50) for first in (0, 40, 90)])
@@ -215,13 +226,14 @@ def per_minute(stream: Stream) -> Stream:
     return stream.key_by("user").tumbling("at", timedelta(minutes=1)).aggregate(n="count")
 
 
-def test_windows_close_by_the_time_of_the_whole_stream(spark: SparkSession, tmp_path: Path) -> None:
+@SIZES
+def test_windows_close_by_the_time_of_the_whole_stream(spark: SparkSession, tmp_path: Path, small: bool) -> None:
     everybody = [(second, user) for second in range(0, 50, 10) for user in range(6)]
     stored: dict[str, StoredStates] = {}
     found = []
     # the second update has rows of one user only, but its time closes the windows of all
     for number, (moments, clock) in enumerate([(everybody, 40), ([(70, 0)], 70)], start=1):
-        update = Update(number, tmp_path / "states", stored, clock=("at", clock * 1_000_000))
+        update = Update(number, tmp_path / "states", stored, clock=("at", clock * 1_000_000), small=small)
         frame = files(spark, tmp_path / "in", number, clicks(moments))
         found.append(updated(frame, update, per_minute, time="at"))
         update.check()
@@ -262,14 +274,18 @@ def shared(frame: DataFrame, updates: dict[str, tuple[Update, Any]]) -> dict[str
     return {name: ask(update, build) for name, (update, build) in updates.items()}
 
 
-def test_queries_of_several_tables_share_one_pass_and_one_may_fail(spark: SparkSession, tmp_path: Path) -> None:
+@SIZES
+def test_queries_of_several_tables_share_one_pass_and_one_may_fail(
+    spark: SparkSession, tmp_path: Path, small: bool
+) -> None:
     builds = {"spent": totals, "cheapest": cheap, "broken": broken}
     stored: dict[str, dict[str, StoredStates]] = {name: {} for name in builds}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in builds}
     for number in (1, 2):
         frame = files(spark, tmp_path / "in", number, rows(50 * number, 50))
         updates = {
-            name: (Update(number, tmp_path / name, stored[name], table=name), build) for name, build in builds.items()
+            name: (Update(number, tmp_path / name, stored[name], table=name, small=small), build)
+            for name, build in builds.items()
         }
         for name, made in shared(frame, updates).items():
             found[name] += made.toArrow().to_pylist()

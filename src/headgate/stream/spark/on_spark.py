@@ -111,7 +111,7 @@ def _in_update(request: Request, update: Update, spec: QuerySpec) -> DataFrame:
             previous=_going_on(update, name, written, request.buckets),
             ends_at=_end(update, request, spec),
         )
-    request = replace(request, guest=guest, arrival=update.arrival)
+    request = replace(request, guest=guest, arrival=update.arrival, together=update.small)
     if update.collecting:
         update.requests[name] = request
         return frame.sparkSession.createDataFrame([], spark_schema(guest.made))

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from headgate.stream.spark.buckets import InTurn
 from headgate.stream.spark.guest import Done, Guest, Terms
-from headgate.stream.spark.hosting import Task, run_task
+from headgate.stream.spark.hosting import Made, Task, run_task
 from headgate.stream.spark.live_states import LiveStates
-from headgate.stream.spark.ordering import Arrival, in_order
+from headgate.stream.spark.ordering import BUCKET, Arrival, in_order
+from headgate.stream.spark.promptly import acknowledged
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, AccumulatorParam
@@ -33,11 +35,13 @@ class Request:
     time: str | None
     buckets: int
     arrival: Arrival = Arrival.COMMIT
+    #: one task for all buckets, in place of one for each
+    together: bool = False
 
     def goes_with(self, other: Request) -> bool:
         """Whether both can be served by one pass: the same rows, in the same order, on the same terms."""
-        mine = (self.guest.stateful, self.keys, self.time, self.buckets, self.terms)
-        others = (other.guest.stateful, other.keys, other.time, other.buckets, other.terms)
+        mine = (self.guest.stateful, self.keys, self.time, self.buckets, self.together, self.terms)
+        others = (other.guest.stateful, other.keys, other.time, other.buckets, other.together, other.terms)
         if mine != others or not self.given.equals(other.given):
             return False
         return self.frame is other.frame or self.frame.sameSemantics(other.frame)
@@ -45,14 +49,14 @@ class Request:
 
 def rows_of(request: Request, told: Accumulator[list[Done]] | None) -> DataFrame:
     """The rows that one query makes."""
-    host = _Host(request.given, (request.guest,), request.terms, told)
+    host = _host([request], told)
     return _ordered(request).mapInArrow(host.alone, spark_schema(request.guest.made))
 
 
 def rows_of_all(requests: Sequence[Request], told: Accumulator[list[Done]]) -> DataFrame:
     """The rows that several queries make, computed once and kept by Spark; ``rows_for`` picks those of one."""
     first = requests[0]
-    host = _Host(first.given, tuple(request.guest for request in requests), first.terms, told)
+    host = _host(requests, told)
     return _ordered(first).mapInArrow(host.together, spark_schema(host.tagged)).persist()
 
 
@@ -77,7 +81,16 @@ def teller(frame: DataFrame) -> Accumulator[list[Done]]:
 def _ordered(request: Request) -> DataFrame:
     if not request.guest.stateful:
         return request.frame
-    return in_order(request.frame, request.keys, request.time, request.buckets, request.arrival)
+    return in_order(
+        request.frame, request.keys, request.time, request.buckets, request.arrival, together=request.together
+    )
+
+
+def _host(requests: Sequence[Request], told: Accumulator[list[Done]] | None) -> _Host:
+    first = requests[0]
+    guests = tuple(request.guest for request in requests)
+    in_turn = first.buckets if first.guest.stateful and first.together and first.buckets > 1 else 0
+    return _Host(first.given, guests, first.terms, told, in_turn)
 
 
 def _listed() -> AccumulatorParam[list[Done]]:
@@ -101,12 +114,14 @@ _live = LiveStates()
 
 @dataclass(frozen=True)
 class _Host:
-    """A pass as it is sent to the workers."""
+    """A pass as it is sent to the workers. ``in_turn`` is how many buckets come to one task, one after the other; 0 if
+    each has a task of its own."""
 
     given: pa.Schema
     guests: tuple[Guest, ...]
     terms: Terms
     told: Any
+    in_turn: int = 0
 
     @property
     def tagged(self) -> pa.Schema:
@@ -131,8 +146,16 @@ class _Host:
             columns[number + 1] = struct.cast(schema.field(number + 1).type)
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        bucket = _partition()
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Made]:
+        batches = acknowledged(batches)
+        if not self.in_turn:
+            yield from self._run_bucket(_partition(), batches)
+            return
+        rows = InTurn(batches, BUCKET)
+        for bucket in range(self.in_turn):
+            yield from self._run_bucket(bucket, rows.of(bucket))
+
+    def _run_bucket(self, bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Made]:
         first = next(batches, None)
         if first is None and not any(_waits_for_time(guest, bucket) for guest in self.guests):
             return  # a bucket without rows keeps the states that it has

@@ -78,9 +78,10 @@ class Update:
     """An update under way. ``folder`` is where states are written and found, by names relative to it.
 
     ``clock`` is the source's column of event time and how far it has come, ``arrival`` what tells the order in which
-    its rows arrived. ``refusal`` says why there can be no states, if so. ``hosts`` tells whether the function has put
-    any query on Spark. While ``collecting``, queries are only taken down as ``requests``; ``shared`` are the frames of
-    those that a pass for several tables computes.
+    its rows arrived; ``small`` says that there are so few of them that one task does all of it soonest. ``refusal``
+    says why there can be no states, if so. ``hosts`` tells whether the function has put any query on Spark. While
+    ``collecting``, queries are only taken down as ``requests``; ``shared`` are the frames of those that a pass for
+    several tables computes.
     """
 
     number: int
@@ -89,6 +90,7 @@ class Update:
     table: str = ""
     clock: tuple[str, int] | None = None
     arrival: Arrival = Arrival.COMMIT
+    small: bool = False
     refusal: str = ""
     hosts: bool = False
     collecting: bool = False
