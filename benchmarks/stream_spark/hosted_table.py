@@ -84,6 +84,13 @@ class HostedTable:
         """Where the query's table lies."""
         return self._opened.nodes[TABLE].store.directory
 
+    @property
+    def bytes_read(self) -> int:
+        """What the newest files of the stream's table hold, as stored: what the query's last update has read."""
+        files = self._opened.nodes[STREAM].store.files()
+        newest = max(int(file.path.split("/")[1].split("-")[0].lstrip("u")) for file in files)
+        return sum(file.size for file in files if file.path.split("/")[1].startswith(f"u{newest}-"))
+
     def rows(self) -> pa.Table:
         """What is in the query's table."""
         store = self._opened.nodes[TABLE].store

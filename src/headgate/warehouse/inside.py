@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from headgate.core.errors import UserCodeError
-from headgate.stream.spark.ordering import Arrival
+from headgate.stream.spark.arrival import Arrival
 from headgate.stream.spark.update import StoredStates, Update, state_folder
 from headgate.warehouse.set_aside import SetAside, naming
 from headgate.warehouse.spec import TableSpec
@@ -15,8 +15,8 @@ from headgate.warehouse.state import UpdateState
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.storage.store import TableStore
 
-#: Up to how much is read, one task for all buckets of a query is quicker than one for each: see ``docs/benchmarks.md``.
-ONE_TASK_BYTES = 1 << 20
+#: up to how much is read, one task for all buckets of a query is quicker than one for each (`stream_spark_small`)
+ONE_TASK_BYTES = 2 << 20
 
 
 class QueriesInside:
@@ -38,7 +38,7 @@ class QueriesInside:
         before = UpdateState.from_json(self._table.state, self._spec.name)
         stored = {} if rebuild else {name: StoredStates.from_json(each) for name, each in before.queries.items()}
         folder = state_folder(self._table.directory)
-        arrival = Arrival.of(file.path for file in files)
+        arrival = Arrival.of([(file.path, file.size) for file in files])
         small = sum(file.size for file in files) <= ONE_TASK_BYTES
         number = before.update + 1
         return Update(number, folder, stored, table=self._spec.name, clock=clock, arrival=arrival, small=small)

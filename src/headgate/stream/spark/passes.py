@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from headgate.stream.spark.arrival import Arrival
 from headgate.stream.spark.buckets import InTurn
 from headgate.stream.spark.guest import Done, Guest, Terms
 from headgate.stream.spark.hosting import Made, Task, run_task
 from headgate.stream.spark.live_states import LiveStates
-from headgate.stream.spark.ordering import BUCKET, Arrival, in_order
+from headgate.stream.spark.ordering import BUCKET, in_order
 from headgate.stream.spark.promptly import acknowledged
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Request:
     keys: tuple[str, ...]
     time: str | None
     buckets: int
-    arrival: Arrival = Arrival.COMMIT
+    arrival: Arrival = field(default_factory=Arrival)
     #: one task for all buckets, in place of one for each
     together: bool = False
 

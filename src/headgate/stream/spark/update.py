@@ -19,11 +19,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from headgate.core.errors import DeclarationError, UserCodeError
 from headgate.core.trace import OperatorFigures
 from headgate.stream.query_run import REJECTED_SCHEMA
+from headgate.stream.spark.arrival import Arrival
 from headgate.stream.spark.fingerprint import Fingerprint
 from headgate.stream.spark.guest import Done
 from headgate.stream.spark.hosting import verdict_file
 from headgate.stream.spark.limits import read_verdict
-from headgate.stream.spark.ordering import Arrival
 from headgate.stream.spark.state_chain import Chain
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Update:
     stored: Mapping[str, StoredStates] = field(default_factory=dict)
     table: str = ""
     clock: tuple[str, int] | None = None
-    arrival: Arrival = Arrival.COMMIT
+    arrival: Arrival = field(default_factory=Arrival)
     small: bool = False
     refusal: str = ""
     hosts: bool = False
