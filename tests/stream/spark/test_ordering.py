@@ -73,4 +73,4 @@ def test_rows_of_one_time_stand_in_the_order_of_commits_and_places(
 @pytest.mark.slow
 def test_rows_that_are_of_no_file_any_more_are_sorted_by_time_alone(spark: SparkSession) -> None:
     frame = spark.range(20).selectExpr("20 - id AS ts")
-    assert in_order(frame, [], "ts", 1).toArrow().column("ts").to_pylist() == list(range(1, 21))
+    assert in_order(frame, [], "ts", 1, Arrival()).toArrow().column("ts").to_pylist() == list(range(1, 21))

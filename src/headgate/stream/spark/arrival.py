@@ -66,6 +66,10 @@ class Arrival:
         return {ARRIVED_FILE: number, **row}
 
 
+#: outside of any update there are no commits: rows of one file stay in their order, and files come in some fixed one
+NO_COMMITS = Arrival("file")
+
+
 def update_of(path: str) -> int:
     """The number of the update that wrote a file; 0 if maintenance did."""
     found = re.match(_FOLDER, path)

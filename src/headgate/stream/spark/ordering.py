@@ -18,7 +18,7 @@ def in_order(
     keys: Sequence[str],
     time: str | None,
     buckets: int,
-    arrival: Arrival | None = None,
+    arrival: Arrival,
     together: bool = False,
 ) -> DataFrame:
     """The frame with its rows in order, each bucket in a partition of its own; or all buckets ``together`` in one
@@ -31,7 +31,7 @@ def in_order(
     named = ", ".join(_quoted(key) for key in keys)
     added = {BUCKET: f"pmod(hash({named}), {buckets})" if several else "0"}
     if _knows_files(frame):
-        added |= (arrival or Arrival()).marks()
+        added |= arrival.marks()
     marked = frame.selectExpr("*", *(f"{text} AS {name}" for name, text in added.items()))
     order = [*([_quoted(time)] if time else []), *(name for name in added if name != BUCKET)]
     if together:

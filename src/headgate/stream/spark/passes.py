@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.spark.arrival import Arrival
+from headgate.stream.spark.arrival import NO_COMMITS, Arrival
 from headgate.stream.spark.buckets import InTurn
 from headgate.stream.spark.guest import Done, Guest, Terms
 from headgate.stream.spark.hosting import Made, Task, run_task
@@ -35,7 +35,7 @@ class Request:
     keys: tuple[str, ...]
     time: str | None
     buckets: int
-    arrival: Arrival = field(default_factory=Arrival)
+    arrival: Arrival = NO_COMMITS
     #: one task for all buckets, in place of one for each
     together: bool = False
 
