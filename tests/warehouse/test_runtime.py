@@ -69,6 +69,21 @@ def warehouse_with(folder: Path, spark: SparkSession, broken: bool = False, grou
     return open_warehouse(wh.spec(), spark)
 
 
+def test_whoever_is_told_of_an_update_may_ask_back(tmp_path: Path, spark: SparkSession) -> None:
+    told = threading.Event()
+    asked = []
+
+    def note(made: UpdateMade) -> None:
+        asked.append(runtime.statistics())
+        told.set()
+
+    runtime = Runtime(warehouse_with(tmp_path, spark), spark, RunOptions(tracks=1), note)
+    runtime.start()
+    assert told.wait(PATIENCE)
+    runtime.stop()
+    assert {table.name for table in asked[0]} >= {"readings", "hot", "minutes"}
+
+
 def test_tables_are_kept_fresh_and_rows_add_up(tmp_path: Path, spark: SparkSession) -> None:
     opened = warehouse_with(tmp_path, spark)
     watch = Watch()
@@ -130,7 +145,9 @@ def test_tracks_policy_and_placement_change_while_running_and_a_backfill_runs_be
     watch.until(lambda good, _: len(watch.made) >= seen + 4)
     runtime.stop()
     assert [next(iter(change)) for change in changes] == ["tracks", "placement", "backfill", "tracks", "refresh"]
-    assert {made.track for made in watch.made[seen + 3 :]} == {0}
+    # a track that is too many finishes the update that it is in, however long that takes
+    elsewhere = [made.track for made in watch.made[seen:] if made.track != 0]
+    assert len(elsewhere) == len(set(elsewhere)) <= 2
     with pytest.raises(ParameterError, match=r"readings.*loaded from a source"):
         runtime.backfill("readings", 0, 1)
     with pytest.raises(ParameterError, match="at least one track"):

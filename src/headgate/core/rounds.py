@@ -144,6 +144,8 @@ class Rounds:
         self._records = NodeRecords(len(matrix.graph), now)
         self._lists = [Worklist(w, self._records, self.config) for w in range(len(workers))]
         self._arrived = 0
+        #: of a policy that ranks a worker's own nodes; told at the next meeting, when nobody is in a run
+        self._trouble: HeadgateError | None = None
         self._held: set[int] = set()
         #: {node: seconds} of runs that ended between a meeting in passing and the end of the list they were in
         self._late: dict[int, float] = {}
@@ -265,7 +267,12 @@ class Rounds:
         own = self._lists[worker]
         if own.phase is not Phase.DEALT:
             raise InvariantError(f"worker {worker} cannot sort its nodes: it {own.phase.value}")
-        self._sort(own)
+        try:
+            self._sort(own)
+        except HeadgateError as error:
+            self._trouble = error
+            rows = np.array(own.nodes, dtype=np.intp)
+            own.sort(np.zeros((len(rows), 1)), self.graph.tie[rows], self._patience()[rows], forces=False)
 
     def _sort(self, own: Worklist) -> None:
         rows = np.array(own.nodes, dtype=np.intp)
@@ -396,6 +403,8 @@ class Rounds:
         """
         self._hand_over(fed)
         self._apply_changes(now)
+        if self._trouble is not None:
+            raise self._trouble
         self._refresh(read)
         turn = self.round + 1
         self._view = self.matrix.view(now, turn, seed=self.config.seed, memory=self._memory)
@@ -439,7 +448,7 @@ class Rounds:
             self._memory = None  # it may speak of nodes by their old numbers
         self._next_graphs.clear()
         if self._next_policy is not None:
-            self.policy, self._memory = self._next_policy, None
+            self.policy, self._memory, self._trouble = self._next_policy, None, None
         self.placement = self._next_placement or self.placement
         self.config = self._next_config or self.config
         if self._next_workers is not None:

@@ -150,12 +150,19 @@ class Engine:
         """
         spec = query.spec() if isinstance(query, Query) else query
         known = self._runs.get(spec.name)
-        if known is not None and not known.stopped:
-            raise DeclarationError(f"a query called {spec.name!r} runs already; give this one another name")
+        if known is not None and not known.wait(0):
+            raise DeclarationError(
+                f"a query called {spec.name!r} runs already, or was stopped and has not let go of everything yet; "
+                "give this one another name, or wait() for the other"
+            )
         run = QueryRun(spec, self.clock, **{**self._settings, **settings})
         self._forget_old_runs()
+        try:
+            self.loop.add(run)
+        except BaseException:
+            run.close()
+            raise
         self._runs[spec.name] = run
-        self.loop.add(run)
         return run
 
     def _forget_old_runs(self) -> None:

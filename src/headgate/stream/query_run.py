@@ -106,6 +106,7 @@ class QueryRun:
         self.markers = Markers()
         self._scheme, self._buffer = scheme, buffer
         self._lock = Lock()
+        self._rejecting = Lock()
         self._finished = Event()
         self._rejected: deque[RejectedRow] = deque(maxlen=KEPT_REJECTED)
         self._rejects = None if spec.rejected is None else spec.rejected.open()
@@ -114,8 +115,13 @@ class QueryRun:
 
     def _wired(self) -> dict[str, Operator]:
         operators: dict[str, Operator] = {}
-        for spec in self.spec.operators:
-            operators[spec.name] = OPERATORS[spec.kind](spec, self, self.clock)
+        try:
+            for spec in self.spec.operators:
+                operators[spec.name] = OPERATORS[spec.kind](spec, self, self.clock)
+        except BaseException:
+            self.operators = operators
+            self.close()
+            raise
         tracked = _needs_origin(self.spec)
         for name, operator in operators.items():
             operator.tracked = name in tracked
@@ -156,11 +162,12 @@ class QueryRun:
 
     def reject(self, operator: str, serial: int, rejected: tuple[Rejected, ...]) -> None:
         rows = [RejectedRow(operator, serial, *each) for each in rejected]
-        with self._lock:
-            if self._rejects is None:
+        if self._rejects is None:
+            with self._lock:
                 self._rejected.extend(rows)
-            else:
-                self._rejects.write(pa.RecordBatch.from_pylist([row._asdict() for row in rows], REJECTED_SCHEMA))
+            return
+        with self._rejecting:
+            self._rejects.write(pa.RecordBatch.from_pylist([row._asdict() for row in rows], REJECTED_SCHEMA))
 
     def delivered(self, sink: str, packet: Packet, now: float) -> None:
         """A packet has reached a sink."""
@@ -208,15 +215,16 @@ class QueryRun:
 
     def close(self) -> None:
         """Let go of everything; the loop calls it when no worker is in an operator of this query any more."""
-        for operator in self.operators.values():
+        closers = [(operator.spec.name, operator.close) for operator in self.operators.values()]
+        if self._rejects is not None:
+            closers.append(("rejected", self._rejects.close))
+        for name, close in closers:
             try:
-                operator.close()
+                close()
             except Exception as error:
                 if self.error is None:
-                    self.error = QueryError(self.name, operator.spec.name, None, error)
+                    self.error = QueryError(self.name, name, None, error)
                     self.ending = Ending.FAILED
-        if self._rejects is not None:
-            self._rejects.close()
         self._finished.set()
 
     # --- asked by anybody -----------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: how often a pipeline file is looked at for changes, in seconds
 WATCH_SECONDS = 1.0
+#: when a file was changed, in nanoseconds, and its size
+Stamp = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class WarehouseRun:
         self._spark_options = spark or SparkOptions()
         self._observer = observer
         self._pipeline = pipeline
+        # Now, and not when Spark has started: what is saved in between has not been read.
+        self._loaded = None if pipeline is None else _stamp(pipeline)
         self._told = told
         self._ended = ended
         self._cleanup = ExitStack()
@@ -102,7 +106,7 @@ class WarehouseRun:
             undo.callback(runtime.stop)
             undo.enter_context(ControlServer(runtime, lock))
             if self._pipeline is not None:
-                watch = _PipelineWatch(self._pipeline, lambda spec: self._reload(spec, spark), self._told)
+                watch = _PipelineWatch(self._pipeline, self._loaded, lambda spec: self._reload(spec, spark), self._told)
                 undo.callback(watch.stop)
             self._runtime = runtime
             self._cleanup = undo.pop_all()
@@ -128,10 +132,11 @@ class WarehouseRun:
 
     def stop(self, *, cancel: bool = False) -> None:
         """Finish the updates that run, or with ``cancel`` cancel them, and close everything."""
-        if self._runtime is not None and cancel:
-            self._runtime.stop(cancel=True)
-        self._cleanup.close()
-        self._ended()
+        with ExitStack() as last:
+            last.callback(self._ended)
+            last.callback(self._cleanup.close)
+            if self._runtime is not None and cancel:
+                self._runtime.stop(cancel=True)
 
     def _reload(self, spec: WarehouseSpec, spark: SparkSession) -> None:
         changed = resolved(spec)
@@ -155,14 +160,26 @@ class WarehouseRun:
         self.stop()
 
 
+def _stamp(file: Path) -> Stamp | None:
+    """What changes when a file is saved."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
 class _PipelineWatch:
     """Looks at a pipeline file now and then, and hands over its declarations when it was saved."""
 
-    def __init__(self, file: Path, reload: Callable[[WarehouseSpec], None], told: Callable[[str], None]) -> None:
+    def __init__(
+        self, file: Path, loaded: Stamp | None, reload: Callable[[WarehouseSpec], None], told: Callable[[str], None]
+    ) -> None:
+        """``loaded`` is the stamp that the file had when its declarations were read."""
         self._file = file
         self._reload = reload
         self._told = told
-        self._stamp = self._look()
+        self._stamp = loaded
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="headgate-pipeline-watch", daemon=True)
         self._thread.start()
@@ -171,16 +188,9 @@ class _PipelineWatch:
         self._ended.set()
         self._thread.join()
 
-    def _look(self) -> tuple[int, int] | None:
-        try:
-            status = self._file.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size
-
     def _watch(self) -> None:
         while not self._ended.wait(WATCH_SECONDS):
-            stamp = self._look()
+            stamp = _stamp(self._file)
             if stamp is None or stamp == self._stamp:
                 continue
             self._stamp = stamp

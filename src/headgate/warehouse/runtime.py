@@ -130,8 +130,10 @@ class Runtime:
     def stop(self, *, cancel: bool = False) -> None:
         """Begin no more updates and wait for those that run; with ``cancel``, cancel them."""
         self.stop_soon()
-        if cancel:
+        while cancel and self._keeper.is_alive():
+            # More than once: the keeper may just be beginning an update, and then take in that it should stop.
             self._spark.sparkContext.cancelAllJobs()
+            self._keeper.join(1.0)
         if self._keeper.ident is not None:
             self._keeper.join()
         if self.error is not None:
@@ -230,7 +232,7 @@ class Runtime:
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
         """Have the keeper answer, as it alone may look."""
-        if not self._keeper.is_alive():
+        if not self._keeper.is_alive() or threading.current_thread() is self._keeper:
             return question()
         answers: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
 

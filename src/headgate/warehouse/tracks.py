@@ -80,24 +80,35 @@ class Tracks:
             thread.join()
 
     def _run(self, number: int, inbox: queue.SimpleQueue[Task | None]) -> None:
-        session = self._spark.newSession()
-        context = session.sparkContext
+        session: SparkSession | None = None
         while (task := inbox.get()) is not None:
-            context.setLocalProperty("spark.scheduler.pool", task.pool)
-            with Reads(session, keep=len(task.jobs) > 1) as reads:
-                if len(task.jobs) > 1:
-                    share_passes(task.jobs.values(), session, reads)
-                left = len(task.jobs)
-                for name, job in task.jobs.items():
-                    left -= 1
-                    context.setJobGroup(f"headgate {name}", f"update of {name}", True)
-                    outcome, failure = None, None
-                    began, started = self._clock(), time.perf_counter()
-                    try:
-                        outcome = job.run(session, reads)
-                    except BaseException as error:
-                        failure = failure_of(error, self._clock())
-                    self._report(Done(number, name, left, outcome, failure, began, time.perf_counter() - started))
+            left = dict(task.jobs)
+            try:
+                session = session or self._spark.newSession()
+                self._work_off(number, task, session, left)
+            except BaseException as error:  # around the jobs: Spark is gone, or what they share cannot be planned
+                failure = failure_of(error, self._clock())
+                for name in tuple(left):
+                    del left[name]
+                    self._report(Done(number, name, len(left), None, failure, self._clock(), 0.0))
+
+    def _work_off(self, number: int, task: Task, session: SparkSession, left: dict[str, Job]) -> None:
+        """Run the jobs of a task; whoever has been reported is out of ``left``."""
+        context = session.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", task.pool)
+        with Reads(session, keep=len(task.jobs) > 1) as reads:
+            if len(task.jobs) > 1:
+                share_passes(task.jobs.values(), session, reads)
+            for name, job in task.jobs.items():
+                context.setJobGroup(f"headgate {name}", f"update of {name}", True)
+                outcome, failure = None, None
+                began, started = self._clock(), time.perf_counter()
+                try:
+                    outcome = job.run(session, reads)
+                except BaseException as error:
+                    failure = failure_of(error, self._clock())
+                del left[name]
+                self._report(Done(number, name, len(left), outcome, failure, began, time.perf_counter() - started))
 
 
 def failure_of(error: BaseException, now: float) -> Failure:

@@ -6,7 +6,9 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,30 +44,44 @@ def cannot_run(reason: str) -> NoReturn:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     if find_spec("paho") is None:
         cannot_run(NO_PACKAGE)
-    with socket.create_server((HOST, 0)) as free:
-        port = free.getsockname()[1]
     folder: Path = tmp_path_factory.mktemp("mosquitto")
-    config = folder / "mosquitto.conf"
-    config.write_text(f"listener {port} {HOST}\nallow_anonymous true\nmax_queued_messages 0\nlog_dest stderr\n")
+    # Between finding a free port and taking it somebody else may have done so.
+    said = []
+    for attempt in range(3):
+        with socket.create_server((HOST, 0)) as free:
+            port = free.getsockname()[1]
+        config = folder / f"mosquitto-{attempt}.conf"
+        config.write_text(f"listener {port} {HOST}\nallow_anonymous true\nmax_queued_messages 0\nlog_dest stderr\n")
+        with started(config) as process:
+            said = lines_until_running(process)
+            if said[-1:] and said[-1].endswith("running"):
+                # Its log is read on, so that the pipe never fills up.
+                threading.Thread(target=list, args=(process.stderr,), daemon=True).start()
+                yield RunningBroker(HOST, port)
+                return
+    pytest.fail("mosquitto did not start: " + "\n".join(said))
+
+
+@contextmanager
+def started(config: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen([program(), "-c", str(config)], stderr=subprocess.PIPE, text=True)
     try:
-        await_running(process)
-        yield RunningBroker(HOST, port)
+        yield process
     finally:
         process.terminate()
         try:
-            process.communicate(timeout=5)
+            process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.communicate()
+            process.wait()
 
 
-def await_running(process: subprocess.Popen[str]) -> None:
-    """Wait for the line of its log by which it says that it listens."""
+def lines_until_running(process: subprocess.Popen[str]) -> list[str]:
+    """What it has logged until the line by which it says that it listens, or until it has ended."""
     assert process.stderr is not None
-    said = []
+    said: list[str] = []
     for line in process.stderr:
-        said.append(line)
-        if line.rstrip().endswith("running"):
-            return
-    pytest.fail("mosquitto did not start: " + "".join(said))
+        said.append(line.rstrip())
+        if said[-1].endswith("running"):
+            break
+    return said

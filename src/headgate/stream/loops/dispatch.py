@@ -245,7 +245,9 @@ class DispatchLoop(Loop):
 
     def wake(self, operator: Operator) -> None:
         # A worker in the middle of a turn tells nobody if nobody is idle: it will tell at the end of the turn.
-        if threading.current_thread().name.startswith("headgate-worker") and not self._idle:
+        # That holds for what the turn has fed; a source is told of by others, and nobody looks at it again.
+        fed = not isinstance(operator, SourceOperator)
+        if fed and threading.current_thread().name.startswith("headgate-worker") and not self._idle:
             return
         with self.lock:
             if operator.query.name not in self.queries:

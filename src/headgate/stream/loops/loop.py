@@ -52,11 +52,11 @@ class Loop(ABC):
 
     def add(self, query: QueryRun) -> None:
         """Take up a query; its operators may run from now on."""
-        if self.stopping:
-            raise EngineStoppedError(f"query {query.name!r} came after the engine was stopped")
         query.on_input = self.wake
         query.on_end = self._query_ended
         with self.lock:
+            if self.stopping:
+                raise EngineStoppedError(f"query {query.name!r} came after the engine was stopped")
             self.queries[query.name] = query
             self._adopt(query)
         for operator in query.operators.values():
@@ -100,14 +100,16 @@ class Loop(ABC):
 
     def start(self) -> None:
         """Begin to run operators."""
-        self.started = True
-        self._begin()
+        with self.lock:
+            self.started = True
+            self._begin()
 
     def stop(self) -> None:
         """End all threads; turns under way end first. Queries that have not ended are stopped."""
+        with self.lock:
+            self.stopping = True
         for query in list(self.queries.values()):
             query.stop()
-        self.stopping = True
         self._timer.stop()
         self._wake_all()
         for thread in list(self._threads):
@@ -137,7 +139,7 @@ class Loop(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Start the threads."""
+        """Start the threads; with the lock held."""
 
     @abstractmethod
     def _adopt(self, query: QueryRun) -> None:

@@ -103,9 +103,8 @@ class RoundsLoop(Loop):
     # --- workers --------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        with self.lock:
-            if self._names:
-                self._build()
+        if self._names:
+            self._build()
 
     def _hire(self, worker: int, dealt: bool) -> None:
         self._spawn(f"headgate-worker-{worker}", self._run_worker, worker, dealt)
@@ -232,7 +231,9 @@ class RoundsLoop(Loop):
             super()._close_if_left(name)
 
     def wake(self, operator: Operator) -> None:
-        """Nothing to do: workers of this loop look for work by themselves."""
+        """Nothing to do: workers of this loop look for work by themselves. If they have left, queries end here."""
+        if self.failure is not None:
+            self._give_up()
 
     def _wake_all(self) -> None:
         with self._meeting:
@@ -241,9 +242,9 @@ class RoundsLoop(Loop):
 
     def stop(self) -> None:
         super().stop()
-        for query in list(self._ending.values()):
-            query.close()
-        self._ending.clear()
+        self._threads.clear()  # from here on whoever ends a query closes it
+        for name in list(self._ending):
+            super()._close_if_left(name)
 
     # --- change while running -------------------------------------------------------------------------------
 

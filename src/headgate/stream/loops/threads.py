@@ -32,8 +32,8 @@ class ThreadsLoop(Loop):
     def _adopt(self, query: QueryRun) -> None:
         for operator in query.operators.values():
             self._bells[operator] = threading.Event()
-            self._inside[query.name] += 1
             if self.started:
+                self._enter(operator)
                 self._spawn(f"headgate-{operator.name}", self._run_operator, operator)
 
     def _let_go(self, query: QueryRun) -> None:
@@ -41,9 +41,9 @@ class ThreadsLoop(Loop):
             self._bells[operator].set()
 
     def _begin(self) -> None:
-        with self.lock:
-            for operator in self._bells:
-                self._spawn(f"headgate-{operator.name}", self._run_operator, operator)
+        for operator in self._bells:
+            self._enter(operator)
+            self._spawn(f"headgate-{operator.name}", self._run_operator, operator)
 
     def _run_operator(self, operator: Operator) -> None:
         bell = self._bells[operator]

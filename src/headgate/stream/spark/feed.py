@@ -18,6 +18,7 @@ class SharedBatches:
     def __init__(self, batches: Iterator[pa.RecordBatch], readers: int) -> None:
         self._batches = batches
         self._lock = Lock()
+        self._trouble: BaseException | None = None
         self._waiting: list[deque[pa.RecordBatch]] = [deque() for _ in range(readers)]
 
     def of(self, reader: int) -> Iterator[pa.RecordBatch]:
@@ -29,7 +30,13 @@ class SharedBatches:
         while True:
             with self._lock:
                 if not mine:
-                    batch = next(self._batches, None)
+                    if self._trouble is not None:
+                        raise self._trouble
+                    try:
+                        batch = next(self._batches, None)
+                    except BaseException as error:  # an iterator that has raised looks like one that has ended
+                        self._trouble = error
+                        raise
                     if batch is None:
                         return
                     for waiting in self._waiting:

@@ -99,7 +99,9 @@ class Watch:
                 complaint = self._judged(operator, seconds)
                 if complaint is not None:
                     self._interrupt(complaint, operator, thread)
-                    return
+                    if isinstance(complaint, MemoryLimitError):
+                        self._memory_limit = None  # what one query has left behind is not the others' fault
+                    break
 
     def _at_work(self) -> list[tuple[Operator, int, float]]:
         """Who is at work in which thread, and for how long at the same packet."""
@@ -138,8 +140,10 @@ class Watch:
             signal.pthread_kill(thread, _SIGNAL)
         else:
             _raise_in(thread, complaint)
-        if self._over.wait(GRACE):
-            return
+        until = self._clock() + GRACE
+        while self._clock() < until:
+            if self._over.wait(LOOK_EVERY) or operator.query.stopped or thread not in operator.inside:
+                return
         if self._verdict is not None:
             leave_verdict(self._verdict, str(complaint))
         os._exit(ENDED_ITSELF)
