@@ -56,24 +56,26 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
             said = lines_until_running(process)
             if said[-1:] and said[-1].endswith("running"):
                 # Its log is read on, so that the pipe never fills up.
-                threading.Thread(target=list, args=(process.stderr,), daemon=True).start()
+                reader = threading.Thread(target=list, args=(process.stderr,), daemon=True)
+                reader.start()
                 yield RunningBroker(HOST, port)
+                process.terminate()
+                reader.join(5)
                 return
     pytest.fail("mosquitto did not start: " + "\n".join(said))
 
 
 @contextmanager
 def started(config: Path) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen([program(), "-c", str(config)], stderr=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.terminate()
+    with subprocess.Popen([program(), "-c", str(config)], stderr=subprocess.PIPE, text=True) as process:
         try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def lines_until_running(process: subprocess.Popen[str]) -> list[str]:
