@@ -12,6 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 import headgate as hg
 from benchmarks.stream_spark.rows import land
+from headgate.stream.spark.arrival import update_of
 from headgate.warehouse.opened import open_warehouse
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ class HostedTable:
     def bytes_read(self) -> int:
         """What the newest files of the stream's table hold, as stored: what the query's last update has read."""
         files = self._opened.nodes[STREAM].store.files()
-        newest = max(int(file.path.split("/")[1].split("-")[0].lstrip("u")) for file in files)
-        return sum(file.size for file in files if file.path.split("/")[1].startswith(f"u{newest}-"))
+        newest = max(update_of(file.path) for file in files)
+        return sum(file.size for file in files if update_of(file.path) == newest)
 
     def rows(self) -> pa.Table:
         """What is in the query's table."""

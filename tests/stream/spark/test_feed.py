@@ -25,6 +25,7 @@ def test_no_reader_takes_a_source_that_has_failed_for_one_that_has_ended() -> No
 
     shared = SharedBatches(failing(), 2)
     for reader in range(2):
-        found = []
+        rows = shared.of(reader)
+        assert [next(rows) for _ in BATCHES] == BATCHES
         with pytest.raises(ValueError, match="interrupted"):
-            found.extend(batch for batch in shared.of(reader))
+            next(rows)

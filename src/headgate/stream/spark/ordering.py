@@ -28,20 +28,15 @@ def in_order(
     for every update.
     """
     several = bool(keys) and buckets > 1
-    named = ", ".join(_quoted(key) for key in keys)
-    added = {BUCKET: f"pmod(hash({named}), {buckets})" if several else "0"}
-    if _knows_files(frame):
-        added |= arrival.marks()
-    marked = frame.selectExpr("*", *(f"{text} AS {name}" for name, text in added.items()))
-    order = [*([_quoted(time)] if time else []), *(name for name in added if name != BUCKET)]
-    if together:
-        order = [BUCKET, *order] if several else order
-        added = {name: text for name, text in added.items() if not (several and name == BUCKET)}
-        parted = marked.coalesce(1)
-    else:
-        parted = marked.repartitionById(buckets, BUCKET)
+    bucket = f"pmod(hash({', '.join(map(_quoted, keys))}), {buckets})" if several else "0"
+    marks = arrival.marks() if _knows_files(frame) else {}
+    marked = frame.selectExpr("*", f"{bucket} AS {BUCKET}", *(f"{text} AS {name}" for name, text in marks.items()))
+    order = [*([_quoted(time)] if time else []), *marks]
+    if together and several:
+        return marked.coalesce(1).sortWithinPartitions(BUCKET, *order).drop(*marks)
+    parted = marked.coalesce(1) if together else marked.repartitionById(buckets, BUCKET)
     ordered = parted.sortWithinPartitions(*order) if order else parted
-    return ordered.drop(*added)
+    return ordered.drop(BUCKET, *marks)
 
 
 def _quoted(name: str) -> str:
