@@ -15,8 +15,8 @@ from benchmarks.spark.environment import python_with_pipelines
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.table_grain import PATIENCE_PERIODS
 from headgate.sim.trace_file import Replay, replay_of
-from headgate.warehouse.cost import CostModel
-from headgate.warehouse.trace import read_trace
+from headgate.warehouse.run.trace import read_trace
+from headgate.warehouse.schedule.cost import CostModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import headgate as hg
 from benchmarks.spark.log import LogWriter, Update
 from headgate.core.registry import placement_from, policy_from
-from headgate.warehouse.run import SparkOptions, WarehouseRun
-from headgate.warehouse.runtime import RunOptions, UpdateMade
+from headgate.warehouse.run.run import SparkOptions, WarehouseRun
+from headgate.warehouse.run.runtime import RunOptions, UpdateMade
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

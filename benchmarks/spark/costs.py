@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headgate as hg
-from headgate.warehouse.opened import OpenWarehouse, open_warehouse
-from headgate.warehouse.session import open_session
+from headgate.warehouse.run.session import open_session
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

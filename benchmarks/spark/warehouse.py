@@ -19,8 +19,8 @@ from benchmarks.spark.log import LogWriter, Update
 from benchmarks.spark.task import Task, task_from, task_parser
 from benchmarks.spark.workload import SCHEMA, STREAMS, TABLES, TIME, Query
 from headgate.core.registry import placement_from, policy_from
-from headgate.warehouse.run import SparkOptions, WarehouseRun
-from headgate.warehouse.runtime import RunOptions, UpdateMade
+from headgate.warehouse.run.run import SparkOptions, WarehouseRun
+from headgate.warehouse.run.runtime import RunOptions, UpdateMade
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

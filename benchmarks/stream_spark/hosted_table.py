@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import headgate as hg
 from benchmarks.stream_spark.rows import land
 from headgate.stream.spark.arrival import update_of
-from headgate.warehouse.opened import open_warehouse
+from headgate.warehouse.updates.open_warehouse import open_warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.core.errors import HeadgateError
-    from headgate.warehouse.declare import Warehouse
+    from headgate.warehouse.declare.warehouse import Warehouse
     from headgate.warehouse.sources import Files, Generator
 
 __version__ = "0.1.0"
@@ -27,7 +27,7 @@ _LOOKED_UP = {
     "Files": "headgate.warehouse.sources",
     "Generator": "headgate.warehouse.sources",
     "HeadgateError": "headgate.core.errors",
-    "Warehouse": "headgate.warehouse.declare",
+    "Warehouse": "headgate.warehouse.declare.warehouse",
 }
 
 

@@ -19,11 +19,11 @@ from headgate.cli import main
 from headgate.core.errors import HeadgateError
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.trace import OperatorFigures
-from headgate.warehouse.book import NodeStatistics
-from headgate.warehouse.control import ControlServer
-from headgate.warehouse.lock import WarehouseLock, running_process
-from headgate.warehouse.state import UpdateState
+from headgate.warehouse.run.control import ControlServer
+from headgate.warehouse.run.lock import WarehouseLock, running_process
+from headgate.warehouse.schedule.book import NodeStatistics
 from headgate.warehouse.storage import TableStore
+from headgate.warehouse.updates.state import UpdateState
 from tests.warehouse.control_helpers import TABLES, Recorder, serving, statistics_of
 
 SECOND = 1_000_000

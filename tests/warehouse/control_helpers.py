@@ -14,9 +14,9 @@ from headgate.core.errors import UnknownNameError
 from headgate.core.explain import Explanation, Ranked
 from headgate.core.placement import Lane, Placement
 from headgate.core.policy import Policy
-from headgate.warehouse.book import NodeStatistics
-from headgate.warehouse.control import PATIENCE, ControlServer
-from headgate.warehouse.lock import WarehouseLock
+from headgate.warehouse.run.control import PATIENCE, ControlServer
+from headgate.warehouse.run.lock import WarehouseLock
+from headgate.warehouse.schedule.book import NodeStatistics
 
 TABLES = ("air", "alerts", "meters")
 

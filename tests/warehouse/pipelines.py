@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.warehouse.declare import Warehouse
+from headgate.warehouse.declare.spec import WarehouseSpec
+from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
-from headgate.warehouse.spec import WarehouseSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

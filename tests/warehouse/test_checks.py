@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.errors import DeclarationError
-from headgate.warehouse.checks import DeclarationErrors, Mistake, find_mistakes
-from headgate.warehouse.declare import Warehouse
-from headgate.warehouse.query_text import read_query
-from headgate.warehouse.spec import Place
+from headgate.warehouse.declare.checks import DeclarationErrors, Mistake, find_mistakes
+from headgate.warehouse.declare.spec import Place
+from headgate.warehouse.declare.sql_text import read_query
+from headgate.warehouse.declare.warehouse import Warehouse
 
 SOURCE: Any = object()
 

@@ -21,11 +21,11 @@ import pytest
 
 from headgate.core.errors import DeclarationError, HeadgateError, UserCodeError
 from headgate.core.registry import placement_from, policy_from
-from headgate.warehouse.book import NodeStatistics
-from headgate.warehouse.control import MOST_CONNECTIONS, ControlServer
-from headgate.warehouse.control_client import ControlError, NotRunningError, RefusedError, RunningWarehouse
-from headgate.warehouse.control_commands import MOST_BYTES
-from headgate.warehouse.lock import FILE_NAME, Holder, WarehouseInUseError, WarehouseLock, holder, running_process
+from headgate.warehouse.run.control import MOST_CONNECTIONS, ControlServer
+from headgate.warehouse.run.control_client import ControlError, NotRunningError, RefusedError, RunningWarehouse
+from headgate.warehouse.run.control_commands import MOST_BYTES
+from headgate.warehouse.run.lock import FILE_NAME, Holder, WarehouseInUseError, WarehouseLock, holder, running_process
+from headgate.warehouse.schedule.book import NodeStatistics
 from tests.warehouse.control_helpers import TABLES, Recorder, serving, statistics_of
 
 #: how long a test waits for what should happen at once

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.warehouse.cost import CostModel
+from headgate.warehouse.schedule.cost import CostModel
 
 
 def test_a_line_is_found_from_updates_of_different_length() -> None:

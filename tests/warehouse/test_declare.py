@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.warehouse.checks import DeclarationErrors
-from headgate.warehouse.declare import Handle, Warehouse, base_folder
-from headgate.warehouse.spec import DimensionSpec, Place, StreamSpec, TableSpec
+from headgate.warehouse.declare.checks import DeclarationErrors
+from headgate.warehouse.declare.spec import DimensionSpec, Place, StreamSpec, TableSpec
+from headgate.warehouse.declare.warehouse import Handle, Warehouse, base_folder
 
 #: Declaring never looks into a source.
 SOURCE: Any = object()

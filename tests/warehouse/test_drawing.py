@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from headgate.cli.declare import Format, graph
 from headgate.core.errors import DeclarationError
-from headgate.warehouse.declare import Warehouse
-from headgate.warehouse.drawing import FORMATS, mermaid, svg, text
-from headgate.warehouse.spec import WarehouseSpec
+from headgate.warehouse.declare.spec import WarehouseSpec
+from headgate.warehouse.declare.warehouse import Warehouse
+from headgate.warehouse.report.drawing import FORMATS, mermaid, svg, text
 
 SOURCE: Any = object()
 
@@ -201,7 +201,7 @@ def test_a_warehouse_without_anything_can_be_drawn(draw: Any) -> None:
 # --- headgate graph -----------------------------------------------------------------------------------------
 
 PIPELINE = """\
-from headgate.warehouse.declare import Warehouse
+from headgate.warehouse.declare.warehouse import Warehouse
 wh = Warehouse("city")
 wh.stream("readings", object(), time="ts")
 wh.sql("hot", "select * from readings", time="ts")

@@ -13,14 +13,14 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
 
 from examples.city.sensors import SensorLines
-from headgate.warehouse.opened import open_warehouse
-from headgate.warehouse.pipeline_file import load
+from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.reading import read
+from headgate.warehouse.updates.open_warehouse import open_warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.warehouse.spec import WarehouseSpec
+    from headgate.warehouse.declare.spec import WarehouseSpec
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.core.errors import HeadgateError
-from headgate.warehouse.declare import Warehouse
-from headgate.warehouse.opened import OpenWarehouse, open_warehouse
+from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
 from headgate.warehouse.sources.errors import SourceChanged
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 from tests.warehouse.test_opened import arrive, assert_all_as_batch, reading, rows_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.warehouse.lag import ArrivalLog, waiting_since
+from headgate.warehouse.schedule.lag import ArrivalLog, waiting_since
 
 
 def log(*loads: tuple[float, int], freshness: int | None = None, pending: float | None = None) -> ArrivalLog:

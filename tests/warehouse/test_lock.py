@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.warehouse.lock import WarehouseInUseError, WarehouseLock, running_process
+from headgate.warehouse.run.lock import WarehouseInUseError, WarehouseLock, running_process
 
 HOLD = """
 import sys, pathlib
-from headgate.warehouse.lock import WarehouseLock
+from headgate.warehouse.run.lock import WarehouseLock
 lock = WarehouseLock(pathlib.Path(sys.argv[1]))
 lock.acquire()
 print("held", flush=True)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.warehouse.analysis import apply_query
-from headgate.warehouse.declare import Warehouse
-from headgate.warehouse.opened import OpenWarehouse, open_warehouse
+from headgate.warehouse.declare.analysis import apply_query
+from headgate.warehouse.declare.spec import WarehouseSpec
+from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
-from headgate.warehouse.spec import WarehouseSpec
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.warehouse import writing
-from headgate.warehouse.declare import Warehouse
-from headgate.warehouse.nodes import BackfillNode, TableNode
-from headgate.warehouse.opened import OpenWarehouse, open_warehouse
+from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates import writing
+from headgate.warehouse.updates.nodes import BackfillNode, TableNode
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 from tests.warehouse.test_opened import START, arrive, assert_all_as_batch, reading, rows_of
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from headgate.cli.declare import check
 from headgate.core.errors import DeclarationError, UserCodeError
-from headgate.warehouse.checks import DeclarationErrors
-from headgate.warehouse.declare import base_folder
-from headgate.warehouse.pipeline_file import load
-from headgate.warehouse.spec import Place
+from headgate.warehouse.declare.checks import DeclarationErrors
+from headgate.warehouse.declare.pipeline_file import load
+from headgate.warehouse.declare.spec import Place
+from headgate.warehouse.declare.warehouse import base_folder
 
 CITY = """\
-from headgate.warehouse.declare import Warehouse
+from headgate.warehouse.declare.warehouse import Warehouse
 
 wh = Warehouse("city")
 readings = wh.stream("readings", object(), time="ts")
@@ -169,7 +169,7 @@ def test_a_failing_file_leaves_nothing_behind(write: Write) -> None:
 
 
 def test_an_error_of_ours_that_is_raised_at_once_gets_the_line_of_the_user(write: Write) -> None:
-    text = "from headgate.warehouse.durations import seconds\n\ndef f():\n    seconds('soon')\n\nf()"
+    text = "from headgate.warehouse.declare.durations import seconds\n\ndef f():\n    seconds('soon')\n\nf()"
     with pytest.raises(DeclarationErrors) as refusal:
         load(write(text))
     (mistake,) = refusal.value.mistakes

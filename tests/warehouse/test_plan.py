@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.warehouse.plan import (
+from headgate.warehouse.updates.plan import (
     MICROS,
     MOST_LATE,
     Shape,

@@ -13,10 +13,10 @@ import pytest
 import headgate as hg
 from headgate.core.trace import added_up
 from headgate.stream import Stream, on_spark
-from headgate.warehouse.report_figures import figures_of
-from headgate.warehouse.run import SparkOptions, WarehouseRun
-from headgate.warehouse.runtime import UpdateMade
-from headgate.warehouse.trace import read_trace
+from headgate.warehouse.report.figures import figures_of
+from headgate.warehouse.run.run import SparkOptions, WarehouseRun
+from headgate.warehouse.run.runtime import UpdateMade
+from headgate.warehouse.run.trace import read_trace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

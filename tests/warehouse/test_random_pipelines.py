@@ -32,10 +32,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headgate.warehouse.nodes import BackfillNode, Job, Node, Outcome, TableNode
-from headgate.warehouse.opened import open_warehouse
 from headgate.warehouse.sources.errors import SourceChanged
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.nodes import BackfillNode, Job, Node, Outcome, TableNode
+from headgate.warehouse.updates.open_warehouse import open_warehouse
 from tests.warehouse.pipelines import MENU, Pipeline, Stream, Table
 from tests.warehouse.scenarios import (
     START,

@@ -13,10 +13,10 @@ import pytest
 
 from headgate.core.errors import ParameterError, UnknownNameError
 from headgate.core.registry import placement_from, policy_from
-from headgate.warehouse.declare import Warehouse
-from headgate.warehouse.opened import OpenWarehouse, open_warehouse
-from headgate.warehouse.runtime import RunOptions, Runtime, UpdateMade
+from headgate.warehouse.declare.warehouse import Warehouse
+from headgate.warehouse.run.runtime import RunOptions, Runtime, UpdateMade
 from headgate.warehouse.sources import Generator
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

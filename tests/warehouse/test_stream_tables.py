@@ -15,13 +15,13 @@ import headgate as hg
 from headgate.core.errors import DeclarationError, UserCodeError
 from headgate.stream import Collect, Query, Reject, Stream, from_batches, on_spark, run
 from headgate.stream.spark.update import state_folder
-from headgate.warehouse.nodes import TableNode
-from headgate.warehouse.opened import OpenWarehouse, open_warehouse
-from headgate.warehouse.reads import Reads
-from headgate.warehouse.set_aside import SetAside
-from headgate.warehouse.sharing import share_passes
 from headgate.warehouse.storage.files import ALL
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.nodes import TableNode
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
+from headgate.warehouse.updates.reads import Reads
+from headgate.warehouse.updates.rejected import SetAside
+from headgate.warehouse.updates.sharing import share_passes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

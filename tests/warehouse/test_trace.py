@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable, UpdateRecord
-from headgate.warehouse.declare import Warehouse
-from headgate.warehouse.trace import (
+from headgate.warehouse.declare.warehouse import Warehouse
+from headgate.warehouse.run.trace import (
     TraceWriter,
     newest_trace,
     read_trace,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.warehouse.nodes.node import Job, Outcome
-from headgate.warehouse.reads import Reads
-from headgate.warehouse.session import LIVE_POOL
-from headgate.warehouse.tracks import Done, Task, Tracks
+from headgate.warehouse.run.session import LIVE_POOL
+from headgate.warehouse.run.tracks import Done, Task, Tracks
+from headgate.warehouse.updates.nodes.node import Job, Outcome
+from headgate.warehouse.updates.reads import Reads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

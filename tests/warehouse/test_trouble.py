@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from headgate.warehouse.trouble import LONGEST_WAIT, MOST_FAILURES, Failure, Trouble
+from headgate.warehouse.schedule.trouble import LONGEST_WAIT, MOST_FAILURES, Failure, Trouble
 
 
 def fail(trouble: Trouble, at: float) -> None:

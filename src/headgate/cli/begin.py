@@ -13,7 +13,7 @@ import typer
 
 from headgate.cli.run import options_from, run_file
 from headgate.core.errors import ParameterError
-from headgate.warehouse.durations import seconds
+from headgate.warehouse.declare.durations import seconds
 
 _DEMO_FOLDER = "headgate-demo"
 
@@ -49,8 +49,8 @@ def demo(
     ] = Path(_DEMO_FOLDER),
 ) -> None:
     """Keep a city's tables fresh on this machine for a minute, with data made on the spot, and sum up."""
-    from headgate.warehouse.run import SparkOptions
-    from headgate.warehouse.trace import newest_trace
+    from headgate.warehouse.run.run import SparkOptions
+    from headgate.warehouse.run.trace import newest_trace
 
     limit = seconds(duration, "--for")
     options = options_from(tracks, policy, placement, None)
@@ -67,7 +67,7 @@ def demo(
 
 def _begun_again(folder: Path) -> Path:
     """The pipeline file of a demonstration that knows nothing of earlier ones; one that was changed is left alone."""
-    from headgate.warehouse.lock import WarehouseLock
+    from headgate.warehouse.run.lock import WarehouseLock
 
     file, text = folder / "city.py", _template("city.py")
     if file.exists() and file.read_text(encoding="utf-8") != text:

@@ -15,8 +15,8 @@ import typer
 
 from headgate.cli.read import WarehouseDirectory, event_time
 from headgate.core.errors import ParameterError, UnknownNameError
-from headgate.warehouse.control_client import ControlError, RunningWarehouse
-from headgate.warehouse.durations import readable, seconds
+from headgate.warehouse.declare.durations import readable, seconds
+from headgate.warehouse.run.control_client import ControlError, RunningWarehouse
 
 #: before and after all event times, in microseconds
 BEGINNING, END = -(1 << 62), 1 << 62

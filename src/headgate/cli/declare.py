@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from headgate.core.errors import DeclarationError
-from headgate.warehouse.drawing import FORMATS, counts
-from headgate.warehouse.pipeline_file import load
+from headgate.warehouse.declare.pipeline_file import load
+from headgate.warehouse.report.drawing import FORMATS, counts
 
 PipelineFile = Annotated[Path, typer.Argument(metavar="FILE", help="The Python file that declares a warehouse.")]
 

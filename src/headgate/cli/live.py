@@ -13,12 +13,12 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
-from headgate.warehouse.durations import readable
+from headgate.warehouse.declare.durations import readable
 
 if TYPE_CHECKING:
     from headgate.core.trace import OperatorFigures
-    from headgate.warehouse.book import NodeStatistics
-    from headgate.warehouse.runtime import UpdateMade
+    from headgate.warehouse.run.runtime import UpdateMade
+    from headgate.warehouse.schedule.book import NodeStatistics
 
 #: what the columns mean, for those who see the table for the first time
 LEGEND = (

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.core.errors import HeadgateError, ParameterError
-from headgate.warehouse.control_client import RunningWarehouse
-from headgate.warehouse.durations import readable
+from headgate.warehouse.declare.durations import readable
+from headgate.warehouse.run.control_client import RunningWarehouse
 
 if TYPE_CHECKING:
     from headgate.warehouse.reading import Answer, TableStatus
@@ -33,7 +33,7 @@ def warehouse_directory(text: str) -> Path:
     path = Path(text)
     if path.suffix != ".py" or path.is_dir():
         return path
-    from headgate.warehouse.pipeline_file import load
+    from headgate.warehouse.declare.pipeline_file import load
 
     return Path(load(path).spec().path)
 
@@ -53,8 +53,8 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
     """Show how fresh and how large every table of a warehouse is, and how it fares in the process that runs it now."""
-    from headgate.warehouse.lock import running_process
     from headgate.warehouse.reading import tables
+    from headgate.warehouse.run.lock import running_process
 
     found = tables(directory)
     now = time.time()

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.sim.compare_replay import ReplayRow
-from headgate.warehouse.durations import readable
+from headgate.warehouse.declare.durations import readable
 
 
 def print_replay(console: Console, about: str, rows: Sequence[ReplayRow], most_tables: int) -> None:

@@ -16,11 +16,11 @@ from rich.live import Live
 from headgate.cli.live import Lines, live_view, print_summary
 from headgate.core.errors import ParameterError
 from headgate.core.registry import placement_from, policy_from
-from headgate.warehouse.durations import seconds
+from headgate.warehouse.declare.durations import seconds
 
 if TYPE_CHECKING:
-    from headgate.warehouse.run import SparkOptions, WarehouseRun
-    from headgate.warehouse.runtime import RunOptions
+    from headgate.warehouse.run.run import SparkOptions, WarehouseRun
+    from headgate.warehouse.run.runtime import RunOptions
 
 
 def run(
@@ -47,7 +47,7 @@ def run(
     Ctrl-C finishes the updates that are running; a second one cancels them. When the file is saved, the run goes on as
     it says then.
     """
-    from headgate.warehouse.run import SparkOptions
+    from headgate.warehouse.run.run import SparkOptions
 
     limit = None if duration is None else seconds(duration, "--for")
     options = options_from(tracks, policy, placement, chop)
@@ -57,7 +57,7 @@ def run(
 
 def options_from(tracks: int, policy: str, placement: str, chop: float | None) -> RunOptions:
     """What the command line says about a run."""
-    from headgate.warehouse.runtime import RunOptions
+    from headgate.warehouse.run.runtime import RunOptions
 
     if chop is not None and not chop >= 1:
         raise ParameterError(f"--chop takes a number of periods from 1 up; got {chop:g}")
@@ -71,10 +71,10 @@ def options_from(tracks: int, policy: str, placement: str, chop: float | None) -
 
 def run_file(file: Path, options: RunOptions, spark: SparkOptions, limit: float | None, report: Path | None) -> None:
     """Run a pipeline file until somebody stops it or ``limit`` seconds are over, and sum up."""
-    from headgate.warehouse.pipeline_file import load
-    from headgate.warehouse.report import check_report, write_report
-    from headgate.warehouse.run import WarehouseRun
-    from headgate.warehouse.trace import read_trace
+    from headgate.warehouse.declare.pipeline_file import load
+    from headgate.warehouse.report.report import check_report, write_report
+    from headgate.warehouse.run.run import WarehouseRun
+    from headgate.warehouse.run.trace import read_trace
 
     if report is not None:
         check_report(report)

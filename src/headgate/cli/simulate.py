@@ -25,9 +25,9 @@ from headgate.sim.operators.spec import OperatorScenario
 from headgate.sim.scenario_file import ScenarioFile, read_scenario
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.trace_file import replay_of
-from headgate.warehouse.cost import CostModel
-from headgate.warehouse.durations import seconds
-from headgate.warehouse.trace import read_trace
+from headgate.warehouse.declare.durations import seconds
+from headgate.warehouse.run.trace import read_trace
+from headgate.warehouse.schedule.cost import CostModel
 
 #: what the file of a trace is called at the end
 TRACE_SUFFIX = ".jsonl"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headgate.core.errors import DeclarationError
-from headgate.warehouse.durations import seconds
+from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.sources.errors import SourceChanged, SourceUnreadable, current_user
 from headgate.warehouse.sources.file_batch import Batch
 from headgate.warehouse.sources.file_formats import FORMATS, FileFormat

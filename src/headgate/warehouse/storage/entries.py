@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from headgate.warehouse.spec import PARTITION_COLUMN
+from headgate.warehouse.declare.spec import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import HistoryLostError
 from headgate.warehouse.storage.files import DataFile, State
 from headgate.warehouse.storage.partitions import parse_time

@@ -23,7 +23,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from headgate.warehouse.spec import PARTITION_COLUMN
+from headgate.warehouse.declare.spec import PARTITION_COLUMN
 from headgate.warehouse.storage.cleaning import clean_up_log
 from headgate.warehouse.storage.entries import (
     LOG_DIRECTORY,

@@ -14,7 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from headgate.warehouse.spec import PARTITION_COLUMN
+from headgate.warehouse.declare.spec import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import SchemaError, StorageError
 from headgate.warehouse.storage.files import DataFile, NewFile
 from headgate.warehouse.storage.partitions import partition_start, split_by_partition

@@ -1,0 +1,1 @@
+"""Declaring a warehouse: the Warehouse class, the specs it builds, their checks, pipeline files."""

@@ -1,0 +1,112 @@
+"""What can be known about the tables before anything runs: their columns, and whether they can be appended to.
+
+Every table's function is called once on empty data frames, so Spark analyses the query without computing anything.
+Mistakes in users' functions and SQL come out here, all of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headgate.core.errors import DeclarationError
+from headgate.stream.spark.update import Update, working_on
+from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+#: steps of a plan that make each output row from one input row, so that new rows can simply be appended
+_ROW_WISE = {"Project", "Filter", "SubqueryAlias", "LocalRelation", "LogicalRelation", "LogicalRDD", "Generate", "View"}
+
+#: steps that stream queries on Spark add; with states they stand for themselves, without they are row-wise
+_HOSTED = {"MapInArrow", "Sort", "RepartitionByExpression", "RepartitionById"}
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """A node's columns, whether its query makes each row from one row, and whether it holds stream queries, with
+    states or without."""
+
+    schema: StructType
+    row_wise: bool
+    hosts: bool = False
+    has_states: bool = False
+
+
+def analyse(spec: WarehouseSpec, order: tuple[str, ...], spark: SparkSession) -> Mapping[str, Analysis]:
+    """All nodes in the order of their dependence; raises one DeclarationError that lists every mistake."""
+    from pyspark.sql.types import StructType
+
+    known: dict[str, Analysis] = {}
+    loaded: tuple[StreamSpec | DimensionSpec, ...] = (*spec.streams, *spec.dimensions)
+    for node in loaded:
+        schema = StructType.fromDDL(node.source.schema)
+        assert isinstance(schema, StructType)  # a list of columns, as the source has checked
+        known[node.name] = Analysis(schema, row_wise=True)
+    tables = {table.name: table for table in spec.tables}
+    mistakes: list[str] = []
+    for name in order:
+        if name in tables:
+            _analyse_table(tables[name], known, spark, mistakes)
+    if mistakes:
+        raise DeclarationError("\n".join(mistakes))
+    return known
+
+
+def _analyse_table(table: TableSpec, known: dict[str, Analysis], spark: SparkSession, mistakes: list[str]) -> None:
+    if not all(source in known for source in table.sources):
+        return  # a source has a mistake of its own, which is told already
+    frames = {source: spark.createDataFrame([], known[source].schema) for source in table.sources}
+    try:
+        with working_on(Update(0, Path(), table=table.name)) as probe:
+            result = apply_query(table, frames, spark)
+    except Exception as error:
+        mistakes.append(f"{table.place}: table {table.name!r} failed on empty sources: {type(error).__name__}: {error}")
+        return
+    complaint = _complaint(table, result)
+    if complaint:
+        mistakes.append(f"{table.place}: table {table.name!r} {complaint}")
+        return
+    row_wise = _is_row_wise(result, _ROW_WISE | _HOSTED if probe.hosts else _ROW_WISE)
+    known[table.name] = Analysis(result.schema, row_wise, probe.hosts, probe.has_states)
+
+
+def apply_query(table: TableSpec, frames: Mapping[str, DataFrame], spark: SparkSession) -> DataFrame:
+    """The table's function or SQL over data frames, by the names of its sources.
+
+    SQL finds its sources as temporary views of ``spark``, so a session must serve one update at a time.
+    """
+    if table.function is not None:
+        return table.function(**frames)  # type: ignore[no-any-return]
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
+    assert table.query is not None
+    return spark.sql(table.query)
+
+
+def _complaint(table: TableSpec, result: Any) -> str:
+    from pyspark.sql import DataFrame
+
+    if not isinstance(result, DataFrame):
+        return f"must return a Spark DataFrame; got {type(result).__name__}"
+    columns = {field.name: field.dataType.simpleString() for field in result.schema}
+    if table.time not in columns:
+        return f"has no column {table.time!r}, which was stated as its time; it has: {', '.join(columns)}"
+    if columns[table.time] != "timestamp":
+        return f"needs a timestamp in its time column {table.time!r}; got {columns[table.time]}: cast it"
+    return ""
+
+
+def _is_row_wise(result: DataFrame, steps: Container[str]) -> bool:
+    todo = [result._jdf.queryExecution().analyzed()]
+    while todo:
+        step = todo.pop()
+        if step.nodeName() not in steps or step.subqueries().size():
+            return False
+        children = step.children()
+        todo.extend(children.apply(i) for i in range(children.size()))
+    return True

@@ -1,0 +1,277 @@
+"""Finding every mistake in what was declared, so that all of them are told at once.
+
+``find_mistakes`` reads a WarehouseSpec and nothing else: it runs no function of the user's, opens no file and knows no
+Spark. What only Spark can tell (columns, types, the finer points of a query) is checked when a warehouse is started.
+A new check is one more entry of ``_CHECKS``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import keyword
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, get_args
+
+from headgate.core.errors import DeclarationError
+from headgate.warehouse.declare.spec import (
+    REJECTED_SUFFIX,
+    CatchUp,
+    DimensionSpec,
+    Mode,
+    Place,
+    StreamSpec,
+    TableSpec,
+    WarehouseSpec,
+)
+from headgate.warehouse.declare.sql_text import read_function, read_query
+
+NodeSpec = StreamSpec | DimensionSpec | TableSpec
+_KINDS: Mapping[type[NodeSpec], str] = {StreamSpec: "stream", DimensionSpec: "dimension", TableSpec: "table"}
+
+
+def nodes_of(spec: WarehouseSpec) -> tuple[NodeSpec, ...]:
+    """All that becomes a Delta table, in the order of ``spec.names()``."""
+    return (*spec.streams, *spec.dimensions, *spec.tables)
+
+
+def kind_of(node: NodeSpec) -> str:
+    """``"stream"``, ``"dimension"`` or ``"table"``."""
+    return _KINDS[type(node)]
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing to correct, and where."""
+
+    place: Place
+    text: str
+
+    def __str__(self) -> str:
+        return f"{shown(self.place)}: {' '.join(self.text.splitlines())}"
+
+
+class DeclarationErrors(DeclarationError):  # noqa: N818 (it is several)
+    """Everything wrong with what was declared: ``mistakes``, sorted by place; its text has one line for each."""
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes = tuple(sorted(mistakes, key=lambda mistake: (mistake.place.file, mistake.place.line)))
+        super().__init__(self.mistakes)
+
+    def __str__(self) -> str:
+        lines = [str(mistake) for mistake in self.mistakes]
+        return "\n".join(lines if len(lines) == 1 else [f"{len(lines)} mistakes:", *lines])
+
+
+def shown(place: Place) -> str:
+    """``place`` as short as it can be said from the current folder."""
+    return f"{shown_file(place.file)}:{place.line}"
+
+
+def shown_file(file: str | Path) -> str:
+    """``file`` from the current folder on, if it is below it."""
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def about(node: NodeSpec, text: str) -> Mistake:
+    """A mistake in the declaration of ``node``."""
+    return Mistake(node.place, f"{_subject(node)}: {text}")
+
+
+def find_mistakes(spec: WarehouseSpec) -> list[Mistake]:
+    """Everything wrong with ``spec``; an empty list if it can be started."""
+    return [mistake for check in _CHECKS for mistake in check(spec)]
+
+
+# --- names ---------------------------------------------------------------------------------------------------
+
+_WAREHOUSE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def _warehouse_name(spec: WarehouseSpec) -> Iterator[Mistake]:
+    if not isinstance(spec.name, str) or not _WAREHOUSE_NAME.fullmatch(spec.name):
+        text = f"the name of a warehouse takes letters, digits, '_', '-' and '.', such as 'city'; got {spec.name!r}"
+        yield Mistake(spec.place, text)
+
+
+def _names(spec: WarehouseSpec) -> Iterator[Mistake]:
+    for node in nodes_of(spec):
+        if problem := _name_problem(node.name):
+            yield about(node, problem)
+
+
+def _name_problem(name: object) -> str | None:
+    """Names are directories, SQL identifiers and parameters of functions, so they must be fit for all three."""
+    if not isinstance(name, str) or not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        return (
+            f"the name takes letters, digits and '_', no digit first, and no word of Python's own; got {name!r}: "
+            "choose another, or pass name= to name a table unlike its function"
+        )
+    if name.startswith("_"):
+        return "names that begin with '_' are Headgate's own: choose another"
+    if name.lower().endswith(REJECTED_SUFFIX):
+        return f"names that end in {REJECTED_SUFFIX!r} are for the rejected rows of streams: choose another"
+    return None
+
+
+def _duplicates(spec: WarehouseSpec) -> Iterator[Mistake]:
+    taken: dict[str, NodeSpec] = {}
+    for node in sorted(_named(spec), key=lambda node: (node.place.file, node.place.line)):
+        first = taken.setdefault(node.name.lower(), node)
+        if first is not node:
+            case = "" if first.name == node.name else ", and to Spark capitals make no difference"
+            where = f"the {_subject(first)} at {shown(first.place)}"
+            yield about(node, f"the name is taken by {where}{case}: rename one of the two")
+
+
+# --- options -------------------------------------------------------------------------------------------------
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_positive(value: Any) -> bool:
+    return value is None or (_is_number(value) and value > 0)
+
+
+_LONGER_THAN_NOTHING = (_is_positive, "a length of time longer than 0")
+
+#: {option: (whether a value will do, what to write instead)}; durations are in seconds by now
+_OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "source": (
+        lambda value: value is not None and not isinstance(value, str | bytes | Path),
+        "a source, such as headgate.Files(...)",
+    ),
+    "time": (
+        lambda value: isinstance(value, str) and value.strip() != "",
+        "the name of the column that holds the event time, such as time='ts'",
+    ),
+    # Labels of partitions are written to the second.
+    "partition": (
+        lambda value: _is_number(value) and value >= 1 and value == int(value),
+        "a length of time of one or more whole seconds",
+    ),
+    "period": _LONGER_THAN_NOTHING,
+    "target_lag": _LONGER_THAN_NOTHING,
+    "patience": _LONGER_THAN_NOTHING,
+    "lookback": (lambda value: _is_number(value) and value >= 0, "a length of time, or 0"),
+    "priority": (lambda value: _is_number(value) and value >= 0, "a number, 0 or larger"),
+    "importance_class": (
+        lambda value: isinstance(value, int) and not isinstance(value, bool),
+        "a whole number; larger is more important",
+    ),
+    "mode": (lambda value: value in get_args(Mode), " or ".join(map(repr, get_args(Mode)))),
+    "catch_up": (lambda value: value in get_args(CatchUp), " or ".join(map(repr, get_args(CatchUp)))),
+    "group": (lambda value: value is None or (isinstance(value, str) and value != ""), "the name of a group, or None"),
+    "comment": (lambda value: isinstance(value, str), "a text"),
+}
+_DURATIONS = ("partition", "period", "target_lag", "patience", "lookback")
+
+
+def _options(spec: WarehouseSpec) -> Iterator[Mistake]:
+    for node in nodes_of(spec):
+        for option, (will_do, expected) in _OPTIONS.items():
+            if hasattr(node, option) and not will_do(value := getattr(node, option)):
+                got = f"{value!r} seconds" if option in _DURATIONS else repr(value)
+                yield about(node, f"{option} takes {expected}; got {got}")
+
+
+# --- where tables come from ----------------------------------------------------------------------------------
+
+
+def _definitions(spec: WarehouseSpec) -> Iterator[Mistake]:
+    for table in spec.tables:
+        if table.function is not None:
+            problems = read_function(table.function).problems
+        elif table.query is not None:
+            problems = read_query(table.query).problems
+        else:
+            problems = ("a table takes a function of its sources or a query in SQL; got None",)
+        yield from (about(table, problem) for problem in problems)
+
+
+def _sources(spec: WarehouseSpec) -> Iterator[Mistake]:
+    known = {node.name for node in _named(spec)}
+    dimensions = {node.name for node in spec.dimensions}
+    for table in spec.tables:
+        for unknown in (source for source in table.sources if source not in known):
+            yield about(table, f"the source {unknown!r} is declared nowhere; {_meant(unknown, known - {table.name})}")
+        if table.sources and dimensions.issuperset(table.sources):
+            text = f"there is no event time in any of its sources ({', '.join(table.sources)}), which are dimensions"
+            yield about(table, f"{text}: add a stream or a table")
+
+
+def _meant(unknown: str, known: Iterable[str]) -> str:
+    by_lower = {name.lower(): name for name in sorted(known)}
+    if close := difflib.get_close_matches(unknown.lower(), by_lower, n=3):
+        return f"did you mean {' or '.join(repr(by_lower[name]) for name in close)}?"
+    some, more = list(by_lower.values())[:8], len(by_lower) - 8
+    return f"declared are: {', '.join(some)}{f' and {more} more' if more > 0 else ''}" if some else "nothing else is"
+
+
+def _cycles(spec: WarehouseSpec) -> Iterator[Mistake]:
+    """One mistake for each set of cycles that share a table: mending it may leave another to be found."""
+    tables: dict[str, TableSpec] = {}
+    for table in spec.tables:
+        if isinstance(table.name, str):
+            tables.setdefault(table.name, table)
+    declared = {name: number for number, name in enumerate(tables)}
+    feeding = {name: [s for s in table.sources if s in tables] for name, table in tables.items()}
+    while cycle := _cycle(feeding):
+        first = min(range(len(cycle)), key=lambda k: declared[cycle[k]])
+        circle = " -> ".join([*cycle[first:], *cycle[:first], cycle[first]])
+        text = f"it is computed from itself: {circle}; drop one of these sources"
+        yield about(tables[cycle[first]], text)
+        feeding = {
+            name: [source for source in sources if source not in cycle]
+            for name, sources in feeding.items()
+            if name not in cycle
+        }
+
+
+def _cycle(feeding: Mapping[str, Iterable[str]]) -> list[str]:
+    """Names each of which feeds the next, and the last the first; empty if there is no cycle."""
+    try:
+        TopologicalSorter(feeding).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found[1:]
+    return []
+
+
+def _groups(spec: WarehouseSpec) -> Iterator[Mistake]:
+    first: dict[str, TableSpec] = {}
+    for table in spec.tables:
+        if not isinstance(table.group, str) or not table.sources:
+            continue
+        other = first.setdefault(table.group, table)
+        if set(other.sources) != set(table.sources):
+            here, there = ", ".join(table.sources), ", ".join(other.sources)
+            text = f"the tables of group {table.group!r} must have the same sources; this one reads {here}, but"
+            yield about(table, f"{text} {other.name!r} at {shown(other.place)} reads {there}: choose another group")
+
+
+_CHECKS: tuple[Callable[[WarehouseSpec], Iterator[Mistake]], ...] = (
+    _warehouse_name,
+    _names,
+    _duplicates,
+    _options,
+    _definitions,
+    _sources,
+    _cycles,
+    _groups,
+)
+
+
+def _named(spec: WarehouseSpec) -> Iterator[NodeSpec]:
+    return (node for node in nodes_of(spec) if isinstance(node.name, str))
+
+
+def _subject(node: NodeSpec) -> str:
+    return f"{kind_of(node)} {node.name!r}"

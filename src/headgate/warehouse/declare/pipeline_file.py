@@ -1,0 +1,111 @@
+"""Loading a pipeline file: the user's Python file that declares one warehouse.
+
+The file is executed as a module, with its folder on ``sys.path`` while that lasts, and its one Warehouse is found among
+the module's variables. Nothing of it is checked here; ``Warehouse.spec`` does that.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+
+from headgate.core.errors import DeclarationError, UserCodeError
+from headgate.warehouse.declare.checks import DeclarationErrors, Mistake, shown, shown_file
+from headgate.warehouse.declare.spec import Place
+from headgate.warehouse.declare.warehouse import Warehouse
+
+_SKELETON = "a pipeline file has a line such as: wh = headgate.Warehouse('city')"
+
+
+def load(path: str | os.PathLike[str]) -> Warehouse:
+    """The warehouse declared in the file at ``path``.
+
+    Raises a DeclarationError if the file is not there, is not Python or has not exactly one warehouse, and a
+    UserCodeError with the user's traceback if the file itself fails.
+    """
+    file = Path(os.path.abspath(path))
+    code = _compiled(file)
+    module = ModuleType(f"headgate_pipeline_{file.stem}")
+    module.__file__ = str(file)
+    with _importing_beside(file, module):
+        _execute(code, module, file)
+    return _only_warehouse(module, file)
+
+
+def _compiled(file: Path) -> CodeType:
+    try:
+        # Otherwise the __future__ imports of this module would hold in the user's as well.
+        return compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+    except OSError as error:
+        text = f"cannot read the pipeline file {shown_file(file)}: {error.strerror}{_nearest(file)}"
+        raise DeclarationError(text) from None
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        text = f"this is not Python: {getattr(error, 'msg', error)}; {_SKELETON}"
+        raise DeclarationErrors([Mistake(Place(str(file), line), text)]) from None
+
+
+def _nearest(file: Path) -> str:
+    beside = [other.name for other in file.parent.glob("*.py")] if file.parent.is_dir() else []
+    close = difflib.get_close_matches(file.name, beside, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+@contextmanager
+def _importing_beside(file: Path, module: ModuleType) -> Iterator[None]:
+    """The module and its folder can be imported from, as long as the file is being executed.
+
+    Afterwards the module must not be found by name: Spark sends functions of modules it can find as no more than a
+    name, and its worker processes could not import this one.
+    """
+    sys.path.insert(0, str(file.parent))
+    sys.modules[module.__name__] = module
+    try:
+        yield
+    finally:
+        sys.modules.pop(module.__name__, None)
+        if str(file.parent) in sys.path:
+            sys.path.remove(str(file.parent))
+
+
+def _execute(code: CodeType, module: ModuleType, file: Path) -> None:
+    try:
+        exec(code, module.__dict__)
+    except DeclarationErrors:
+        raise
+    except DeclarationError as error:
+        # Raised at once, by a source for example: give it the line that the other mistakes have.
+        raise DeclarationErrors([Mistake(_last_line_in(file, error.__traceback__), str(error))]) from error
+    except (Exception, SystemExit) as error:
+        own = error.__traceback__.tb_next if error.__traceback__ else None
+        lines = traceback.format_exception(type(error), error, own)
+        raise UserCodeError(f"the pipeline file {shown_file(file)} failed:\n{''.join(lines).rstrip()}") from error
+
+
+def _last_line_in(file: Path, trace: TracebackType | None) -> Place:
+    lines = [line for frame, line in traceback.walk_tb(trace) if frame.f_code.co_filename == str(file)]
+    return Place(str(file), lines[-1] if lines else 1)
+
+
+def _only_warehouse(module: ModuleType, file: Path) -> Warehouse:
+    found = list({id(value): value for value in vars(module).values() if isinstance(value, Warehouse)}.values())
+    if not found:
+        text = f"there is no warehouse among the variables of {shown_file(file)}; {_SKELETON}"
+        raise DeclarationError(text)
+    if len(found) > 1:
+        first, *others = sorted(found, key=lambda warehouse: (warehouse.place.file, warehouse.place.line))
+        raise DeclarationErrors(
+            Mistake(
+                other.place,
+                f"warehouse {other.name!r} comes after warehouse {first.name!r} at {shown(first.place)}, "
+                "and a pipeline file has one: move it to a file of its own",
+            )
+            for other in others
+        )
+    return found[0]

@@ -1,0 +1,321 @@
+"""Declaring a warehouse: what a user writes, turned into frozen data.
+
+Declaring runs nothing and imports neither Spark nor Delta. It does not stop at a mistake either: ``spec`` tells all of
+them at once, each with the line of the user's file. What cannot be turned into data (a duration nobody can read) is
+written down here, everything else is found by ``headgate.warehouse.declare.checks``.
+
+Relative paths, of the warehouse and of its sources, count from the folder of the pipeline file, wherever the command is
+run. The path of the warehouse in the spec is absolute; for the others there is ``base_folder(spec.place)``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from headgate.core.errors import HeadgateError
+from headgate.warehouse.declare.checks import (
+    DeclarationErrors,
+    Mistake,
+    NodeSpec,
+    about,
+    find_mistakes,
+)
+from headgate.warehouse.declare.durations import Duration, Lengths
+from headgate.warehouse.declare.spec import CatchUp, DimensionSpec, Mode, Place, StreamSpec, TableSpec, WarehouseSpec
+from headgate.warehouse.declare.sql_text import read_function, read_query
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
+    from pyspark.sql import SparkSession
+
+    from headgate.warehouse.run.run import WarehouseRun
+    from headgate.warehouse.schedule.book import NodeStatistics
+    from headgate.warehouse.sources import Source
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A declared stream, dimension or table: its name, also as text, so that it can stand in an f-string of SQL."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Warehouse:
+    """Streams, dimensions and tables that are kept fresh together.
+
+    ``path`` is the folder of its Delta tables: ``<name>.warehouse`` beside the pipeline file, unless stated.
+
+    Options mean the same everywhere. ``time`` is the column of the event time and always needed. ``partition`` is the
+    length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is how
+    late is still in time; a larger ``importance_class`` is more important; ``patience`` is how long an update may be
+    passed over, unless stated 20 periods. Durations are texts such as "10 seconds", or seconds.
+    """
+
+    def __init__(self, name: str, path: str | os.PathLike[str] | None = None) -> None:
+        self.name = name
+        self.place = _caller()
+        self._nodes: list[NodeSpec] = []
+        self._mistakes: list[Mistake] = []
+        self._run: WarehouseRun | None = None
+        self.path = self._absolute(f"{name}.warehouse" if path is None else path)
+
+    def __repr__(self) -> str:
+        return f"Warehouse({self.name!r}, {len(self._nodes)} declared)"
+
+    def stream(
+        self,
+        name: str,
+        source: Source,
+        *,
+        time: str = "",
+        period: Duration | None = None,
+        partition: Duration = "1 hour",
+        priority: float = 1.0,
+        target_lag: Duration | None = None,
+        importance_class: int = 0,
+        patience: Duration | None = None,
+        catch_up: CatchUp = "oldest",
+        comment: str = "",
+    ) -> Handle:
+        """Declare a base table that is loaded from ``source``, about every ``period`` (learned, unless stated)."""
+        lengths = Lengths()
+        stream = StreamSpec(
+            name=name,
+            source=source,
+            time=time,
+            partition=lengths.needed("partition", partition, _HOUR),
+            place=_caller(),
+            period=lengths.optional("period", period),
+            priority=priority,
+            target_lag=lengths.optional("target_lag", target_lag),
+            importance_class=importance_class,
+            patience=lengths.optional("patience", patience),
+            catch_up=catch_up,
+            comment=comment,
+        )
+        return self._add(stream, lengths)
+
+    def dimension(self, name: str, source: Source, *, priority: float = 1.0, comment: str = "") -> Handle:
+        """Declare a table without event time, replaced as a whole when ``source`` changes."""
+        dimension = DimensionSpec(name=name, source=source, place=_caller(), priority=priority, comment=comment)
+        return self._add(dimension, Lengths())
+
+    def table(
+        self,
+        *,
+        time: str = "",
+        partition: Duration = "1 hour",
+        priority: float = 1.0,
+        target_lag: Duration | None = None,
+        importance_class: int = 0,
+        patience: Duration | None = None,
+        lookback: Duration = 0.0,
+        mode: Mode = "auto",
+        catch_up: CatchUp = "oldest",
+        group: str | None = None,
+        name: str | None = None,
+        comment: str | None = None,
+    ) -> Callable[[Function], Function]:
+        """Declare a table computed by the function below, whose parameters name the sources it gets as data frames.
+
+        ``lookback`` is how far before a partition the rows of its sources still matter to it. ``mode`` is how updates
+        are computed: worked out, unless stated. ``catch_up`` is what an update that cannot load everything takes
+        first. Tables of one ``group`` with the same sources are updated one after the other by one track, which reads
+        the sources once. The name is that of the function and the comment its docstring, unless stated.
+        """
+        lengths = Lengths()
+        options = TableSpec(
+            name="",
+            sources=(),
+            time=time,
+            partition=lengths.needed("partition", partition, _HOUR),
+            place=_caller(),
+            priority=priority,
+            target_lag=lengths.optional("target_lag", target_lag),
+            importance_class=importance_class,
+            patience=lengths.optional("patience", patience),
+            lookback=lengths.needed("lookback", lookback, 0.0),
+            mode=mode,
+            catch_up=catch_up,
+            group=group,
+        )
+
+        def declare(function: Function) -> Function:
+            table = replace(
+                options,
+                name=getattr(function, "__name__", "") if name is None else name,
+                sources=read_function(function).sources,
+                function=function,
+                comment=(inspect.getdoc(function) or "") if comment is None else comment,
+            )
+            self._add(table, lengths)
+            return function
+
+        return declare
+
+    def sql(
+        self,
+        name: str,
+        query: str,
+        *,
+        time: str = "",
+        partition: Duration = "1 hour",
+        priority: float = 1.0,
+        target_lag: Duration | None = None,
+        importance_class: int = 0,
+        patience: Duration | None = None,
+        lookback: Duration = 0.0,
+        mode: Mode = "auto",
+        catch_up: CatchUp = "oldest",
+        group: str | None = None,
+        comment: str = "",
+    ) -> Handle:
+        """Declare a table computed by ``query``, which reads other tables by name; options as for ``table``."""
+        lengths = Lengths()
+        table = TableSpec(
+            name=name,
+            sources=read_query(query).sources,
+            time=time,
+            partition=lengths.needed("partition", partition, _HOUR),
+            place=_caller(),
+            query=query,
+            priority=priority,
+            target_lag=lengths.optional("target_lag", target_lag),
+            importance_class=importance_class,
+            patience=lengths.optional("patience", patience),
+            lookback=lengths.needed("lookback", lookback, 0.0),
+            mode=mode,
+            catch_up=catch_up,
+            group=group,
+            comment=comment,
+        )
+        return self._add(table, lengths)
+
+    def spec(self) -> WarehouseSpec:
+        """Everything declared so far; DeclarationErrors lists all the mistakes in it, if there are any."""
+        spec = WarehouseSpec(
+            name=self.name,
+            path=self.path,
+            streams=tuple(node for node in self._nodes if isinstance(node, StreamSpec)),
+            dimensions=tuple(node for node in self._nodes if isinstance(node, DimensionSpec)),
+            tables=tuple(self._resolved(node) for node in self._nodes if isinstance(node, TableSpec)),
+            place=self.place,
+        )
+        if mistakes := [*self._mistakes, *find_mistakes(spec)]:
+            raise DeclarationErrors(mistakes)
+        return spec
+
+    # --- running it in this process -------------------------------------------------------------------------
+
+    def start(
+        self,
+        *,
+        tracks: int = 2,
+        policy: str = "max-benefit",
+        placement: str = "proportional",
+        master: str = "local[*]",
+        conf: Mapping[str, str] | None = None,
+        spark: SparkSession | None = None,
+    ) -> WarehouseRun:
+        """Keep the tables fresh from now on, on threads of this process, until ``stop``.
+
+        What comes back can be used as a context, and its ``runtime`` be asked and changed. A ``spark`` session that is
+        given is used, and left open; otherwise one is opened at ``master`` with ``conf``.
+        """
+        from headgate.core.registry import placement_from, policy_from
+        from headgate.warehouse.run.run import SparkOptions, WarehouseRun
+        from headgate.warehouse.run.runtime import RunOptions
+
+        if self._run is not None:
+            raise HeadgateError(f"the warehouse {self.name!r} is running already: stop it first")
+        options = RunOptions(tracks=tracks, policy=policy_from(policy), placement=placement_from(placement))
+        run = WarehouseRun(self.spec(), options, SparkOptions(master, conf or {}, spark), ended=self._forget_run)
+        self._run = run.start()
+        return run
+
+    def stop(self, *, cancel: bool = False) -> None:
+        """Finish the updates that run, or with ``cancel`` cancel them; nothing happens if it is not running."""
+        if self._run is not None:
+            self._run.stop(cancel=cancel)
+
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        """How every table fares now; only while it runs in this process."""
+        if self._run is None:
+            raise HeadgateError(f"the warehouse {self.name!r} is not running in this process: start it first")
+        return self._run.runtime.statistics()
+
+    @overload
+    def read(self, names: str, at: datetime | None = None) -> pyarrow.Table: ...
+    @overload
+    def read(self, names: Sequence[str], at: datetime | None = None) -> dict[str, pyarrow.Table]: ...
+    def read(self, names: str | Sequence[str], at: datetime | None = None) -> Any:
+        """The rows of a table; of several, at one common edge, so that they fit together. Needs no Spark.
+
+        ``at`` is an event time to read them at, instead of the newest that all of them have reached.
+        """
+        from headgate.warehouse.reading import read
+
+        moment = None if at is None else round(at.timestamp() * 1_000_000)
+        tables = read(self.path, [names] if isinstance(names, str) else names, moment)
+        return tables[names] if isinstance(names, str) else tables
+
+    def _forget_run(self) -> None:
+        self._run = None
+
+    def _add(self, node: NodeSpec, lengths: Lengths) -> Handle:
+        self._nodes.append(node)
+        self._mistakes += [about(node, problem) for problem in lengths.problems]
+        return Handle(node.name)
+
+    def _resolved(self, table: TableSpec) -> TableSpec:
+        """With the sources of a query spelt as they were declared: in SQL, capitals make no difference."""
+        if table.query is None:
+            return table
+        declared = {node.name.lower(): node.name for node in self._nodes if isinstance(node.name, str)}
+        return replace(table, sources=tuple(declared.get(source.lower(), source) for source in table.sources))
+
+    def _absolute(self, path: str | os.PathLike[str]) -> str:
+        try:
+            written = os.fspath(path)
+        except TypeError:
+            written = ""
+        if not isinstance(written, str) or not written or "://" in written:
+            text = f"the path of a warehouse takes a folder on this machine; got {path!r}"
+            self._mistakes.append(Mistake(self.place, text))
+            return ""
+        return os.path.abspath(base_folder(self.place) / written)
+
+
+def base_folder(place: Place) -> Path:
+    """The folder that relative paths count from in what was declared at ``place``."""
+    return Path(place.file).parent if os.path.isabs(place.file) else Path.cwd()
+
+
+def _caller() -> Place:
+    """The line outside this package that is being run: where the user declares something."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    if frame is None:
+        return Place("<unknown>", 0)
+    file = frame.f_code.co_filename
+    # Code typed in has a file such as <stdin>, which is nowhere.
+    return Place(file if file.startswith("<") else os.path.abspath(file), frame.f_lineno)
+
+
+_PACKAGE = __name__.partition(".")[0]

@@ -1,0 +1,45 @@
+"""The report of a run, from its trace: what to read, what to keep, what to send to somebody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from headgate.core.errors import ParameterError
+from headgate.core.trace import Trace
+from headgate.warehouse.report.figures import RunFigures, figures_of
+from headgate.warehouse.report.page import html
+from headgate.warehouse.report.text import markdown, text
+
+
+def _as_json(figures: RunFigures) -> str:
+    return json.dumps(asdict(figures), indent=2) + "\n"
+
+
+#: {end of the file's name: what makes its content}
+FORMATS: Mapping[str, Callable[[RunFigures], str]] = {
+    ".html": html,
+    ".md": markdown,
+    ".txt": text,
+    ".json": _as_json,
+}
+
+
+def check_report(path: Path) -> None:
+    """Refuse a file that no report can be written to, before the run whose report it is to be."""
+    if path.suffix.lower() not in FORMATS:
+        raise ParameterError(f"a report is written to a file called {', '.join(f'*{s}' for s in FORMATS)}; got {path}")
+    if not path.parent.is_dir():
+        raise ParameterError(f"cannot write the report {path}: there is no folder {path.parent}")
+
+
+def write_report(trace: Trace, path: Path) -> None:
+    """Write the report of a run, in the format that the end of the file's name says."""
+    check_report(path)
+    content = FORMATS[path.suffix.lower()](figures_of(trace))
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise ParameterError(f"cannot write the report {path}: {error.strerror}") from None

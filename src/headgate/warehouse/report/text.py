@@ -1,0 +1,202 @@
+"""A report as text: Markdown and plain, and the words that all formats share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from headgate.core.trace import OperatorFigures
+from headgate.warehouse.declare.durations import readable
+from headgate.warehouse.report.figures import FailureFigures, RunFigures, TableFigures
+
+MISSING = "-"
+
+Row = TypeVar("Row")
+#: {heading: what stands below it}
+Columns = Mapping[str, Callable[[Row], str]]
+#: an operator of a stream query, and the table that it is inside of
+InsideTable = tuple[str, OperatorFigures]
+
+
+def length(seconds: float | None) -> str:
+    return MISSING if seconds is None else readable(max(0.0, seconds))
+
+
+def share(part: float | None) -> str:
+    """A share in per cent, with a place more where that would otherwise look like none or all."""
+    if part is None:
+        return MISSING
+    return f"{part:.0%}" if part in (0.0, 1.0) or 0.01 <= part <= 0.99 else f"{part:.2%}"
+
+
+def moment(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def micros_per_row(operator: OperatorFigures) -> str:
+    """What a row costs, in microseconds so that operators can be compared at a glance."""
+    if not operator.rows_in:
+        return MISSING
+    micros = operator.cost * 1e6
+    return f"{micros:,.0f} µs" if micros >= 100 else f"{micros:.3g} µs"
+
+
+#: of tables; all but the first are numbers
+COLUMNS: Columns[TableFigures] = {
+    "table": lambda table: table.name,
+    "priority": lambda table: f"{table.priority:g}",
+    "stale, mean": lambda table: length(table.mean_staleness),
+    "stale, at most": lambda table: length(table.max_staleness),
+    "lag target": lambda table: length(table.target_lag),
+    "target met": lambda table: share(table.on_time),
+    "updates": lambda table: f"{table.updates:,}",
+    "each took": lambda table: length(table.mean_seconds),
+    "rows": lambda table: f"{table.rows:,}",
+    "rejected": lambda table: f"{table.rejected:,}",
+    "failures": lambda table: f"{table.failures:,}",
+}
+
+#: of operators; all but the first ``OPERATOR_WORDS`` are numbers
+OPERATOR_COLUMNS: Columns[InsideTable] = {
+    "table": lambda row: row[0],
+    "operator": lambda row: f"{row[1].query}/{row[1].name}",
+    "kind": lambda row: row[1].kind,
+    "rows in": lambda row: f"{row[1].rows_in:,}",
+    "selectivity": lambda row: f"{row[1].selectivity:.3g}" if row[1].rows_in else MISSING,
+    "cost per row": lambda row: micros_per_row(row[1]),
+    "processor": lambda row: length(row[1].processor),
+    "waiting, at most": lambda row: f"{row[1].peak_rows_waiting:,}",
+    "utilisation": lambda row: share(row[1].utilisation),
+    "rejected": lambda row: f"{row[1].rejected:,}",
+}
+OPERATOR_WORDS = 3
+
+NOTES = (
+    "Stale: how long ago the newest moment was up to which the table was complete, from when it first had rows. It"
+    " grows also while no data comes.",
+    "Target met: the share of the run in which the lag of the table was within its target. The lag is how long the"
+    " oldest data that had arrived, but was not in the table yet, had been waiting since it came to its stream; 0 while"
+    " nothing waited. If a table is computed from several streams, data waits from when all of them had it. What came"
+    " and was never loaded is not known.",
+    "Each took: the mean time of an update, from its beginning on a track to its commit.",
+    "Track time used: by all updates together, out of what all tracks could have worked. Headgate's own share: of the"
+    " time of updates, what was not reading, computing and writing data.",
+)
+
+OPERATOR_NOTES = (
+    "Inside the tables: what the operators of stream queries did in all live updates of the run, over all tasks of"
+    " Spark. An operator is called by its query and its own name.",
+    "Selectivity: rows out for each row in. Cost per row: processor time for each row in. Waiting, at most: the most"
+    " rows that stood in front of the operator in any one task. Utilisation: the share of the time of the tasks in"
+    " which rows waited for the operator or were at work in it; for the rest it had nothing to do. Rejected: rows that"
+    " it could not take, or that came too late. A source has no queue and a sink gives no rows: these are 0 there.",
+)
+
+_ENDS = {
+    "end": "",
+    "killed": " The figures end with the last update recorded: the process was killed, or still runs.",
+    "full": " The figures end before the run did: its trace had become too large.",
+}
+
+
+def title(figures: RunFigures) -> str:
+    return f"{figures.warehouse}: a run of {readable(figures.seconds)}"
+
+
+def how(figures: RunFigures) -> str:
+    """When it ran, for how long and how it decided, in a sentence or two."""
+    tracks = f"{figures.tracks} track{'' if figures.tracks == 1 else 's'}"
+    return (
+        f"From {moment(figures.started)}, for {readable(figures.seconds)}, under policy {figures.policy} and placement"
+        f" {figures.placement} on {tracks}.{_ENDS[figures.recorded]}"
+    )
+
+
+def summary(figures: RunFigures) -> dict[str, str]:
+    """The figures of the whole run, each with its name."""
+    layers = ", ".join(f"{layer} {share(part)}" for layer, part in figures.busy.items() if part > 0)
+    return {
+        "tables": f"{len(figures.tables):,}",
+        "updates": f"{figures.updates:,}",
+        "rows": f"{figures.rows:,}",
+        "failures": f"{sum(failure.times for failure in figures.failures):,}",
+        "stale on the mean, weighted by priority": length(figures.typical_staleness),
+        "weighted staleness, the sum of priority times staleness": f"{figures.weighted_staleness:,.4g} s",
+        "track time used": share(sum(figures.busy.values())) + (f" ({layers})" if layers else ""),
+        "Headgate's own share": share(figures.overhead),
+    }
+
+
+def failure_line(failure: FailureFigures) -> str:
+    """What failed, how often and when; its message is said beside."""
+    what = failure.table if failure.layer == "live" else f"{failure.table} ({failure.layer})"
+    if failure.times == 1:
+        return f"{what}, at {moment(failure.first)}"
+    return f"{what}, {failure.times} times from {moment(failure.first)} to {moment(failure.last)}"
+
+
+def inside_tables(figures: RunFigures) -> list[InsideTable]:
+    """The operators of all tables, in the order of the tables."""
+    return [(table.name, operator) for table in figures.tables for operator in table.operators]
+
+
+def notes(figures: RunFigures) -> tuple[str, ...]:
+    """What the words mean that the report has."""
+    return (*NOTES, *OPERATOR_NOTES) if inside_tables(figures) else NOTES
+
+
+def markdown(figures: RunFigures) -> str:
+    """The report without its pictures, for a wiki or a pull request."""
+    lines = [f"# {_cell(title(figures))}", "", _cell(how(figures)), ""]
+    lines += [f"- {name}: {_cell(value)}" for name, value in summary(figures).items()]
+    lines += ["", *_piped(COLUMNS, figures.tables)]
+    if operators := inside_tables(figures):
+        lines += ["", "## Inside the tables", "", *_piped(OPERATOR_COLUMNS, operators, OPERATOR_WORDS)]
+    if figures.failures:
+        lines += ["", "## Failures", ""]
+        lines += [f"- {_cell(failure_line(f))}: {_cell(f.message)}" for f in figures.failures]
+    if figures.changes:
+        lines += ["", "## Changes while it ran", ""]
+        lines += [f"- {moment(at)}: {_cell(what)}" for at, what in figures.changes]
+    lines += ["", *(line for note in notes(figures) for line in (note, ""))]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def text(figures: RunFigures) -> str:
+    """The report for a terminal."""
+    lines = [title(figures), how(figures), ""]
+    lines += [f"{name}: {value}" for name, value in summary(figures).items()]
+    lines += ["", *_aligned(COLUMNS, figures.tables)]
+    if operators := inside_tables(figures):
+        lines += ["", "Inside the tables", *_aligned(OPERATOR_COLUMNS, operators, OPERATOR_WORDS)]
+    if figures.failures:
+        lines += ["", "Failures"]
+        lines += [f"  {failure_line(failure)}: {failure.message}" for failure in figures.failures]
+    if figures.changes:
+        lines += ["", "Changes while it ran"]
+        lines += [f"  {moment(at)}: {what}" for at, what in figures.changes]
+    return "\n".join([*lines, "", *notes(figures)]) + "\n"
+
+
+def _piped(columns: Columns[Row], rows: Sequence[Row], words: int = 1) -> list[str]:
+    """A table of Markdown; the first ``words`` columns are flush left and the others, which are numbers, right."""
+    return [
+        f"| {' | '.join(columns)} |",
+        f"|{'---|' * words}{'---:|' * (len(columns) - words)}",
+        *(f"| {' | '.join(_cell(show(row)) for show in columns.values())} |" for row in rows),
+    ]
+
+
+def _aligned(columns: Columns[Row], rows: Sequence[Row], words: int = 1) -> list[str]:
+    """Columns of equal width; the first ``words`` are flush left and the others, which are numbers, right."""
+    cells = [list(columns), *([show(row) for show in columns.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    sides = "<" * words + ">" * (len(columns) - words)
+    return ["  ".join(f"{c:{side}{w}}" for c, side, w in zip(line, sides, widths, strict=True)) for line in cells]
+
+
+def _cell(words: str) -> str:
+    """Text of a user's as Markdown shows it literally."""
+    special = "\\`*_{}[]<>#|"
+    return "".join(f"\\{letter}" if letter in special else letter for letter in " ".join(words.split()))

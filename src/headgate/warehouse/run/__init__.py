@@ -1,0 +1,1 @@
+"""A warehouse that runs: the keeper thread, tracks, control commands, the lock, the trace."""

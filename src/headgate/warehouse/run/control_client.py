@@ -1,0 +1,149 @@
+"""Giving commands to a warehouse that another process runs.
+
+Every command is one connection to the socket that the lock file names: nothing is kept, so nothing can go stale. What
+that process cannot do is raised here: a DeclarationError if it was asked wrongly, a RefusedError otherwise. If nobody
+could be asked it is a ControlError.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headgate.core.errors import DeclarationError, HeadgateError
+from headgate.warehouse.run.lock import Holder, holder
+
+#: seconds to wait for an answer; the process decides in milliseconds, but may be short of processor time
+PATIENCE = 30.0
+#: seconds between two looks at whether a process has ended
+_LOOK_AGAIN = 0.1
+
+
+class ControlError(HeadgateError):
+    """A process runs the warehouse, but it does not answer."""
+
+
+class NotRunningError(ControlError):
+    """No process runs the warehouse."""
+
+
+class RefusedError(HeadgateError):
+    """The process that runs the warehouse could not do what it was asked. ``kind`` is what it calls the reason."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind = kind
+        super().__init__(message)
+
+
+class RunningWarehouse:
+    """The warehouse in a directory, as run by whichever process does so when a method is called."""
+
+    def __init__(self, directory: Path, patience: float = PATIENCE) -> None:
+        self._directory = directory
+        self._patience = patience
+
+    def statistics(self) -> tuple[Mapping[str, Any], ...]:
+        """How every table fares now: the fields of ``headgate.warehouse.schedule.book.NodeStatistics`` of each."""
+        return tuple(self._ask("statistics"))
+
+    def explain(self, name: str) -> str:
+        """Why a table is or is not being updated now."""
+        return str(self._ask("explain", name=name))
+
+    def replace_policy(self, policy: str) -> str:
+        """Decide by another policy, written as on the command line; returns it with all its parameters."""
+        return str(self._ask("replace_policy", policy=policy))
+
+    def replace_placement(self, placement: str) -> str:
+        """Place by another placement, written as on the command line; returns it with all its parameters."""
+        return str(self._ask("replace_placement", placement=placement))
+
+    def set_tracks(self, count: int) -> None:
+        """Let so many updates run at once."""
+        self._ask("set_tracks", count=count)
+
+    def set_priority(self, name: str, priority: float) -> None:
+        self._ask("set_priority", name=name, priority=priority)
+
+    def pause(self, name: str) -> None:
+        """Make no more updates of a table until it is resumed."""
+        self._ask("pause", name=name)
+
+    def resume(self, name: str) -> None:
+        """Update a table again that was paused or is held."""
+        self._ask("resume", name=name)
+
+    def refresh(self, name: str) -> None:
+        """Update a table, and what it needs, before everything else."""
+        self._ask("refresh", name=name)
+
+    def backfill(self, name: str, first: int, last: int, chunk: float | None = None) -> None:
+        """Recompute a range of event time, in microseconds, behind live updates; ``chunk`` seconds of it at a time."""
+        self._ask("backfill", name=name, first=first, last=last, chunk=chunk)
+
+    def stop_soon(self) -> int | None:
+        """Ask the run to finish; returns the process that was asked, None if it is unknown."""
+        process = self._holder().process
+        self._ask("stop_soon")
+        return process
+
+    def wait_until_released(self, process: int | None) -> None:
+        """Wait until ``process`` runs the warehouse no more."""
+        while (now := holder(self._directory)) is not None and now.process in (process, None):
+            time.sleep(_LOOK_AGAIN)
+
+    def _holder(self) -> Holder:
+        found = holder(self._directory)
+        if found is None:
+            where = "" if self._directory.is_dir() else ", which is not even a directory"
+            raise NotRunningError(
+                f"no process runs a warehouse in {self._directory}{where}; start one with `headgate run FILE`"
+            )
+        return found
+
+    def _ask(self, command: str, **arguments: object) -> Any:
+        found = self._holder()
+        process = "an unknown process" if found.process is None else f"process {found.process}"
+        who = f"{process} runs {self._directory}"
+        if found.control is None:
+            raise ControlError(f"{who} but takes no commands: it is starting or ending; try again in a few seconds")
+        request = json.dumps({"command": command, "arguments": arguments}).encode() + b"\n"
+        try:
+            line = self._exchange(found.control, request)
+        except PermissionError:
+            raise ControlError(f"{who} for another user, whose commands alone it takes") from None
+        except TimeoutError:
+            raise ControlError(f"{who} but has not answered within {self._patience:g} s; it may be stuck") from None
+        except OSError as error:
+            reason = error.strerror or error
+            raise ControlError(f"{who} but does not listen at {found.control}: {reason}; is it ending?") from None
+        return _told(line, who)
+
+    def _exchange(self, path: str, request: bytes) -> bytes:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(self._patience)
+            connection.connect(path)
+            connection.sendall(request)
+            with connection.makefile("rb") as answers:
+                return answers.readline()
+
+
+def _told(line: bytes, who: str) -> Any:
+    """What an answer says."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        told = None
+    match told:
+        case {"answer": answer}:
+            return answer
+        case {"error": {"message": str(message), "asked_wrongly": True}}:
+            raise DeclarationError(message)
+        case {"error": {"kind": str(kind), "message": str(message)}}:
+            raise RefusedError(kind, message)
+    said = "it ended before it answered" if not line else f"its answer cannot be understood: {line[:200]!r}"
+    raise ControlError(f"{who}, but {said}")

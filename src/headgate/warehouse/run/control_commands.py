@@ -1,0 +1,194 @@
+"""The commands that a running warehouse takes from other processes, each a line of JSON and a line of JSON back.
+
+A request is ``{"command": "pause", "arguments": {"name": "air"}}``; its answer is ``{"answer": null}`` or
+``{"error": {"kind": "UnknownNameError", "message": "...", "asked_wrongly": true}}``. The commands are the methods of
+``Controlled`` and carry no code: policies and placements come as the text that a user writes, and explanations go as
+the text that one reads. How lines get here and back is not known here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headgate.core.errors import DeclarationError, HeadgateError, UnknownNameError
+from headgate.core.registry import placement_from, policy_from
+
+if TYPE_CHECKING:
+    from headgate.core.explain import Explanation
+    from headgate.core.placement import Placement
+    from headgate.core.policy import Policy
+    from headgate.warehouse.schedule.book import NodeStatistics
+
+#: the longest request that is read
+MOST_BYTES = 64 * 1024
+
+_MOST_MICROS = 2**63
+
+
+class RequestError(DeclarationError):
+    """A request that is not one of this protocol."""
+
+
+class Controlled(Protocol):
+    """What a running warehouse lets others do to it, from any thread. What it refuses is a HeadgateError."""
+
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        """How every table fares now."""
+
+    def explain(self, name: str) -> Explanation:
+        """Why a table is or is not being updated now."""
+
+    def replace_policy(self, policy: Policy) -> None: ...
+
+    def replace_placement(self, placement: Placement) -> None: ...
+
+    def set_tracks(self, count: int) -> None: ...
+
+    def set_priority(self, name: str, priority: float) -> None: ...
+
+    def pause(self, name: str) -> None: ...
+
+    def resume(self, name: str) -> None: ...
+
+    def refresh(self, name: str) -> None:
+        """Update a table, and what it needs, before everything else."""
+
+    def backfill(self, name: str, first: int, last: int, chunk: float | None = None) -> None:
+        """Recompute a range of event time, in microseconds, behind live updates; ``chunk`` seconds of it at a time."""
+
+    def stop_soon(self) -> None:
+        """Ask the run to finish; returns at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of argument: what messages call it, and which values are of it."""
+
+    described: str
+    accepts: Callable[[Any], bool]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+_TEXT = _Kind("a text", lambda value: isinstance(value, str))
+_NUMBER = _Kind("a finite number", _is_number)
+_COUNT = _Kind("a whole number of at least 1", lambda value: type(value) is int and value >= 1)
+_MICROS = _Kind("a time in microseconds", lambda value: type(value) is int and abs(value) < _MOST_MICROS)
+_LENGTH = _Kind("null or seconds above 0", lambda value: value is None or (_is_number(value) and value > 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """Called with the running warehouse and the arguments that it takes, all of which must be given."""
+
+    do: Callable[..., object]
+    takes: Mapping[str, _Kind]
+
+
+def _replace_policy(run: Controlled, policy: str) -> str:
+    made = policy_from(policy)
+    run.replace_policy(made)
+    return str(made)
+
+
+def _replace_placement(run: Controlled, placement: str) -> str:
+    made = placement_from(placement)
+    run.replace_placement(made)
+    return str(made)
+
+
+COMMANDS: Mapping[str, _Command] = {
+    "statistics": _Command(lambda run: [asdict(row) for row in run.statistics()], {}),
+    "explain": _Command(lambda run, name: str(run.explain(name)), {"name": _TEXT}),
+    "replace_policy": _Command(_replace_policy, {"policy": _TEXT}),
+    "replace_placement": _Command(_replace_placement, {"placement": _TEXT}),
+    "set_tracks": _Command(lambda run, count: run.set_tracks(count), {"count": _COUNT}),
+    "set_priority": _Command(
+        lambda run, name, priority: run.set_priority(name, float(priority)), {"name": _TEXT, "priority": _NUMBER}
+    ),
+    "pause": _Command(lambda run, name: run.pause(name), {"name": _TEXT}),
+    "resume": _Command(lambda run, name: run.resume(name), {"name": _TEXT}),
+    "refresh": _Command(lambda run, name: run.refresh(name), {"name": _TEXT}),
+    "backfill": _Command(
+        lambda run, name, first, last, chunk: run.backfill(name, first, last, chunk),
+        {"name": _TEXT, "first": _MICROS, "last": _MICROS, "chunk": _LENGTH},
+    ),
+    "stop_soon": _Command(lambda run: run.stop_soon(), {}),
+}
+
+
+def answered(run: Controlled, line: bytes) -> bytes:
+    """The line that answers a request; whatever goes wrong is an answer too."""
+    try:
+        command, arguments = _read(line)
+        return as_line({"answer": _finite(command.do(run, **arguments))})
+    except HeadgateError as error:
+        return as_line(error_answer(error, str(error)))
+    except Exception as error:  # our bug: tell who asked, who can report it, and go on
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        return as_line(error_answer(error, f"the running process failed at it:\n{trace}"))
+
+
+def _read(line: bytes) -> tuple[_Command, dict[str, object]]:
+    if len(line) > MOST_BYTES:
+        raise RequestError(f"a request takes at most {MOST_BYTES} bytes, and this one is longer")
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"a request is one line of JSON; this one cannot be read: {error}") from None
+    match request:
+        case {"command": str(name), "arguments": dict(arguments)} if len(request) == 2:
+            pass
+        case {"command": str(name)} if len(request) == 1:
+            arguments = {}
+        case _:
+            raise RequestError('a request is {"command": NAME, "arguments": {...}}; got ' + _shortened(request))
+    if name not in COMMANDS:
+        raise UnknownNameError("command", name, COMMANDS)
+    _check(name, COMMANDS[name].takes, arguments)
+    return COMMANDS[name], arguments
+
+
+def _check(name: str, takes: Mapping[str, _Kind], arguments: Mapping[str, object]) -> None:
+    listed = ", ".join(f"{key} ({kind.described})" for key, kind in takes.items()) or "no arguments"
+    if unfit := sorted(takes.keys() ^ arguments.keys()):
+        what = "needs" if unfit[0] in takes else "does not take"
+        raise RequestError(f"the command {name!r} {what} the argument {_shortened(unfit[0])}; it takes {listed}")
+    for key, kind in takes.items():
+        if not kind.accepts(arguments[key]):
+            got = _shortened(arguments[key])
+            raise RequestError(f"the command {name!r} takes {kind.described} as {key!r}; got {got}")
+
+
+def _shortened(value: object, most: int = 200) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= most else text[:most] + "..."
+
+
+def _finite(value: object) -> object:
+    """``value`` with null for the numbers that JSON does not have."""
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case dict():
+            return {key: _finite(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_finite(inner) for inner in value]
+    return value
+
+
+def error_answer(error: Exception, message: str) -> dict[str, object]:
+    wrongly = isinstance(error, DeclarationError)
+    return {"error": {"kind": type(error).__name__, "message": message, "asked_wrongly": wrongly}}
+
+
+def as_line(told: Mapping[str, object]) -> bytes:
+    return json.dumps(told, default=str).encode() + b"\n"

@@ -1,0 +1,231 @@
+"""A run of a warehouse in this process: the lock, Spark, the runtime, and those who may talk to it meanwhile.
+
+Puts together what the command line and ``Warehouse.start`` both need, and takes it apart again, whatever happens.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from headgate.core.errors import HeadgateError
+from headgate.core.trace import TraceHeader, UpdateRecord
+from headgate.warehouse.declare.analysis import analyse
+from headgate.warehouse.declare.pipeline_file import load
+from headgate.warehouse.declare.spec import WarehouseSpec
+from headgate.warehouse.declare.warehouse import base_folder
+from headgate.warehouse.run.control import ControlServer
+from headgate.warehouse.run.lock import WarehouseLock
+from headgate.warehouse.run.runtime import Observer, RunOptions, Runtime, UpdateMade
+from headgate.warehouse.run.session import open_session
+from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: how often a pipeline file is looked at for changes, in seconds
+WATCH_SECONDS = 1.0
+#: when a file was changed, in nanoseconds, and its size
+Stamp = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Where Spark runs and how it is set up. A ``session`` that is given is used, and left open at the end."""
+
+    master: str = "local[*]"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    session: SparkSession | None = None
+
+
+class WarehouseRun:
+    """Runs a warehouse from ``start`` to ``stop``, or as a context.
+
+    With ``pipeline``, the file that declares the warehouse is watched: when it is saved without mistakes, the run goes
+    on as it says then. ``told`` gets a line for people about that. ``ended`` is called after the end.
+    """
+
+    def __init__(
+        self,
+        spec: WarehouseSpec,
+        options: RunOptions | None = None,
+        spark: SparkOptions | None = None,
+        observer: Observer | None = None,
+        pipeline: Path | None = None,
+        told: Callable[[str], None] = lambda line: None,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.spec = resolved(spec)
+        self._options = options or RunOptions()
+        self._spark_options = spark or SparkOptions()
+        self._observer = observer
+        self._pipeline = pipeline
+        # Now, and not when Spark has started: what is saved in between has not been read.
+        self._loaded = None if pipeline is None else _stamp(pipeline)
+        self._told = told
+        self._ended = ended
+        self._cleanup = ExitStack()
+        self._runtime: Runtime | None = None
+        #: where the trace of this run is written; None before the start
+        self.trace: Path | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        """What is running, to be asked and changed; only between ``start`` and ``stop``."""
+        if self._runtime is None:
+            raise HeadgateError(f"the warehouse {self.spec.name!r} is not running: start it first")
+        return self._runtime
+
+    def start(self) -> WarehouseRun:
+        """Take the lock, open Spark and all tables, and begin. Mistakes in queries are told before anything runs."""
+        with ExitStack() as undo:
+            lock = undo.enter_context(WarehouseLock(Path(self.spec.path)))
+            spark = self._spark_options.session
+            if spark is None:
+                spark = open_session(self.spec.name, self._spark_options.master, self._spark_options.conf)
+                undo.callback(spark.stop)
+            opened = open_warehouse(self.spec, spark)
+            trace = self._open_trace(opened)
+            undo.callback(lambda: trace.close(time.time()))
+
+            def note(made: UpdateMade) -> None:
+                trace.note(_record(made))
+                if self._observer is not None:
+                    self._observer(made)
+
+            runtime = Runtime(opened, spark, self._options, note, trace.change)
+            runtime.start()
+            undo.callback(runtime.stop)
+            undo.enter_context(ControlServer(runtime, lock))
+            if self._pipeline is not None:
+                watch = _PipelineWatch(self._pipeline, self._loaded, lambda spec: self._reload(spec, spark), self._told)
+                undo.callback(watch.stop)
+            self._runtime = runtime
+            self._cleanup = undo.pop_all()
+        return self
+
+    def _open_trace(self, opened: OpenWarehouse) -> TraceWriter:
+        options = self._options
+        header = TraceHeader(
+            warehouse=self.spec.name,
+            started=time.time(),
+            tracks=options.tracks,
+            policy=str(options.policy),
+            placement=str(options.placement),
+            inheritance=options.inheritance,
+            chop=None if options.chop == math.inf else options.chop,
+            tables=traced_tables(self.spec, {name: node.freshness for name, node in opened.nodes.items()}),
+        )
+        trace = TraceWriter(runs_folder(Path(self.spec.path)), header)
+        if trace.trouble:
+            self._told(trace.trouble)
+        self.trace = trace.path
+        return trace
+
+    def stop(self, *, cancel: bool = False) -> None:
+        """Finish the updates that run, or with ``cancel`` cancel them, and close everything."""
+        with ExitStack() as last:
+            last.callback(self._ended)
+            last.callback(self._cleanup.close)
+            if self._runtime is not None and cancel:
+                self._runtime.stop(cancel=True)
+
+    def _reload(self, spec: WarehouseSpec, spark: SparkSession) -> None:
+        changed = resolved(spec)
+        if changed.path != self.spec.path:
+            raise HeadgateError(f"the warehouse's path is now {changed.path}: stop this run and start another")
+        graph = changed.graph()
+        analyse(changed, tuple(graph.names[i] for i in graph.order), spark.newSession())
+
+        def reopen() -> OpenWarehouse:
+            self.spec = changed
+            return open_warehouse(changed, spark)
+
+        self.runtime.replace_warehouse(reopen)
+
+    def __enter__(self) -> WarehouseRun:
+        return self if self._runtime is not None else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _stamp(file: Path) -> Stamp | None:
+    """What changes when a file is saved."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+class _PipelineWatch:
+    """Looks at a pipeline file now and then, and hands over its declarations when it was saved."""
+
+    def __init__(
+        self, file: Path, loaded: Stamp | None, reload: Callable[[WarehouseSpec], None], told: Callable[[str], None]
+    ) -> None:
+        """``loaded`` is the stamp that the file had when its declarations were read."""
+        self._file = file
+        self._reload = reload
+        self._told = told
+        self._stamp = loaded
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="headgate-pipeline-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(WATCH_SECONDS):
+            stamp = _stamp(self._file)
+            if stamp is None or stamp == self._stamp:
+                continue
+            self._stamp = stamp
+            try:
+                self._reload(load(self._file).spec())
+                self._told(f"{self._file.name} has changed: going on as it says now")
+            except Exception as error:
+                self._told(f"{self._file.name} has changed, but cannot be used, so nothing changes: {error}")
+
+
+def _record(made: UpdateMade) -> UpdateRecord:
+    outcome = made.outcome
+    return UpdateRecord(
+        name=made.table,
+        layer=made.layer,
+        track=made.track,
+        released=made.released,
+        began=made.began,
+        seconds=made.seconds,
+        gained=made.gained,
+        rows=0 if outcome is None else outcome.rows,
+        rejected=0 if outcome is None else outcome.rejected,
+        freshness=None if outcome is None else outcome.freshness,
+        arrived=None if outcome is None else outcome.arrived,
+        overhead=made.overhead,
+        error=None if made.failure is None else made.failure.summary,
+        operators=() if outcome is None else outcome.operators,
+    )
+
+
+def resolved(spec: WarehouseSpec) -> WarehouseSpec:
+    """The spec with relative source paths taken from the pipeline file's folder."""
+    base = base_folder(spec.place)
+    return replace(
+        spec,
+        streams=tuple(replace(stream, source=stream.source.resolve(base)) for stream in spec.streams),
+        dimensions=tuple(replace(d, source=d.source.resolve(base)) for d in spec.dimensions),
+    )

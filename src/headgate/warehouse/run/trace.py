@@ -1,0 +1,142 @@
+"""Recording a run of a warehouse: one file of lines for each run, in the warehouse's own folder ``runs``.
+
+Every line is written to the file as soon as it is noted, so that a process that is killed leaves all it had. What the
+lines look like and mean is in ``headgate.core.trace``. Importing this imports nothing of Spark or Arrow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from io import FileIO
+from pathlib import Path
+
+from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable, UpdateRecord, trace_from
+from headgate.core.trace.lines import change_line, end_line, full_line, header_line, update_line
+from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
+
+#: a trace records no more when it has become so large
+MOST_BYTES = 64 * 1024 * 1024
+#: traces of a warehouse that are kept, the newest
+KEPT = 20
+
+_NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z\.jsonl")
+
+
+def runs_folder(warehouse: Path) -> Path:
+    """Where the traces of the warehouse in a directory are."""
+    return warehouse / "runs"
+
+
+def newest_trace(warehouse: Path) -> Path | None:
+    """The trace of the latest run of the warehouse in a directory."""
+    return max(_traces(runs_folder(warehouse)), default=None)
+
+
+class TraceWriter:
+    """The trace of one run, from its start to ``close``. For one thread at a time.
+
+    It never raises: a run does not fail because it cannot be recorded. ``trouble`` says why it is not, if it is not.
+    """
+
+    def __init__(self, folder: Path, header: TraceHeader, most_bytes: int = MOST_BYTES, kept: int = KEPT) -> None:
+        self.trouble: str | None = None
+        self._most_bytes = most_bytes
+        self._written = 0
+        self._file: FileIO | None = None
+        self.path = _path(folder, header.started)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for old in sorted(_traces(folder), reverse=True)[kept - 1 :]:
+                old.unlink(missing_ok=True)
+            self._file = self.path.open("xb", buffering=0)
+        except OSError as error:
+            self.trouble = f"the run is not recorded: cannot write to {folder}: {error.strerror}"
+        self._append(header_line(header), header.started)
+
+    def note(self, update: UpdateRecord) -> None:
+        """An update has been made, or has failed."""
+        self._append(update_line(update), update.ended)
+
+    def change(self, at: float, what: Mapping[str, object]) -> None:
+        """Somebody has changed something, such as ``{"policy": "fifo"}``."""
+        self._append(change_line(Change(at, what)), at)
+
+    def close(self, at: float) -> None:
+        """The run ends. Closing twice is closing once."""
+        self._append(end_line(at), at)
+        self._let_go()
+
+    def _append(self, line: str, at: float) -> None:
+        if self._file is None:
+            return
+        content = line.encode()
+        full = self._written + len(content) > self._most_bytes
+        if full:
+            content = full_line(at, self._most_bytes).encode()
+        try:
+            # Unbuffered and in one piece: what has been noted is out of the process, and a line is whole or the last.
+            whole = self._file.write(content) == len(content)
+            why = None if whole else "no space left"
+        except OSError as error:
+            why = error.strerror
+        self._written += len(content)
+        if why is not None:
+            self._give_up(f"cannot write to {self.path}: {why}")
+        elif full:
+            self._give_up(f"{self.path} has become too large")
+
+    def _give_up(self, why: str) -> None:
+        self.trouble = f"the run is no longer recorded: {why}"
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
+
+
+def read_trace(path: Path) -> Trace:
+    """The trace in a file, also of a run that still goes on or was killed."""
+    try:
+        # A letter that was cut in two is no UTF-8; it can only be in the last line, which is then passed over.
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            return trace_from(lines, str(path))
+    except OSError as error:
+        raise TraceError(f"cannot read the trace {path}: {error.strerror}") from None
+
+
+def traced_tables(spec: WarehouseSpec, freshness: Mapping[str, int | None]) -> tuple[TraceTable, ...]:
+    """The tables of a warehouse as a trace names them, each with the freshness that it has now."""
+    return tuple(_traced(node, freshness.get(node.name)) for node in spec.nodes())
+
+
+def _traced(node: StreamSpec | DimensionSpec | TableSpec, freshness: int | None) -> TraceTable:
+    if isinstance(node, DimensionSpec):
+        return TraceTable(node.name, priority=node.priority, kind="dimension")
+    return TraceTable(
+        name=node.name,
+        sources=node.sources if isinstance(node, TableSpec) else (),
+        period=node.period if isinstance(node, StreamSpec) else None,
+        priority=node.priority,
+        importance_class=node.importance_class,
+        patience=node.patience,
+        target_lag=node.target_lag,
+        kind="stream" if isinstance(node, StreamSpec) else "table",
+        freshness=freshness,
+    )
+
+
+def _traces(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("*.jsonl") if _NAME.fullmatch(path.name)]
+
+
+def _path(folder: Path, started: float) -> Path:
+    """Called by the start in UTC, so that the order of names is the order of runs; no two runs have the same."""
+    moment = datetime.fromtimestamp(started, UTC)
+    while (path := folder / f"{moment:%Y%m%dT%H%M%S.%fZ}.jsonl").exists():
+        moment += timedelta(microseconds=1)
+    return path

@@ -1,0 +1,1 @@
+"""Which update runs next: the scheduler, and the ledger of what each table costs and how stale it is."""

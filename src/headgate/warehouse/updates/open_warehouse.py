@@ -1,0 +1,117 @@
+"""An open warehouse: the tables on disk, with a node for each that can bring it up to date.
+
+Opening analyses every query on empty data and reads the state of every table from its log; nothing is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headgate.core.errors import DeclarationError
+from headgate.core.graph import Graph
+from headgate.warehouse.declare.analysis import Analysis, analyse
+from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
+from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.deriving import SourceTable, TableDeriver
+from headgate.warehouse.updates.inside import QueriesInside
+from headgate.warehouse.updates.loading import DimensionLoader, StreamLoader
+from headgate.warehouse.updates.nodes import BackfillNode, DimensionNode, Node, StreamNode, TableNode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWarehouse:
+    """The nodes of a warehouse by name, each after those it is built on."""
+
+    spec: WarehouseSpec
+    graph: Graph
+    nodes: Mapping[str, Node]
+
+    def updated(self, name: str) -> None:
+        """Tell those built on a table that it has changed."""
+        for dependent in self.graph.downstream[self.graph.index[name]]:
+            self.nodes[self.graph.names[dependent]].source_changed(name)
+
+    def bring_up_to_date(self, spark: SparkSession) -> int:
+        """Update until nothing is pending, in the order of dependence; returns how many updates that took."""
+        count = 0
+        while True:
+            made = sum(self._update(node, spark) for node in self.nodes.values())
+            made += sum(self._update(BackfillNode(node), spark) for node in self.tables())
+            if not made:
+                return count
+            count += made
+
+    def tables(self) -> Iterator[TableNode]:
+        """The nodes of derived tables."""
+        return (node for node in self.nodes.values() if isinstance(node, TableNode))
+
+    def _update(self, node: Node, spark: SparkSession) -> bool:
+        if node.update(spark) is None:
+            return False
+        self.updated(node.store.directory.name)
+        return True
+
+
+def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
+    """Open all tables of a warehouse; a mistake in any query is told before anything is touched."""
+    graph = spec.graph()
+    order = tuple(graph.names[i] for i in graph.order)
+    analyses = analyse(spec, order, spark)
+    root = Path(spec.path) / "tables"
+    declared = {node.name: node for node in spec.nodes()}
+    opened: dict[str, SourceTable] = {}
+    nodes: dict[str, Node] = {}
+    appended = {stream.name for stream in spec.streams}
+    for name in order:
+        node = declared[name]
+        time = None if isinstance(node, DimensionSpec) else node.time
+        store = TableStore(root / name, time)
+        opened[name] = SourceTable(name, store, analyses[name].schema, time)
+        if isinstance(node, TableSpec):
+            append = _appends(node, analyses[name], appended)
+            appended |= {name} if append else set()
+            sources = [declared[source] for source in node.sources]
+            lengths = [source.partition for source in sources if not isinstance(source, DimensionSpec)]
+            deriver = TableDeriver(
+                node,
+                store,
+                [opened[source] for source in node.sources],
+                _queries_inside(node, store, analyses[name]),
+            )
+            nodes[name] = TableNode(deriver, lengths, append)
+        else:
+            rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
+            nodes[name] = (
+                StreamNode(StreamLoader(node, store, rejected))
+                if isinstance(node, StreamSpec)
+                else DimensionNode(DimensionLoader(node, store, rejected))
+            )
+    return OpenWarehouse(spec, graph, nodes)
+
+
+def _queries_inside(table: TableSpec, store: TableStore, analysis: Analysis) -> QueriesInside:
+    rejected = TableStore(store.directory.with_name(f"{table.name}{REJECTED_SUFFIX}"))
+    return QueriesInside(table, store, rejected, analysis.hosts, analysis.has_states)
+
+
+def _appends(table: TableSpec, analysis: Analysis, appended: set[str]) -> bool:
+    """Whether new rows of the table can simply be appended: a row-wise query over one table that only grows."""
+    possible = len(table.sources) == 1 and table.sources[0] in appended
+    if table.mode == "append" and not possible:
+        raise DeclarationError(
+            f"{table.place}: table {table.name!r} cannot be kept in mode append: it needs one source, which must "
+            "be a stream or itself be appended to; use mode recompute"
+        )
+    if analysis.has_states and (table.mode == "recompute" or not possible):
+        raise DeclarationError(
+            f"{table.place}: table {table.name!r} holds a stream query with states, which goes on from row to row: "
+            "it needs one source, which must be a stream or itself be appended to, and mode append"
+        )
+    appends = table.mode == "auto" and possible and (analysis.row_wise or analysis.has_states)
+    return table.mode == "append" or appends
