@@ -74,7 +74,7 @@ def of_the_run(figures: dict[str, Any], speed: float, skip: float) -> Row:
     """What the run itself knows: against a run without waiting, its overhead, and who waited beyond patience."""
     replay = replay_after(figures, skip)
     load = figures["load"]
-    own = load["keeper"] + load["updates"] - load["work"]
+    own = load["scheduler"] + load["updates"] - load["work"]
     periods = {stream.name: stream.period / speed for stream in workload.STREAMS}
     beyond = []
     for table in figures["tables"]:
@@ -87,7 +87,7 @@ def of_the_run(figures: dict[str, Any], speed: float, skip: float) -> Row:
         "against no waiting": replay.measured().weighted_staleness / replay.without_waiting().weighted_staleness,
         "predicted": replay.run(policy_from(replay.policies[0]), placement_from(replay.placement)).weighted_staleness
         / replay.measured().weighted_staleness,
-        "overhead": own / (load["updates"] + load["keeper"]),
+        "overhead": own / (load["updates"] + load["scheduler"]),
         "beyond patience": max(beyond),
         "longest update": longest,
     }

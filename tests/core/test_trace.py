@@ -15,12 +15,10 @@ from headgate.core.trace import (
     Arrival,
     Change,
     FreshnessHistory,
-    OperatorFigures,
     Trace,
     TraceError,
     TraceHeader,
     TraceTable,
-    UpdateRecord,
     arrivals,
     measured,
     on_time,
@@ -29,6 +27,7 @@ from headgate.core.trace import (
     waiting,
 )
 from headgate.core.trace.lines import change_line, end_line, full_line, header_line, update_line
+from headgate.core.update import OperatorFigures, Update
 
 START = 1_794_736_800.0
 
@@ -37,9 +36,9 @@ def micros(seconds: float) -> int:
     return round((START + seconds) * 1e6)
 
 
-def update(name: str, began: float, seconds: float, reaches: float | None, **more: object) -> UpdateRecord:
+def update(name: str, began: float, seconds: float, reaches: float | None, **more: object) -> Update:
     """A live update by seconds from the start of the run; ``reaches`` is the event time that it brings the table to."""
-    plain = UpdateRecord(
+    plain = Update(
         name=name,
         layer="live",
         track=0,
@@ -57,14 +56,12 @@ def update(name: str, began: float, seconds: float, reaches: float | None, **mor
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
-def load(name: str, came: tuple[float, float, int], began: float, seconds: float, reaches: float) -> UpdateRecord:
+def load(name: str, came: tuple[float, float, int], began: float, seconds: float, reaches: float) -> Update:
     first, last, chunks = came
     return update(name, began, seconds, reaches, arrived=(START + first, START + last, chunks))
 
 
-def run_of(
-    tables: tuple[TraceTable, ...], *updates: UpdateRecord, end: float, changes: tuple[Change, ...] = ()
-) -> Trace:
+def run_of(tables: tuple[TraceTable, ...], *updates: Update, end: float, changes: tuple[Change, ...] = ()) -> Trace:
     header = TraceHeader("city", START, 2, "max-benefit", "proportional", "max", None, tables)
     return Trace(header, updates, changes, START + end)
 
@@ -115,7 +112,7 @@ OPERATORS = st.builds(
     seconds=NUMBERS,
 )
 UPDATES = st.builds(
-    UpdateRecord,
+    Update,
     name=st.text(),
     layer=st.sampled_from(["live", "backfill", "maintenance"]),
     track=st.integers(0, 100),
@@ -168,7 +165,7 @@ def test_every_line_is_one_json_object_without_a_line_break_inside(trace: Trace)
 
 
 @given(UPDATES, st.data())
-def test_a_last_line_that_was_cut_off_anywhere_is_passed_over(cut: UpdateRecord, data: st.DataObject) -> None:
+def test_a_last_line_that_was_cut_off_anywhere_is_passed_over(cut: Update, data: st.DataObject) -> None:
     whole = run_of((STREAM,), update("s", 1.0, 0.5, 1.0), end=2.0)
     line = update_line(cut)
     kept = data.draw(st.integers(0, len(line) - 2))
@@ -402,7 +399,7 @@ def test_every_field_of_a_record_is_in_the_document() -> None:
     from tests.test_docs import DOCS, rows
 
     assert (DOCS / "traces.md").exists()
-    kinds = ((UpdateRecord, {"name": "update"}), (TraceTable, {"importance_class": "class"}), (OperatorFigures, {}))
+    kinds = ((Update, {"name": "update"}), (TraceTable, {"importance_class": "class"}), (OperatorFigures, {}))
     for kind, renamed in kinds:
         names = [renamed.get(field.name, field.name) for field in fields(kind)]
         assert list(rows("traces.md", f"trace: {kind.__name__}")) == names

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.registry import placement_from, policy_from
-from headgate.core.trace import Trace, TraceHeader, TraceTable, UpdateRecord
+from headgate.core.trace import Trace, TraceHeader, TraceTable
+from headgate.core.update import Update
 from headgate.sim.tables.result import TableResult
 from headgate.sim.tables.scenario import Table, TableScenario
 from headgate.sim.tables.simulation import TableSimulation
@@ -22,7 +23,7 @@ class RecordingSimulation(TableSimulation):
 
     def __init__(self, scenario: TableScenario, policy: Policy, placement: Placement, seed: int) -> None:
         super().__init__(scenario, policy, placement, seed)
-        self.records: list[UpdateRecord] = []
+        self.records: list[Update] = []
         self._begun: dict[int, tuple[float, list[float]]] = {}
 
     def _start(self, table: int, track: int, now: float) -> None:
@@ -36,7 +37,7 @@ class RecordingSimulation(TableSimulation):
         before, came = self._begun.pop(track)
         declared, reached = self.scenario.tables[table], self._target[table]
         self.records.append(
-            UpdateRecord(
+            Update(
                 name=declared.name,
                 layer="live",
                 track=track,

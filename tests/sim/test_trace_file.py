@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from headgate.core.errors import ScenarioError
 from headgate.core.registry import placement_from, policy_from
-from headgate.core.trace import Change, Trace, TraceHeader, TraceTable, UpdateRecord, measured
+from headgate.core.trace import Change, Trace, TraceHeader, TraceTable, measured
+from headgate.core.update import Update
 from headgate.sim.compare_replay import compare_replay
 from headgate.sim.fitted_cost import LEAST_TIME, FittedCost
 from headgate.sim.tables.result import TableResult
@@ -105,19 +106,19 @@ def test_the_same_seed_replays_to_the_same_numbers() -> None:
 # --- what a replay is made of ---------------------------------------------------------------------------------
 
 
-def update(name: str, began: float, seconds: float, reaches: float | None, **more: object) -> UpdateRecord:
+def update(name: str, began: float, seconds: float, reaches: float | None, **more: object) -> Update:
     fresh = None if reaches is None else round((START + reaches) * 1e6)
     moment = START + began
-    plain = UpdateRecord(name, "live", 0, moment, moment, seconds, 5.0, 1, 0, fresh, None, 0.0, None)
+    plain = Update(name, "live", 0, moment, moment, seconds, 5.0, 1, 0, fresh, None, 0.0, None)
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
-def run_of(*tables: TraceTable, updates: list[UpdateRecord], end: float = 100.0, **changed: object) -> Trace:
+def run_of(*tables: TraceTable, updates: list[Update], end: float = 100.0, **changed: object) -> Trace:
     header = TraceHeader("city", START, 1, "max-benefit", "anywhere", "max", None, tables)
     return Trace(replace(header, **changed), tuple(updates), (), START + end)  # type: ignore[arg-type]
 
 
-def loads(times: list[float], seconds: float = 0.5) -> list[UpdateRecord]:
+def loads(times: list[float], seconds: float = 0.5) -> list[Update]:
     return [update("s", t, seconds, t - 1, arrived=(START + t, START + t, 1)) for t in times]
 
 

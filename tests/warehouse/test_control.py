@@ -25,7 +25,7 @@ from headgate.warehouse.run.control import MOST_CONNECTIONS, ControlServer
 from headgate.warehouse.run.control_client import ControlError, NotRunningError, RefusedError, RunningWarehouse
 from headgate.warehouse.run.control_commands import MOST_BYTES
 from headgate.warehouse.run.lock import FILE_NAME, Holder, WarehouseInUseError, WarehouseLock, holder, running_process
-from headgate.warehouse.schedule.book import NodeStatistics
+from headgate.warehouse.schedule.ledger import NodeStatistics
 from tests.warehouse.control_helpers import TABLES, Recorder, serving, statistics_of
 
 #: how long a test waits for what should happen at once

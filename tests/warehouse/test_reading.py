@@ -20,7 +20,7 @@ from headgate.warehouse import reading
 from headgate.warehouse.declare.spec import PARTITION_COLUMN
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.storage import TableStore
-from headgate.warehouse.updates.state import UpdateState
+from headgate.warehouse.updates.commit_state import CommitState
 
 SECOND = 1_000_000
 TIME = pa.timestamp("us", tz="UTC")
@@ -33,7 +33,7 @@ def add(
     store = TableStore(warehouse / "tables" / name, "ts")
     rows = pa.table({"ts": pa.array([s * SECOND for s in seconds], TIME), "v": pa.array(seconds, pa.int64())})
     fresh = None if freshness is None else freshness * SECOND
-    state = UpdateState(update, kind, fresh, rows.num_rows, time="ts")
+    state = CommitState(update, kind, fresh, rows.num_rows, time="ts")
     store.commit(update, store.write_arrow(update, rows, 3600), state=state.to_json(), schema=rows.schema)
     return store
 
@@ -41,7 +41,7 @@ def add(
 def add_rejected(warehouse: Path, stream: str) -> None:
     store = TableStore(warehouse / "tables" / f"{stream}__rejected")
     rows = pa.table({"reason": ["no event time"]})
-    state = UpdateState(1, "load", rows=1)
+    state = CommitState(1, "load", rows=1)
     store.commit(1, store.write_arrow(1, rows), state=state.to_json(), schema=rows.schema)
 
 
@@ -138,7 +138,7 @@ def test_the_partition_column_is_not_read(warehouse: Path) -> None:
 def test_a_table_whose_commits_do_not_name_the_time_column_is_read_whole(warehouse: Path) -> None:
     store = TableStore(warehouse / "tables" / "old", "ts")
     rows = pa.table({"ts": pa.array([90 * SECOND], TIME), "v": [90]})
-    state = UpdateState(1, "load", 90 * SECOND, 1).to_json()
+    state = CommitState(1, "load", 90 * SECOND, 1).to_json()
     store.commit(1, store.write_arrow(1, rows, 3600), state=state, schema=rows.schema)
     assert seconds_of(reading.read(warehouse, ["alerts", "old"])["old"]) == [90]
     answer = reading.query(warehouse, "select old.v from old left join alerts on false")

@@ -20,7 +20,7 @@ from headgate.warehouse.declare.durations import seconds
 
 if TYPE_CHECKING:
     from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-    from headgate.warehouse.run.runtime import RunOptions
+    from headgate.warehouse.schedule.scheduler import RunOptions
 
 
 def run(
@@ -57,7 +57,7 @@ def run(
 
 def options_from(tracks: int, policy: str, placement: str, chop: float | None) -> RunOptions:
     """What the command line says about a run."""
-    from headgate.warehouse.run.runtime import RunOptions
+    from headgate.warehouse.schedule.scheduler import RunOptions
 
     if chop is not None and not chop >= 1:
         raise ParameterError(f"--chop takes a number of periods from 1 up; got {chop:g}")

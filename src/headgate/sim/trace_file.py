@@ -21,8 +21,9 @@ from headgate.core.placement import Placement
 from headgate.core.placements import Anywhere
 from headgate.core.policies import MaxBenefit
 from headgate.core.policy import Policy
-from headgate.core.trace import Arrival, Layer, Measured, Trace, TraceTable, UpdateRecord, arrivals, measured
+from headgate.core.trace import Arrival, Measured, Trace, TraceTable, arrivals, measured
 from headgate.core.trace.freshness import MICROS, FreshnessHistory
+from headgate.core.update import Layer, Update
 from headgate.sim.fitted_cost import FittedCost
 from headgate.sim.tables.replay import NewEstimate, RecordedTable, ReplaySimulation
 from headgate.sim.tables.result import TableResult
@@ -234,16 +235,16 @@ def _cost(trace: Trace, table: TraceTable, begin: float) -> tuple[FittedCost, Sl
     return cost, _slowness([updates[i] for i in since], cost, begin)
 
 
-def _seen(updates: Sequence[UpdateRecord], begin: float) -> tuple[tuple[float, float], ...]:
+def _seen(updates: Sequence[Update], begin: float) -> tuple[tuple[float, float], ...]:
     """The updates that had been made when the replay begins, as the run learned from them."""
     return tuple((update.gained, update.seconds) for update in updates if update.ended <= begin)
 
 
-def _slowness(updates: Sequence[UpdateRecord], cost: FittedCost, begin: float) -> Slowness:
+def _slowness(updates: Sequence[Update], cost: FittedCost, begin: float) -> Slowness:
     return tuple(sorted((update.began - begin, ratio) for update, ratio in zip(updates, cost.ratios, strict=True)))
 
 
-def _amounts(updates: Sequence[UpdateRecord], before: int | None) -> list[tuple[float, float]]:
+def _amounts(updates: Sequence[Update], before: int | None) -> list[tuple[float, float]]:
     """How much event time each update brought, as expected only where it is not known how much it really was."""
     found = []
     for update in updates:
@@ -260,7 +261,7 @@ def _amounts(updates: Sequence[UpdateRecord], before: int | None) -> list[tuple[
 
 def _below(trace: Trace, begin: float) -> Iterator[tuple[Table, RecordedTable]]:
     """Backfills and maintenance, which take up tracks behind the updates of tables."""
-    seen = dict.fromkeys((update.name, update.layer) for update in trace.updates if update.layer != "live")
+    seen = dict.fromkeys((update.table, update.layer) for update in trace.updates if update.layer != "live")
     for name, layer in seen:
         if work := _work(trace, name, layer, begin):
             yield work

@@ -22,7 +22,7 @@ from headgate.warehouse.declare.spec import PARTITION_COLUMN, REJECTED_SUFFIX
 from headgate.warehouse.declare.sql_text import read_query
 from headgate.warehouse.storage.history import History
 from headgate.warehouse.storage.partitions import EVENT_TIME, format_time
-from headgate.warehouse.updates.state import UpdateState
+from headgate.warehouse.updates.commit_state import CommitState
 
 _FOLDER = "tables"
 
@@ -118,7 +118,7 @@ class _Opened:
         self.name = directory.name
         self._delta = DeltaTable(directory)
         self._version = self._delta.version()
-        self.state = UpdateState.from_json(History(directory, None).state(self._version), self.name)
+        self.state = CommitState.from_json(History(directory, None).state(self._version), self.name)
         self._columns = [field.name for field in self._delta.schema().fields if field.name != PARTITION_COLUMN]
 
     def status(self) -> TableStatus:

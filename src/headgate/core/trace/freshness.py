@@ -107,7 +107,7 @@ def arrivals(trace: Trace, stream: TraceTable) -> tuple[Arrival, ...]:
     failed = [
         update.arrived[0] if update.arrived else update.released
         for update in trace.updates
-        if update.name == stream.name and update.error is not None and update.began >= loaded
+        if update.table == stream.name and update.error is not None and update.began >= loaded
     ]
     return (*found, Arrival(min(failed), math.inf)) if failed else tuple(found)
 

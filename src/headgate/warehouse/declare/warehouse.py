@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate.warehouse.run.run import WarehouseRun
-    from headgate.warehouse.schedule.book import NodeStatistics
+    from headgate.warehouse.schedule.ledger import NodeStatistics
     from headgate.warehouse.sources import Source
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -239,7 +239,7 @@ class Warehouse:
         """
         from headgate.core.registry import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-        from headgate.warehouse.run.runtime import RunOptions
+        from headgate.warehouse.schedule.scheduler import RunOptions
 
         if self._run is not None:
             raise HeadgateError(f"the warehouse {self.name!r} is running already: stop it first")

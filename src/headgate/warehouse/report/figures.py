@@ -12,17 +12,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Literal, get_args
 
-from headgate.core.trace import (
-    FreshnessHistory,
-    Layer,
-    OperatorFigures,
-    Trace,
-    TraceTable,
-    UpdateRecord,
-    added_up,
-    measured,
-    on_time,
-)
+from headgate.core.trace import FreshnessHistory, Trace, TraceTable, measured, on_time
+from headgate.core.update import Layer, OperatorFigures, Update, added_up
 
 Recorded = Literal["end", "killed", "full"]
 
@@ -139,12 +130,12 @@ def _tables(trace: Trace) -> Iterator[TableFigures]:
     failed: dict[str, int] = {}
     for update in trace.updates:
         if update.error is not None and update.layer == "live":
-            failed[update.name] = failed.get(update.name, 0) + 1
+            failed[update.table] = failed.get(update.table, 0) + 1
     for table in trace.header.tables:
         yield _table(trace, table, trace.updates_of(table.name), failed.get(table.name, 0))
 
 
-def _table(trace: Trace, table: TraceTable, made: tuple[UpdateRecord, ...], failures: int) -> TableFigures:
+def _table(trace: Trace, table: TraceTable, made: tuple[Update, ...], failures: int) -> TableFigures:
     history = FreshnessHistory((), ()) if table.kind == "dimension" else FreshnessHistory.of(trace, table)
     begin, length = trace.header.started, trace.finish - trace.header.started
     whole = history.staleness(begin, trace.finish)
@@ -184,7 +175,7 @@ def _failures(trace: Trace) -> tuple[FailureFigures, ...]:
     found: dict[tuple[str, str, str], list[float]] = {}
     for update in trace.updates:
         if update.error is not None:
-            found.setdefault((update.name, update.layer, update.error), []).append(update.ended)
+            found.setdefault((update.table, update.layer, update.error), []).append(update.ended)
     return tuple(FailureFigures(*key, len(times), min(times), max(times)) for key, times in found.items())
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.core.explain import Explanation
     from headgate.core.placement import Placement
     from headgate.core.policy import Policy
-    from headgate.warehouse.schedule.book import NodeStatistics
+    from headgate.warehouse.schedule.ledger import NodeStatistics
 
 #: the longest request that is read
 MOST_BYTES = 64 * 1024

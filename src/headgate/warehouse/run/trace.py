@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 from io import FileIO
 from pathlib import Path
 
-from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable, UpdateRecord, trace_from
+from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable, trace_from
 from headgate.core.trace.lines import change_line, end_line, full_line, header_line, update_line
+from headgate.core.update import Update
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 
 #: a trace records no more when it has become so large
@@ -56,7 +57,7 @@ class TraceWriter:
             self.trouble = f"the run is not recorded: cannot write to {folder}: {error.strerror}"
         self._append(header_line(header), header.started)
 
-    def note(self, update: UpdateRecord) -> None:
+    def note(self, update: Update) -> None:
         """An update has been made, or has failed."""
         self._append(update_line(update), update.ended)
 

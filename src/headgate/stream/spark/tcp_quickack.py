@@ -1,4 +1,4 @@
-"""The end of a task's rows, heard of at once.
+"""Acknowledge TCP at once: saves 40 ms a task.
 
 Spark sends a task's rows to its Python worker through a TCP socket, and that there are no more as a few bytes of their
 own. These wait in the sender until what went before is acknowledged (Nagle's algorithm), and the receiver takes its
@@ -19,14 +19,14 @@ from pathlib import Path
 import pyarrow as pa  # type: ignore[import-untyped]
 
 #: Linux has an option that sends a pending acknowledgement at once; other systems have other ways, or none
-_QUICKLY: int | None = getattr(socket, "TCP_QUICKACK", None)
+_QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
 def acknowledged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same batches; what has been received is acknowledged before the next one is waited for."""
     with ExitStack() as held:
-        sockets = [held.enter_context(each) for each in tcp_sockets()] if _QUICKLY is not None else []
+        sockets = [held.enter_context(each) for each in tcp_sockets()] if _QUICKACK is not None else []
         while True:
             acknowledge(sockets)
             batch = next(batches, None)
@@ -39,7 +39,7 @@ def acknowledge(sockets: list[socket.socket]) -> None:
     """Send what acknowledgements are pending. One that fails is of a connection that is gone: nothing to tell."""
     for each in sockets:
         try:
-            each.setsockopt(socket.IPPROTO_TCP, _QUICKLY or 0, 1)
+            each.setsockopt(socket.IPPROTO_TCP, _QUICKACK or 0, 1)
         except OSError:
             continue
 

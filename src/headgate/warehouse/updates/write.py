@@ -1,7 +1,7 @@
-"""Results too large for the driver are written by Spark itself, straight into the table's partitions.
+"""Writing large results with Spark, straight into the table's partitions.
 
-Small results come to the driver as Arrow and are written there, in half the time of a small job of Spark's own;
-from ``LARGE_BYTES`` of input on, nothing but file names and statistics passes through the driver.
+Small results come to the driver as Arrow and are written there, which takes half the time of a small Spark job. From
+``LARGE_BYTES`` of input on, only file names and statistics pass through the driver.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LARGE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFiles:
     """Files of an update that are on disk but not committed yet."""
 
     files: Sequence[NewFile]
@@ -38,10 +38,15 @@ class Written:
         files = [new.file for new in self.files]
         return join((file.first, file.last) for file in files if file.first is not None and file.last is not None)
 
+    @property
+    def last(self) -> int | None:
+        """The newest event time in them."""
+        return max((new.file.last for new in self.files if new.file.last is not None), default=None)
+
 
 def write_with_spark(
     frame: DataFrame, store: TableStore, update: int, time: str | None, partition: float | None
-) -> Written:
+) -> WrittenFiles:
     """Let Spark compute and write ``frame``, one directory for each partition of ``partition`` seconds."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -54,7 +59,7 @@ def write_with_spark(
         frame.write.parquet(str(directory))
     files = store.adopt(directory)
     schema = files[0].schema if files else to_arrow_schema(frame.schema, timezone="UTC")
-    return Written(files, sum(new.file.rows for new in files), schema)
+    return WrittenFiles(files, sum(new.file.rows for new in files), schema)
 
 
 def _label(moment: Column, length: float) -> Column:

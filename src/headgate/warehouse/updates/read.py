@@ -1,24 +1,21 @@
-"""Reading the files of tables, once for several queries that need the same ones.
+"""Reading the files of tables, once for several tables of a group that need the same ones.
 
-Tables of one group are updated one after the other by one track. What they read is then kept in Spark's memory as long
-as that takes: on two cores, five small tables over the same files took 280 ms in place of 520. If they hold stream
-queries, what several of them compute together (``sharing``) is handed on here as well.
+Tables of one group are updated one after the other by one track. What they read is kept in Spark's memory as long as
+that takes: on two cores, five small tables over the same files took 280 ms in place of 520.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
-
-from headgate.stream.spark.update import Update
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
-class Reads:
+class FileReader:
     """Data frames over Parquet files; with ``keep``, each list of files is read once. Closed when used as a context."""
 
     def __init__(self, spark: SparkSession, keep: bool = False) -> None:
@@ -26,8 +23,6 @@ class Reads:
         self._keep = keep
         self._kept: dict[tuple[str, ...], DataFrame] = {}
         self._others: list[DataFrame] = []
-        #: {table: its update, if its queries are computed together with others'}
-        self.hosted: dict[str, Update] = {}
 
     def parquet(self, schema: StructType, paths: Sequence[str]) -> DataFrame:
         """The rows of the files, with the columns of ``schema``."""
@@ -39,12 +34,11 @@ class Reads:
             self._kept[key] = frame.persist()
         return frame
 
-    def kept(self, frame: DataFrame) -> DataFrame:
-        """A frame that Spark has been told to keep, and is to let go in the end."""
-        self._others.append(frame)
-        return frame
+    def release_at_the_end(self, frames: Iterable[DataFrame]) -> None:
+        """Frames that Spark has been told to keep, to be let go of when the reader is closed."""
+        self._others.extend(frames)
 
-    def __enter__(self) -> Reads:
+    def __enter__(self) -> FileReader:
         return self
 
     def __exit__(

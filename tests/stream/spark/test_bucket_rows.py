@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core.errors import InvariantError
-from headgate.stream.spark.buckets import InTurn
+from headgate.stream.spark.task import BucketRows
 
 
 def batches(numbers: list[int], sizes: list[int]) -> Iterator[pa.RecordBatch]:
@@ -34,7 +34,7 @@ SIZES = st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any)
 
 @given(numbers=st.lists(st.integers(0, 5)).map(sorted), sizes=SIZES)
 def test_every_bucket_gets_its_own_rows_in_their_order(numbers: list[int], sizes: list[int]) -> None:
-    rows = InTurn(batches(numbers, sizes), "bucket")
+    rows = BucketRows(batches(numbers, sizes), "bucket")
     found = {bucket: places(rows.of(bucket)) for bucket in range(6)}
     assert found == {bucket: [place for place, n in enumerate(numbers) if n == bucket] for bucket in range(6)}
 
@@ -43,7 +43,7 @@ def test_every_bucket_gets_its_own_rows_in_their_order(numbers: list[int], sizes
 def test_rows_that_a_bucket_has_not_asked_for_go_to_no_other(
     numbers: list[int], sizes: list[int], taken: list[int]
 ) -> None:
-    rows = InTurn(batches(numbers, sizes), "bucket")
+    rows = BucketRows(batches(numbers, sizes), "bucket")
     for bucket in range(6):
         own = rows.of(bucket)
         found = [batch for _, batch in zip(range(taken[bucket]), own, strict=False)]
@@ -52,4 +52,4 @@ def test_rows_that_a_bucket_has_not_asked_for_go_to_no_other(
 
 def test_rows_that_are_not_sorted_are_refused() -> None:
     with pytest.raises(InvariantError, match="not sorted"):
-        places(InTurn(batches([0, 2, 1], [3]), "bucket").of(0))
+        places(BucketRows(batches([0, 2, 1], [3]), "bucket").of(0))

@@ -1,4 +1,4 @@
-"""What travels between the driver and the tasks of a query on Spark: guests and terms out, what was done back.
+"""What travels between the driver and the tasks of a stream query on Spark: queries and options out, reports back.
 
 Everything here is plain data and can be pickled; the functions in it are the user's own, sent by the user's own driver.
 """
@@ -19,7 +19,7 @@ Build = Callable[[Stream], Stream]
 
 
 @dataclass(frozen=True)
-class Terms:
+class EngineOptions:
     """How an engine runs in a task. Without workers, loop and policy it is the serial loop of the task's own thread.
 
     ``time_limit`` is in seconds for one packet at one operator, ``memory_limit`` in bytes for the whole process.
@@ -38,10 +38,10 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Guest:
-    """A query that tasks take in.
+class HostedQuery:
+    """A stream query that runs inside Spark tasks.
 
-    ``folder`` is where states and rejected rows go, None outside of any update. ``previous`` are the files with the
+    ``folder`` is where states and rejected rows go, None outside of any table. ``previous`` are the files with the
     states of each bucket to go on from. ``ends_at`` is how far the stream has come after the update, by which windows
     close.
     """
@@ -49,7 +49,7 @@ class Guest:
     table: str
     name: str
     build: Build
-    made: pa.Schema
+    output: pa.Schema
     stateful: bool
     folder: str | None = None
     update: int = 0
@@ -67,7 +67,7 @@ class Guest:
 
 
 @dataclass(frozen=True)
-class GuestError:
+class TaskFailure:
     """A query that failed in a task: which operator, in words, and the traceback of the user's code."""
 
     message: str
@@ -75,10 +75,10 @@ class GuestError:
 
 
 @dataclass
-class Done:
-    """What a task tells of one guest. ``states`` are the files to go on from; ``rejected`` is a file of rows."""
+class TaskReport:
+    """What a task reports of one query. ``states`` are the files to go on from; ``rejected`` is a file of rows."""
 
-    guest: str
+    query: str
     bucket: int
     states: Chain | None = None
     rejected: str | None = None
@@ -87,4 +87,4 @@ class Done:
     rows_out: int = 0
     seconds: float = 0.0
     operators: list[dict[str, Any]] = field(default_factory=list)
-    error: GuestError | None = None
+    failure: TaskFailure | None = None

@@ -1,4 +1,4 @@
-"""States that a worker process takes up for a task, and puts down after it.
+"""States of a bucket, restored before a task and saved after it.
 
 A worker process lives on after its task, and so may its states: the next task of the bucket goes on with them if the
 files that it is to go on from are just those that they were written to, and reads the files otherwise.
@@ -15,7 +15,7 @@ from headgate.stream.kernel import Snapshot, State
 from headgate.stream.operators.partitioned import PartitionedOperator
 from headgate.stream.operators.stateful import StatefulOperator
 from headgate.stream.query_run import QueryRun
-from headgate.stream.spark.guest import Guest
+from headgate.stream.spark.hosted_query import HostedQuery
 from headgate.stream.spark.state_chain import Chain, read_states, write_states
 
 #: buckets whose states a worker process keeps after a task
@@ -32,24 +32,24 @@ class LiveStates:
         self._most = most
         self._kept: OrderedDict[tuple[str, str, int], tuple[Chain, States]] = OrderedDict()
 
-    def take(self, guest: Guest, bucket: int) -> States | None:
+    def take(self, query: HostedQuery, bucket: int) -> States | None:
         """The states of a bucket if they are those of the files to go on from. They are gone from here: a task that
         fails must not leave half of what it did."""
-        kept = self._kept.pop(_key(guest, bucket), None)
-        return kept[1] if kept is not None and kept[0] == guest.previous.get(bucket) else None
+        kept = self._kept.pop(_key(query, bucket), None)
+        return kept[1] if kept is not None and kept[0] == query.previous.get(bucket) else None
 
-    def keep(self, guest: Guest, bucket: int, written: Chain, states: States) -> None:
-        self._kept[_key(guest, bucket)] = (written, states)
+    def keep(self, query: HostedQuery, bucket: int, written: Chain, states: States) -> None:
+        self._kept[_key(query, bucket)] = (written, states)
         while len(self._kept) > self._most:
             self._kept.popitem(last=False)
 
 
-def _key(guest: Guest, bucket: int) -> tuple[str, str, int]:
-    return (guest.folder or "", guest.name, bucket)
+def _key(query: HostedQuery, bucket: int) -> tuple[str, str, int]:
+    return (query.folder or "", query.name, bucket)
 
 
 @dataclass(frozen=True)
-class Held:
+class RestoredStates:
     """What there is to go on from: states as they are, or as they were written. ``parts`` is into how many parts each
     operator's keys were divided, 0 if there is nothing yet."""
 
@@ -69,32 +69,32 @@ class Held:
                 operator.take_states([_restored(operator, snapshot) for snapshot in snapshots])
 
 
-def take_up(guest: Guest, bucket: int, live: LiveStates) -> Held:
-    """What a guest goes on from in a bucket."""
-    chain = guest.previous.get(bucket)
-    if not guest.keeps_states or chain is None:
-        return Held()
-    states = live.take(guest, bucket)
+def restore_states(query: HostedQuery, bucket: int, live: LiveStates) -> RestoredStates:
+    """The states that a query goes on from in a bucket."""
+    chain = query.previous.get(bucket)
+    if not query.keeps_states or chain is None:
+        return RestoredStates()
+    states = live.take(query, bucket)
     if states is not None:
-        return Held(max(len(each) for each in states.values()), states)
-    assert guest.folder is not None
-    stored, note = read_states(Path(guest.folder), chain)
-    return Held(int(note["parts"]), stored=stored)
+        return RestoredStates(max(len(each) for each in states.values()), states)
+    assert query.folder is not None
+    stored, note = read_states(Path(query.folder), chain)
+    return RestoredStates(int(note["parts"]), stored=stored)
 
 
-def put_down(guest: Guest, bucket: int, states: States, live: LiveStates) -> Chain:
+def save_states(query: HostedQuery, bucket: int, states: States, live: LiveStates) -> Chain:
     """Write the states of a bucket, and keep them for a task to come."""
-    assert guest.folder is not None
+    assert query.folder is not None
     parts = max((len(each) for each in states.values()), default=1)
     named = {
         part: state
         for name, each in states.items()
         for part, state in zip(_part_names(name, len(each)), each, strict=True)
     }
-    note = {"query": guest.name, "bucket": bucket, "update": guest.update, "parts": parts}
-    name = f"u{guest.update}-b{bucket}"
-    written = write_states(Path(guest.folder), name, named, guest.previous.get(bucket, ()), note)
-    live.keep(guest, bucket, written, states)
+    note = {"query": query.name, "bucket": bucket, "update": query.update, "parts": parts}
+    name = f"u{query.update}-b{bucket}"
+    written = write_states(Path(query.folder), name, named, query.previous.get(bucket, ()), note)
+    live.keep(query, bucket, written, states)
     return written
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.stream.spark.update import Update
+from headgate.core.update import Update
 from headgate.warehouse.storage.files import DataFile
-from headgate.warehouse.updates.deriving import Chosen, Derived, TableDeriver
-from headgate.warehouse.updates.nodes.node import Job, Node, Outcome, PendingUpdate
+from headgate.warehouse.updates.commit_state import CommitState
+from headgate.warehouse.updates.derive import DerivePlan, TableDeriver
+from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.plan import (
     MICROS,
-    RecomputePlan,
     Shape,
     SourceState,
     Span,
@@ -25,11 +25,12 @@ from headgate.warehouse.updates.plan import (
     plan_update,
     trailing_edge,
 )
-from headgate.warehouse.updates.reads import Reads
-from headgate.warehouse.updates.state import UpdateState
+from headgate.warehouse.updates.read import FileReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from headgate.stream.spark.update import HostedUpdate
 
 
 class TableNode(Node):
@@ -39,18 +40,19 @@ class TableNode(Node):
     in ``begin``, and the source versions that it says it has consumed are the versions that those files belong to.
 
     Invariant: ``_changed[s]`` are the event times of source s that changed between the version last consumed or being
-    consumed by a job and ``_seen[s]``; ``_added`` are the files that came with them, for tables that are appended to.
+    consumed by an update and ``_seen[s]``; ``_added`` are the files that came with them, for tables that are appended
+    to.
     """
 
     def __init__(self, deriver: TableDeriver, lengths: Sequence[float], append: bool) -> None:
         spec, sources = deriver.spec, deriver.sources
-        self.name = spec.name
+        self.table = spec.name
         self.store = deriver.table
         self.sources = tuple(source.name for source in sources)
         self.spec = spec
         self.append = append
         #: states go on from row to row, so the past can only be repaired by beginning anew
-        self.rebuilds = deriver.inside.have_states
+        self.rebuilds = deriver.hosted.have_states
         self._stores = {source.name: source for source in sources}
         self._deriver = deriver
         self._shape = Shape(
@@ -109,19 +111,19 @@ class TableNode(Node):
         freshness = self.freshness
         return [] if freshness is None or not firsts or min(firsts) > freshness else [(min(firsts), freshness)]
 
-    def _states(self) -> list[SourceState]:
-        return [
+    def _source_states(self) -> tuple[SourceState, ...]:
+        return tuple(
             SourceState(
                 name=name,
                 version=self._seen[name],
-                freshness=UpdateState.from_json(source.store.state, name).freshness,
+                freshness=CommitState.from_json(source.store.state, name).freshness,
                 changed=tuple(self._changed[name]),
                 has_time=source.time is not None,
             )
             for name, source in self._stores.items()
-        ]
+        )
 
-    def _state(self) -> TableState:
+    def _table_state(self) -> TableState:
         state = self.state
         if self._all_again and not self._running:
             self._ask_for(self._everything())
@@ -132,10 +134,10 @@ class TableNode(Node):
         """Whether there is something in every source: a join with a dimension that is not there yet would be empty."""
         return all(source.store.exists for source in self._stores.values())
 
-    def pending(self) -> PendingUpdate | None:
+    def plan(self) -> Update | None:
         if not self._is_complete():
             return None
-        sources, table = self._states(), self._state()
+        sources, table = self._source_states(), self._table_state()
         edge = trailing_edge(sources)
         if edge is None or not self._has_news(table, sources, edge):
             return None
@@ -144,78 +146,94 @@ class TableNode(Node):
         start = table.freshness
         if start is None:
             start = min((first for spans in self._changed.values() for first, _ in spans), default=edge)
-        return PendingUpdate(max(0.0, (edge - start) / MICROS))
+        return self._planned(max(0.0, (edge - start) / MICROS))
 
     def _has_news(self, table: TableState, sources: Sequence[SourceState], edge: int) -> bool:
         if not self.append:
             return is_pending(self._shape, table, sources)
-        return bool(self._added) or table.freshness is None or edge > table.freshness or self._behind(sources)
-
-    def _behind(self, sources: Sequence[SourceState]) -> bool:
-        """Whether a source has changed since it was last consumed."""
-        return any(source.changed for source in sources)
+        return bool(self._added) or table.freshness is None or edge > table.freshness or _changed(sources)
 
     # --- updates --------------------------------------------------------------------------------------------
 
-    def begin(self, most_seconds: float = math.inf) -> Job | None:
-        if self._running or self.pending() is None:
+    def begin(self, most_seconds: float = math.inf) -> Update | None:
+        if self._running or self.plan() is None:
             return None
-        return self._begun(lambda: self._append_job() if self.append else self._recompute_job(most_seconds, False))
+        return self._begun(self, lambda: self._append() if self.append else self._recompute(most_seconds, False))
 
-    def _begun(self, make: Callable[[], _Append | _Recompute | None]) -> Job | None:
-        """What ``make`` makes of sources that were not updated meanwhile: versions, freshness and files must agree."""
+    def _begun(self, node: Node, choose: Callable[[], DerivePlan | None]) -> Update | None:
+        """What ``choose`` plans on sources that were not updated meanwhile, so that versions and files agree."""
         while True:
             self._look_at_all()
-            job = make()
+            plan = choose()
             if all(not s.store.exists or s.store.version == self._seen[name] for name, s in self._stores.items()):
                 break
-        if job is None:
+        if plan is None:
             return None
         self._running = True
         # What changes from here on belongs to the next update.
         self._added, self._asked = [], []
         self._changed = {name: [] for name in self.sources}
-        return job
+        return Update(self.table, node.layer, plan=plan)
 
-    def _append_job(self) -> _Append | None:
-        sources, table = self._states(), self._state()
+    def _append(self) -> DerivePlan | None:
+        sources, dirty = self._source_states(), self._table_state().dirty
         edge = trailing_edge(sources)
         if edge is None:
             return None
         (source,) = (source.name for source in self._stores.values() if source.time is not None)
-        chosen = {source: tuple(self._added)}
-        return _Append(self._deriver, tuple(sources), chosen, self.state.update, tuple(self._asked), edge, table.dirty)
+        files = {source: tuple(self._added)}
+        return DerivePlan("append", sources, files, self.state.update, tuple(self._asked), edge, edge, dirty)
 
-    def _rebuild_job(self) -> _Append | None:
+    def _rebuild(self) -> DerivePlan | None:
         """Everything that the source has, as it is now, from the beginning."""
-        sources = self._states()
+        sources = self._source_states()
         edge = trailing_edge(sources)
         if edge is None:
             return None
-        chosen = {source.name: source.store.files() for source in self._stores.values()}
-        return _Append(
-            self._deriver, tuple(sources), chosen, self.state.update, tuple(self._asked), edge, (), rebuild=True
-        )
+        files = {source.name: source.store.files() for source in self._stores.values()}
+        return DerivePlan("rebuild", sources, files, self.state.update, tuple(self._asked), edge, edge, ())
 
-    def _recompute_job(self, most_seconds: float, backfill: bool) -> _Recompute | None:
-        sources, table = self._states(), self._state()
+    def _recompute(self, most_seconds: float, backfill: bool) -> DerivePlan | None:
+        sources, table = self._source_states(), self._table_state()
         plan = plan_update(self._shape, table, sources, most_seconds, backfill)
         if plan is None:
             return None
-        chosen = {name: self._deriver.choose(source, plan) for name, source in self._stores.items()}
-        kind = "backfill" if backfill else "recompute"
-        return _Recompute(self._deriver, tuple(sources), chosen, self.state.update, tuple(self._asked), plan, kind)
+        return DerivePlan(
+            kind="backfill" if backfill else "recompute",
+            sources=sources,
+            files={name: self._deriver.choose(source, plan) for name, source in self._stores.items()},
+            number_before=self.state.update,
+            asked=tuple(self._asked),
+            edge=plan.edge,
+            freshness=plan.freshness,
+            dirty=plan.dirty,
+            blocks=plan,
+        )
 
-    def end(self, job: Job, outcome: Outcome | None) -> None:
-        assert isinstance(job, _Append | _Recompute)
+    def query(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
+        plan: DerivePlan = update.plan
+        can_share = self._deriver.hosted.any and plan.kind == "append" and plan.computes
+        return self._deriver.query(spark, plan, files) if can_share else None
+
+    def run(
+        self,
+        update: Update,
+        spark: SparkSession,
+        files: FileReader | None = None,
+        query: HostedUpdate | None = None,
+    ) -> None:
+        self._deriver.run(update, spark, files or FileReader(spark), query)
+
+    def end(self, update: Update) -> None:
+        plan: DerivePlan = update.plan
         self._running = False
         # A commit may have been made although its answer was lost.
-        if outcome is None and self.state.update == job.update_before:
-            self._ask_for(job.asked)
-            for source in job.sources:
+        if not update.committed and self.state.update == plan.number_before:
+            self._ask_for(plan.asked)
+            for source in plan.sources:
                 self._changed[source.name] = list(join([*source.changed, *self._changed[source.name]]))
-            if isinstance(job, _Append) and not job.rebuild:
-                self._added = [*(file for files in job.chosen.values() for file in files), *self._added]
+            if plan.kind == "append":
+                self._added = [*(file for files in plan.files.values() for file in files), *self._added]
         if self._all_again or self._asked:
             self._keep_what_was_asked()
 
@@ -234,102 +252,65 @@ class TableNode(Node):
         self._asked = list(join([*self._asked, *spans]))
 
     def _keep_what_was_asked(self) -> None:
-        state, dirty = self.state, self._state().dirty
+        state, dirty = self.state, self._table_state().dirty
         if state.freshness is None or dirty == state.dirty:
             return
         kept = replace(state, update=state.update + 1, kind="note", rows=0, dirty=dirty)
         self.store.commit(kept.update, (), replace=None, state=kept.to_json(), schema=self.store.schema)
         self._asked = []
 
-    def backfill_pending(self) -> PendingUpdate | None:
+    def has_past_to_repair(self) -> bool:
         if self._running or not self._is_complete():
-            return None
+            return False
         if self.rebuilds:
-            return PendingUpdate(self.block_seconds) if self._state().dirty else None
-        if not has_backfill(self._shape, self._state()):
-            return None
+            return bool(self._table_state().dirty)
+        if not has_backfill(self._shape, self._table_state()):
+            return False
         # A table that is appended to must have taken in what its source has before rows are computed again.
-        if self.append and self.pending() is not None:
-            return None
-        return PendingUpdate(self.block_seconds)
+        return not (self.append and self.plan() is not None)
 
-    def begin_backfill(self, most_seconds: float) -> Job | None:
+    def begin_backfill(self, node: Node, most_seconds: float) -> Update | None:
         """One chunk of the past, along with what is new: a commit speaks of one version of each source only."""
-        if self.backfill_pending() is None:
+        if not self.has_past_to_repair():
             return None
         if self.rebuilds:
-            return self._begun(self._rebuild_job)
+            return self._begun(node, self._rebuild)
         return self._begun(
-            lambda: None if self.append and self._behind(self._states()) else self._recompute_job(most_seconds, True)
+            node,
+            lambda: None if self.append and _changed(self._source_states()) else self._recompute(most_seconds, True),
         )
 
 
 class BackfillNode(Node):
     """The past of a derived table, computed again in chunks while nobody needs the track for anything newer."""
 
+    layer = "backfill"
+
     def __init__(self, of: TableNode) -> None:
-        self.name = backfill_name(of.name)
+        self.table = of.table
         self.store = of.store
-        self.sources = (of.name,)
+        self.sources = (of.table,)
         self.of = of
 
-    def pending(self) -> PendingUpdate | None:
-        return self.of.backfill_pending()
+    def plan(self) -> Update | None:
+        return self._planned(self.of.block_seconds) if self.of.has_past_to_repair() else None
 
-    def begin(self, most_seconds: float = math.inf) -> Job | None:
-        return self.of.begin_backfill(most_seconds)
+    def begin(self, most_seconds: float = math.inf) -> Update | None:
+        return self.of.begin_backfill(self, most_seconds)
 
-    def end(self, job: Job, outcome: Outcome | None) -> None:
-        self.of.end(job, outcome)
+    def run(
+        self,
+        update: Update,
+        spark: SparkSession,
+        files: FileReader | None = None,
+        query: HostedUpdate | None = None,
+    ) -> None:
+        self.of.run(update, spark, files)
 
-
-def backfill_name(table: str) -> str:
-    """What the backfill of a table is called; no table can have that name."""
-    return f"{table} (backfill)"
-
-
-@dataclass(frozen=True, slots=True)
-class _Update(Job):
-    """What both kinds of update have: the sources as they were, the files to read, and what it takes off the agenda."""
-
-    deriver: TableDeriver
-    sources: tuple[SourceState, ...]
-    chosen: Chosen
-    update_before: int
-    asked: tuple[Span, ...]
+    def end(self, update: Update) -> None:
+        self.of.end(update)
 
 
-@dataclass(frozen=True, slots=True)
-class _Recompute(_Update):
-    plan: RecomputePlan
-    kind: str
-
-    def run(self, spark: SparkSession, reads: Reads | None = None) -> Outcome:
-        return _outcome(self.deriver.recompute(spark, self.plan, self.chosen, self.kind, reads or Reads(spark)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Append(_Update):
-    edge: int
-    dirty: tuple[Span, ...]
-    rebuild: bool = False
-
-    def run(self, spark: SparkSession, reads: Reads | None = None) -> Outcome:
-        versions = {source.name: source.version for source in self.sources}
-        reads = reads or Reads(spark)
-        return _outcome(self.deriver.append(spark, self.chosen, versions, self.edge, self.dirty, reads, self.rebuild))
-
-    def hosted(self, spark: SparkSession, reads: Reads) -> Update | None:
-        return None if self.rebuild else self.deriver.queries(spark, self.chosen, self.edge, reads)
-
-
-def _outcome(derived: Derived) -> Outcome:
-    return Outcome(
-        derived.version,
-        derived.rows,
-        derived.rejected,
-        derived.freshness,
-        derived.spans,
-        derived.work,
-        operators=derived.operators,
-    )
+def _changed(sources: Sequence[SourceState]) -> bool:
+    """Whether a source has changed since it was last consumed."""
+    return any(source.changed for source in sources)

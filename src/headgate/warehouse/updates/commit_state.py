@@ -1,4 +1,4 @@
-"""What a commit of a table carries, so that a restarted warehouse can go on: read and written in this one place."""
+"""What a commit of a table carries so that a restarted warehouse can go on. Read and written in this one place."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class StateError(HeadgateError):
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateState:
-    """The state of a table after its update number ``update``; number 0 is before the first.
+class CommitState:
+    """The state of a table after its update number ``update``; number 0 is before the first update.
 
     ``freshness`` is the largest event time up to which the table reflects its sources, in microseconds. A derived
     table has ``sources``, the versions it has consumed, and ``dirty``, event times still to be repaired. A base table
     has the ``range`` that the update loaded and now and then the whole ``offset``, both as the source writes them.
     ``time`` is the column of event time, None in tables without; it is what reading needs if there is no declaration.
     ``queries`` are the stream queries in the table's function and where their states lie (``headgate.stream.spark``).
-    ``set_aside`` are the files with rows that those queries could not take, and the update that they belong to.
+    ``rejected_files`` are the files with rows that those queries rejected, and the update that they belong to.
     """
 
     update: int = 0
@@ -39,7 +39,7 @@ class UpdateState:
     offset: Mapping[str, Any] | None = None
     time: str | None = None
     queries: Mapping[str, Any] = field(default_factory=dict)
-    set_aside: Mapping[str, Any] | None = None
+    rejected_files: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, object]:
         """As a commit carries it; what is empty is left out."""
@@ -56,12 +56,12 @@ class UpdateState:
             "offset": self.offset,
             "time": self.time,
             "queries": dict(self.queries),
-            "set_aside": self.set_aside,
+            "set_aside": self.rejected_files,
         }
         return {key: value for key, value in written.items() if value is not None and value not in ([], {})}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any], table: str = "a table") -> UpdateState:
+    def from_json(cls, stored: Mapping[str, Any], table: str = "a table") -> CommitState:
         """The state in a commit of ``table``; an empty one before the first."""
         if not stored:
             return cls()
@@ -82,5 +82,5 @@ class UpdateState:
             offset=stored.get("offset"),
             time=stored.get("time"),
             queries=stored.get("queries", {}),
-            set_aside=stored.get("set_aside"),
+            rejected_files=stored.get("set_aside"),
         )

@@ -1,13 +1,13 @@
 """What becomes of a table whose updates fail: retried later and later, then held, until somebody does something.
 
-Pure: time is passed in. A table that fails must not hammer the machine, and its trouble is its own: nobody else waits
-for it.
+Pure: time is passed in. A table that fails must not hammer the machine, and no other table waits for it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from headgate.core.update import Update
 
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
@@ -15,16 +15,7 @@ LONGEST_WAIT = 60.0
 MOST_FAILURES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An update that failed: when, in short, and with the traceback to show."""
-
-    at: float
-    summary: str
-    traceback: str
-
-
-class Trouble:
+class Retries:
     """The failures of one table since it last succeeded.
 
     Invariants: ``held`` if and only if there were ``MOST_FAILURES`` in a row; a held table is never due.
@@ -32,25 +23,22 @@ class Trouble:
 
     def __init__(self) -> None:
         self.failures = 0
-        self.last: Failure | None = None
+        self.last: Update | None = None
         self._due = -math.inf
 
     @property
     def held(self) -> bool:
         return self.failures >= MOST_FAILURES
 
-    def failed(self, failure: Failure) -> None:
+    def failed(self, update: Update, now: float) -> None:
         self.failures += 1
-        self.last = failure
-        self._due = failure.at + min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (self.failures - 1))
+        self.last = update
+        self._due = now + min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (self.failures - 1))
 
-    def succeeded(self) -> None:
+    def reset(self) -> None:
+        """It has succeeded, or somebody says that it may be tried again at once."""
         self.failures = 0
         self._due = -math.inf
-
-    def resumed(self) -> None:
-        """Somebody says that it may be tried again at once."""
-        self.succeeded()
 
     def due(self, now: float) -> bool:
         """Whether the table may be tried now."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from headgate.stream.spark.feed import SharedBatches
+from headgate.stream.spark.task import SharedBatches
 
 BATCHES = [pa.RecordBatch.from_pydict({"n": [number]}) for number in range(3)]
 

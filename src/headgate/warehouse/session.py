@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: the pools that jobs are submitted to; few and fixed, because Spark never removes one
-LIVE_POOL, BACKFILL_POOL, MAINTENANCE_POOL = "live", "backfill", "maintenance"
 
 #: How large a packet of rows for Python may become. Spark measures it again after every row, which takes as long as all
 #: the rest of the way to Python; a number that none can reach spares that, and the number of rows is limited anyway.

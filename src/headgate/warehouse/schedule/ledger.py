@@ -1,4 +1,4 @@
-"""The book of a running warehouse: per table its costs, its trouble, and how stale it has been. Times are passed in."""
+"""The ledger of a running warehouse: of each node its costs, its failures and its staleness. Times are passed in."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headgate.core.trace import OperatorFigures, added_up
+from headgate.core.update import OperatorFigures, Update, added_up
 from headgate.warehouse.declare.spec import DimensionSpec, WarehouseSpec
 from headgate.warehouse.schedule.cost import CostModel
-from headgate.warehouse.schedule.trouble import Trouble
-from headgate.warehouse.updates.nodes import Node, Outcome
+from headgate.warehouse.schedule.retries import Retries
+from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.plan import MICROS
 
 
@@ -46,15 +46,15 @@ class NodeStatistics:
     operators: tuple[OperatorFigures, ...] = ()
 
 
-class Entry:
-    """One node's page."""
+class LedgerEntry:
+    """What is known of one node."""
 
     def __init__(self, node: Node, priority: float, target_lag: float | None, now: float) -> None:
         self.node = node
         self.priority = priority
         self.target_lag = target_lag
         self.cost = CostModel()
-        self.trouble = Trouble()
+        self.retries = Retries()
         self.paused = False
         self.note = ""
         self.rows = 0
@@ -75,24 +75,24 @@ class Entry:
         self._waiting: float | None = None
         self._late = 0.0
 
-    def made(self, outcome: Outcome, gained: float, seconds: float, now: float) -> None:
-        self.trouble.succeeded()
-        self.cost.observe(gained, seconds)
-        self.rows += outcome.rows
-        self.rejected += outcome.rejected
-        self.operators = added_up((*self.operators, *outcome.operators))
+    def committed(self, update: Update, now: float) -> None:
+        self.retries.reset()
+        self.cost.observe(update.gained, update.seconds)
+        self.rows += update.rows
+        self.rejected += update.rejected
+        self.operators = added_up((*self.operators, *update.operators))
         self.updates += 1
         self.last_update = now
-        self.last_seconds = seconds
+        self.last_seconds = update.seconds
         self._count_until(now)
         if self._fresh is None:
             self._from = now
-        if outcome.freshness is not None:
-            self._fresh = self._seconds(outcome.freshness)
+        if update.freshness is not None:
+            self._fresh = self._seconds(update.freshness)
 
     def due(self, now: float) -> bool:
         """Whether the table may be updated now, if there is anything to do."""
-        return not self.paused and self.trouble.due(now)
+        return not self.paused and self.retries.due(now)
 
     def waiting(self, since: float | None, now: float) -> None:
         """From now on the oldest data that the table has not has been waiting since ``since``."""
@@ -122,17 +122,17 @@ class Entry:
             last_seconds=self.last_seconds,
             next_update=self._next(now, period),
             longest_wait=self.longest_wait,
-            failures=self.trouble.failures,
-            error=self.trouble.last.summary if self.trouble.last is not None and self.trouble.failures else "",
+            failures=self.retries.failures,
+            error=self.retries.last.error or "" if self.retries.last is not None and self.retries.failures else "",
             note=self.note,
             operators=self.operators,
         )
 
     def _next(self, now: float, period: float) -> float | None:
-        if self.paused or self.trouble.held:
+        if self.paused or self.retries.held:
             return None
-        if self.trouble.failures:
-            return self.trouble.next_try()
+        if self.retries.failures:
+            return self.retries.next_try()
         if self._waiting is not None:
             return now
         return None if self.last_update is None or period <= 0 else max(now, self.last_update + period)
@@ -142,9 +142,9 @@ class Entry:
             return "updating"
         if self.paused:
             return "paused"
-        if self.trouble.held:
+        if self.retries.held:
             return "held"
-        return "failing" if self.trouble.failures else "ok"
+        return "failing" if self.retries.failures else "ok"
 
     def _count_until(self, now: float) -> None:
         if now <= self._since:
@@ -162,27 +162,29 @@ class Entry:
         return None if freshness is None else freshness / MICROS
 
 
-class Book:
-    """The pages of all nodes: tables, their backfills and their upkeep."""
+class Ledger:
+    """The entries of all nodes: tables, their backfills and their maintenance."""
 
-    def __init__(self, nodes: Mapping[str, Node], spec: WarehouseSpec, now: float, before: Book | None = None) -> None:
-        """``before`` is the book of the same warehouse as it was declared until now: what it knows is kept."""
+    def __init__(
+        self, nodes: Mapping[str, Node], spec: WarehouseSpec, now: float, before: Ledger | None = None
+    ) -> None:
+        """``before`` is the ledger of the same warehouse as it was declared until now: what it knows is kept."""
         declared = {node.name: node for node in spec.nodes()}
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, LedgerEntry] = {}
         for name, node in nodes.items():
             stated = declared.get(name)
             target = None if stated is None or isinstance(stated, DimensionSpec) else stated.target_lag
             priority = 0.0 if stated is None else stated.priority
             known = None if before is None else before._entries.get(name)
             if known is None:
-                self._entries[name] = Entry(node, priority, target, now)
+                self._entries[name] = LedgerEntry(node, priority, target, now)
                 continue
             known.node, known.priority, known.target_lag = node, priority, target
-            known.trouble.resumed()
+            known.retries.reset()
             self._entries[name] = known
         self._order = spec.names()
 
-    def of(self, name: str) -> Entry:
+    def of(self, name: str) -> LedgerEntry:
         return self._entries[name]
 
     def statistics(

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from headgate.stream.spark.promptly import acknowledge, acknowledged, tcp_sockets
+from headgate.stream.spark.tcp_quickack import acknowledge, acknowledged, tcp_sockets
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux has such an option")
 
