@@ -79,7 +79,8 @@ def _added(add: dict[str, Any], time_column: str | None) -> DataFile:
         first = parse_time(statistics["minValues"][time_column])
         last = parse_time(statistics["maxValues"][time_column])
     partition = add["partitionValues"].get(PARTITION_COLUMN)
-    return DataFile(unquote(add["path"]), partition, statistics["numRecords"], add["size"], first, last)
+    arrived: int = add["modificationTime"]
+    return DataFile(unquote(add["path"]), partition, statistics["numRecords"], add["size"], first, last, arrived)
 
 
 def _removed(remove: dict[str, Any], details: dict[str, list[int | None]]) -> DataFile:

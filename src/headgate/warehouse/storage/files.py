@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -29,6 +29,10 @@ class DataFile:
 
     ``path`` is relative to the table. ``partition`` is None in tables without event time, and so are ``first`` and
     ``last``, the least and the largest event time in the file, in microseconds.
+
+    ``arrived`` orders files by the commit that brought their rows: files of one update have the same number, those of
+    a later update a larger one. It is the time of the commit in milliseconds, as the log has it. A file that
+    maintenance has merged has the largest number among its sources. It is 0 before the commit and in files removed.
     """
 
     path: str
@@ -37,6 +41,7 @@ class DataFile:
     size: int
     first: int | None
     last: int | None
+    arrived: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,10 @@ class NewFile:
     file: DataFile
     statistics: str = field(repr=False)
     schema: pa.Schema = field(repr=False, compare=False)
+
+    def arriving(self, at: int) -> NewFile:
+        """This file in a commit whose rows arrive ``at``."""
+        return replace(self, file=replace(self.file, arrived=at))
 
 
 @dataclass(frozen=True, slots=True)

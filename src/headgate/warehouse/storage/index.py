@@ -5,6 +5,7 @@ Invariants (``validate`` checks them):
 2. No partition in ``_partitions`` is empty, and ``_order`` is exactly its keys that are not None, by start.
 3. Every file of a partition lies within ``_longest`` microseconds from the partition's start.
 4. ``rows`` and ``size`` are the sums over ``_files``.
+5. No file arrived later than ``latest_arrival``.
 
 Cost: adding and removing a file, and finding the files of a partition, do not depend on how many others there are
 (keeping ``_order`` sorted moves memory, a microsecond for thousands of partitions). Not thread-safe.
@@ -28,6 +29,8 @@ class FileIndex:
         self._longest = 0
         self.rows = 0
         self.size = 0
+        #: the largest ``arrived`` of all files ever added; removing files does not lower it
+        self.latest_arrival = 0
         for file in files:
             self.add(file)
 
@@ -51,6 +54,7 @@ class FileIndex:
         self._files[file.path] = file
         self.rows += file.rows
         self.size += file.size
+        self.latest_arrival = max(self.latest_arrival, file.arrived)
 
     def remove(self, path: str) -> DataFile:
         file = self._files.pop(path)
@@ -108,6 +112,7 @@ class FileIndex:
             3: max(reach, default=0) <= self._longest,
             4: (self.rows, self.size)
             == (sum(file.rows for file in self._files.values()), sum(file.size for file in self._files.values())),
+            5: all(file.arrived <= self.latest_arrival for file in self._files.values()),
         }
         broken = [number for number, holds in held.items() if not holds]
         if broken:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -24,6 +25,10 @@ class LiveTable:
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     index: FileIndex = field(default_factory=FileIndex)
 
+    def next_arrival(self) -> int:
+        """When the rows of the next commit arrive: now, but after all rows before, even if the clock was set back."""
+        return max(time.time_ns() // 1_000_000, self.index.latest_arrival + 1)
+
     def apply(self, version: int, commit: Commit) -> None:
         """Follow ``commit``, which the log has as ``version``."""
         for removed in commit.removed:
@@ -39,4 +44,6 @@ class LiveTable:
         else:
             self.last_update = commit.update
             added = tuple(new.file for new in commit.added)
-            self.history.remember(LogEntry(version, commit.update, commit.state, added, tuple(commit.removed)))
+            # The entry on disk does not say when the files that it removes arrived, so this one must not either.
+            removed_files = tuple(replace(file, arrived=0) for file in commit.removed)
+            self.history.remember(LogEntry(version, commit.update, commit.state, added, removed_files))

@@ -51,6 +51,9 @@ class Commit:
 
     ``grown_schema`` is the whole new schema if the table gains columns (or is created). A table that exists can gain
     columns only in a commit whose ``removed`` files are all those of whole partitions, or all files.
+
+    When the rows of a file arrived is written as its modification time: checkpoints keep that for every live file,
+    unlike the version or the update that added it.
     """
 
     state: State
@@ -253,7 +256,9 @@ class DeltaLog:
         paths = [unquote(path) for path in adds.column("path").to_pylist()]
         rows = adds.column("num_records").to_pylist()
         sizes = adds.column("size_bytes").to_pylist()
-        return [DataFile(*file) for file in zip(paths, partitions, rows, sizes, firsts, lasts, strict=True)]
+        arrivals = adds.column("modification_time").to_pylist()
+        columns = (paths, partitions, rows, sizes, firsts, lasts, arrivals)
+        return [DataFile(*file) for file in zip(*columns, strict=True)]
 
 
 def _child(adds: pa.Table, group: str, name: str) -> pa.ChunkedArray:
@@ -261,13 +266,12 @@ def _child(adds: pa.Table, group: str, name: str) -> pa.ChunkedArray:
 
 
 def _add_actions(commit: Commit) -> list[AddAction]:
-    now = _now_millis()
     return [
         AddAction(
             path=new.file.path,
             size=new.file.size,
             partition_values=_partition_values(new.file),
-            modification_time=now,
+            modification_time=new.file.arrived,
             data_change=commit.update is not None,
             stats=new.statistics,
         )
@@ -276,7 +280,7 @@ def _add_actions(commit: Commit) -> list[AddAction]:
 
 
 def _remove_actions(commit: Commit) -> list[RemoveAction]:
-    now = _now_millis()
+    now = time.time_ns() // 1_000_000
     return [
         RemoveAction(file.path, commit.update is not None, now, file.size, _partition_values(file))
         for file in commit.removed
@@ -285,7 +289,3 @@ def _remove_actions(commit: Commit) -> list[RemoveAction]:
 
 def _partition_values(file: DataFile) -> dict[str, str | None]:
     return {} if file.partition is None else {PARTITION_COLUMN: file.partition}
-
-
-def _now_millis() -> int:
-    return time.time_ns() // 1_000_000

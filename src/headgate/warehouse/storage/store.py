@@ -218,11 +218,13 @@ class TableStore:
                 grown = admit_schema(current, schema, self.time_column, replace)
                 columns = table.schema if grown is None else grown
                 removed = _named_by(replace, table.index)
+                arrival = table.next_arrival()
             # Nothing else changes the index while _writing is held, so the file system can be asked without _guard.
             admit_files(self.directory, files, table.index, columns, self.time_column is not None)
             admit_state(state)
             kept = copy.deepcopy(dict(state))
-            version = self._append(Commit(kept, tuple(files), removed, update, grown))
+            added = tuple(new.arriving(arrival) for new in files)
+            version = self._append(Commit(kept, added, removed, update, grown))
             self._checkpoint_if_due()
             return version
 
@@ -351,7 +353,8 @@ class TableStore:
         rows = parquet.read_rows([self.path_of(file) for file in rewrite.sources], schema)
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"merged-{number}.parquet"
-        return parquet.write_file(self.directory, path, rows, rewrite.partition, self.time_column)
+        merged = parquet.write_file(self.directory, path, rows, rewrite.partition, self.time_column)
+        return merged.arriving(max(file.arrived for file in rewrite.sources))
 
     def _checkpoint_if_due(self) -> None:
         """A commit that stands must not fail for a checkpoint: without one the log is only slower to open."""
