@@ -17,9 +17,9 @@ from headgate.cli.read import query as query_command
 from headgate.cli.read import status as status_command
 from headgate.core.errors import DeclarationError, HeadgateError, UnknownNameError
 from headgate.warehouse import reading
-from headgate.warehouse.declare.spec import PARTITION_COLUMN
 from headgate.warehouse.run.lock import WarehouseLock
-from headgate.warehouse.storage import TableStore
+from headgate.warehouse.storage import PARTITION_COLUMN
+from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.state import UpdateState
 
 SECOND = 1_000_000

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.warehouse.storage import ALL, DataFile, TableStore
+from headgate.warehouse.storage.files import ALL, DataFile
+from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import HOUR, clicks, hours, load, spark_like
 
 #: a table that an earlier version of Headgate wrote: two updates, a compaction, an update, a roll up, an update

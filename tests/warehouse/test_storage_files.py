@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from headgate.warehouse.storage import SchemaError, StorageError, TableStore
+from headgate.warehouse.storage.errors import SchemaError, StorageError
+from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import (
     CLICKS,
     HOUR,

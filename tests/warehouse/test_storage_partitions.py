@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.warehouse.storage import StorageError, partition_label, partition_labels, partition_start
-from headgate.warehouse.storage.partitions import format_time, parse_time, split_by_partition
+from headgate.warehouse.storage.errors import StorageError
+from headgate.warehouse.storage.partitions import (
+    format_time,
+    parse_time,
+    partition_label,
+    partition_labels,
+    partition_start,
+    split_by_partition,
+)
 from tests.warehouse.storage_helpers import HOUR, SECOND, TIME, clicks
 
 YEAR_1, YEAR_9999 = -62_135_596_800 * SECOND, 253_402_300_799 * SECOND

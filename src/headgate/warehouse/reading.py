@@ -18,8 +18,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from deltalake import DeltaTable, QueryBuilder
 
 from headgate.core.errors import DeclarationError, HeadgateError, UnknownNameError
-from headgate.warehouse.declare.spec import PARTITION_COLUMN, REJECTED_SUFFIX
+from headgate.warehouse.declare.spec import REJECTED_SUFFIX
 from headgate.warehouse.declare.sql_text import read_query
+from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.history import History
 from headgate.warehouse.storage.partitions import EVENT_TIME, format_time
 from headgate.warehouse.updates.state import UpdateState

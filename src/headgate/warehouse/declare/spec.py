@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 Mode = Literal["auto", "append", "recompute"]
 CatchUp = Literal["oldest", "newest"]
 
-#: the column by which every table with event time is partitioned; readers see it, users need not name it
-PARTITION_COLUMN = "_partition"
 #: what is appended to the name of a stream, or of a table with queries inside, for the table of its rejected rows
 REJECTED_SUFFIX = "__rejected"
 

@@ -1,7 +1,7 @@
 """The log of one table, written and read through `deltalake`: the only module that writes with it.
 
-One entry is one atomic commit. The library checks nothing about the files it is given, drops a new schema silently
-when it appends, and commits the same update twice if asked to: whoever calls this has checked the commit before.
+One entry is one atomic commit. The library does not check the files, silently drops a new schema when it appends,
+and commits the same update twice if asked to. So whoever calls this has checked the commit before (``admission``).
 
 Entries are written without the library's own work after a commit (cleaning up, checkpoints), which looks through the
 whole log every time, so that each commit is slower the longer the log is. `checkpoint` does it every so often.
@@ -23,21 +23,20 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from headgate.warehouse.declare.spec import PARTITION_COLUMN
-from headgate.warehouse.storage.cleaning import clean_up_log
-from headgate.warehouse.storage.entries import (
+from headgate.warehouse.storage import PARTITION_COLUMN
+from headgate.warehouse.storage.errors import ForeignCommitError, HistoryLostError, StorageError
+from headgate.warehouse.storage.files import DataFile, NewFile, State, directory_of
+from headgate.warehouse.storage.history import (
     LOG_DIRECTORY,
     REMOVED_KEY,
     STATE_KEY,
+    clean_up_log,
     entry_path,
     read_entry,
     removal_details,
 )
-from headgate.warehouse.storage.errors import ForeignCommitError, HistoryLostError, StorageError
-from headgate.warehouse.storage.files import DataFile, NewFile, State
 from headgate.warehouse.storage.partitions import EVENT_TIME
 from headgate.warehouse.storage.schemas import with_partition
-from headgate.warehouse.storage.staging import directory_of
 
 CHECKPOINT_INTERVAL = 50
 #: so many of the newest entries stay, however old they are: a table that changes rarely keeps its history too
