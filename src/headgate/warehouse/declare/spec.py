@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headgate.core.graph import Graph
 
 if TYPE_CHECKING:
-    from headgate.warehouse.sources import Source
+    from headgate.warehouse.sources import DataSource
 
 Mode = Literal["auto", "append", "recompute"]
 CatchUp = Literal["oldest", "newest"]
@@ -42,7 +42,7 @@ class StreamSpec:
     """
 
     name: str
-    source: Source
+    source: DataSource
     time: str
     partition: float
     place: Place
@@ -60,7 +60,7 @@ class DimensionSpec:
     """A table without event time, replaced as a whole when its source changes."""
 
     name: str
-    source: Source
+    source: DataSource
     place: Place
     priority: float = 1.0
     comment: str = ""

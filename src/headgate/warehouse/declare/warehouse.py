@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from headgate.warehouse.run.run import WarehouseRun
     from headgate.warehouse.schedule.book import NodeStatistics
-    from headgate.warehouse.sources import Source
+    from headgate.warehouse.sources import DataSource
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -80,7 +80,7 @@ class Warehouse:
     def stream(
         self,
         name: str,
-        source: Source,
+        source: DataSource,
         *,
         time: str = "",
         period: Duration | None = None,
@@ -110,7 +110,7 @@ class Warehouse:
         )
         return self._add(stream, lengths)
 
-    def dimension(self, name: str, source: Source, *, priority: float = 1.0, comment: str = "") -> Handle:
+    def dimension(self, name: str, source: DataSource, *, priority: float = 1.0, comment: str = "") -> Handle:
         """Declare a table without event time, replaced as a whole when ``source`` changes."""
         dimension = DimensionSpec(name=name, source=source, place=_caller(), priority=priority, comment=comment)
         return self._add(dimension, Lengths())

@@ -133,7 +133,7 @@ def _free_path(directory: Path, label: str | None) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class FileStatistics:
-    """What the log says of one file, as JSON in ``text``; ``first`` and ``last`` bound its event times, in microseconds.
+    """What the log says of one file, as JSON in ``text``; ``first`` and ``last`` bound its event times in microseconds.
 
     Readers skip files by these bounds, so one that is too narrow would hide rows: whatever is not certain is left out.
     """
