@@ -184,7 +184,7 @@ def test_a_query_joins_tables_at_their_common_edge(warehouse: Path) -> None:
     ],
 )
 def test_a_query_that_cannot_be_answered_is_refused_in_one_line(warehouse: Path, sql: str, said: str) -> None:
-    with pytest.raises(reading.QueryError, match=said) as refused:
+    with pytest.raises(reading.SqlError, match=said) as refused:
         reading.query(warehouse, sql)
     assert "\n" not in str(refused.value)
 

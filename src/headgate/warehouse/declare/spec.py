@@ -1,4 +1,4 @@
-"""What a warehouse is made of, as declared: plain frozen data that nothing here acts on.
+"""What a warehouse consists of, as declared: plain frozen data.
 
 Three kinds of node, all of which become Delta tables of the same name: a *stream* is loaded from a source, a
 *dimension* is read whole from a source whenever it changes and has no event time, a *table* is computed from others.
@@ -93,6 +93,9 @@ class TableSpec:
     comment: str = ""
 
 
+NodeSpec = StreamSpec | DimensionSpec | TableSpec
+
+
 @dataclass(frozen=True, slots=True)
 class WarehouseSpec:
     """Everything declared in one warehouse, in the order declared."""
@@ -104,15 +107,12 @@ class WarehouseSpec:
     tables: tuple[TableSpec, ...]
     place: Place
 
-    def nodes(self) -> tuple[StreamSpec | DimensionSpec | TableSpec, ...]:
+    def nodes(self) -> tuple[NodeSpec, ...]:
+        """All that becomes a Delta table, in the order of ``names``."""
         return (*self.streams, *self.dimensions, *self.tables)
 
     def names(self) -> tuple[str, ...]:
         return tuple(node.name for node in self.nodes())
-
-    def with_time(self) -> tuple[StreamSpec | TableSpec, ...]:
-        """Everything that has event time: streams and tables."""
-        return (*self.streams, *self.tables)
 
     def graph(self) -> Graph:
         """What was declared, in the order of ``names``; every source feeds the tables computed from it."""

@@ -144,7 +144,7 @@ def _tables(trace: Trace) -> Iterator[TableFigures]:
         yield _table(trace, table, trace.updates_of(table.name), failed.get(table.name, 0))
 
 
-def _table(trace: Trace, table: TraceTable, made: tuple[UpdateRecord, ...], failures: int) -> TableFigures:
+def _table(trace: Trace, table: TraceTable, updates: tuple[UpdateRecord, ...], failures: int) -> TableFigures:
     history = FreshnessHistory((), ()) if table.kind == "dimension" else FreshnessHistory.of(trace, table)
     begin, length = trace.header.started, trace.finish - trace.header.started
     whole = history.staleness(begin, trace.finish)
@@ -154,17 +154,17 @@ def _table(trace: Trace, table: TraceTable, made: tuple[UpdateRecord, ...], fail
         name=table.name,
         kind=table.kind,
         priority=trace.priority(table),
-        updates=len(made),
-        rows=sum(update.rows for update in made),
-        rejected=sum(update.rejected for update in made),
+        updates=len(updates),
+        rows=sum(update.rows for update in updates),
+        rejected=sum(update.rejected for update in updates),
         mean_staleness=None if whole is None else whole.mean,
         max_staleness=None if whole is None else whole.max,
         target_lag=table.target_lag,
         on_time=on_time(trace, table),
-        mean_seconds=fmean(update.seconds for update in made) if made else None,
+        mean_seconds=fmean(update.seconds for update in updates) if updates else None,
         failures=failures,
         staleness=tuple(None if s is None else Stretch(s.mean, s.max) for s in stretches),
-        operators=added_up(operator for update in made for operator in update.operators),
+        operators=added_up(operator for update in updates for operator in update.operators),
     )
 
 

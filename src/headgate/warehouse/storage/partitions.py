@@ -50,12 +50,6 @@ def partition_start(label: str) -> int:
     return start
 
 
-def partition_labels(times: pa.Array | pa.ChunkedArray, length_seconds: float) -> pa.Array:
-    """The partition of each of ``times``, as strings."""
-    starts, row_starts = np.unique(_starts(times, length_seconds), return_inverse=True)
-    return pa.array([_label(int(start)) for start in starts], pa.string()).take(pa.array(row_starts))
-
-
 def split_by_partition(rows: pa.Table, time_column: str, length_seconds: float) -> list[tuple[str, pa.Table]]:
     """``rows`` cut into their partitions, earliest first; inside a partition the order of the rows stays."""
     if rows.num_rows == 0:
