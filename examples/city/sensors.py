@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import headgate as hg
-from headgate.warehouse.sources.generator import GeneratorRange
-from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN, Range, expect_kind
+from headgate.warehouse import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN, GeneratorRange, Range, expect_kind
 from headgate.workloads.riot import City
 
 if TYPE_CHECKING:
