@@ -221,7 +221,7 @@ json.dump({"asked": Blocker.asked, "loaded": sorted(sys.modules)}, sys.stdout)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["headgate", "headgate.cli"])
+@pytest.mark.parametrize("module", ["headgate", "headgate.cli", "headgate.warehouse"])
 def test_importing_works_without_the_heavy_packages_and_asks_for_none(module: str) -> None:
     probe = subprocess.run(
         [sys.executable, "-c", PROBE, module],

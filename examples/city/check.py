@@ -20,7 +20,7 @@ from city import CITY, UNTRAINED, by_field, by_sensor, extract, train
 from sensors import landed
 
 from headgate.stream import Collect, Query, Stream, from_batches, run
-from headgate.warehouse.reading import read, tables
+from headgate.warehouse import read, tables
 from headgate.workloads.riot.models import CLASSES, LinearModel, TreeModel
 from headgate.workloads.riot.results import ANALYSES
 from headgate.workloads.riot.schema import OBSERVABLES, SENSORS

@@ -18,7 +18,7 @@ from sensors import SensorLines
 import headgate as hg
 from headgate.core.errors import UnknownNameError
 from headgate.stream import on_spark
-from headgate.warehouse.reading import NotAWarehouseError
+from headgate.warehouse import NotAWarehouseError
 from headgate.workloads.riot import City
 from headgate.workloads.riot.bloom import BloomFilter
 from headgate.workloads.riot.etl import RANGES, Annotations, RangeFilter, bloom_filter, observe

@@ -22,7 +22,7 @@ from headgate.core.update import OperatorFigures
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.lock import WarehouseLock, running_process
 from headgate.warehouse.schedule.ledger import NodeStatistics
-from headgate.warehouse.storage import TableStore
+from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
 from tests.warehouse.control_helpers import TABLES, Recorder, serving, statistics_of
 

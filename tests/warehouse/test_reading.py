@@ -17,9 +17,9 @@ from headgate.cli.read import query as query_command
 from headgate.cli.read import status as status_command
 from headgate.core.errors import DeclarationError, HeadgateError, UnknownNameError
 from headgate.warehouse import reading
-from headgate.warehouse.declare.spec import PARTITION_COLUMN
 from headgate.warehouse.run.lock import WarehouseLock
-from headgate.warehouse.storage import TableStore
+from headgate.warehouse.storage import PARTITION_COLUMN
+from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
 
 SECOND = 1_000_000
@@ -184,7 +184,7 @@ def test_a_query_joins_tables_at_their_common_edge(warehouse: Path) -> None:
     ],
 )
 def test_a_query_that_cannot_be_answered_is_refused_in_one_line(warehouse: Path, sql: str, said: str) -> None:
-    with pytest.raises(reading.QueryError, match=said) as refused:
+    with pytest.raises(reading.SqlError, match=said) as refused:
         reading.query(warehouse, sql)
     assert "\n" not in str(refused.value)
 

@@ -14,8 +14,8 @@ import pytest
 from headgate.core.errors import ParameterError
 from headgate.core.trace import Change, Trace, TraceHeader, TraceTable
 from headgate.core.update import OperatorFigures, Update
-from headgate.warehouse.report.charts import bars, over_time, rounded_up
 from headgate.warehouse.report.figures import STRETCHES, figures_of
+from headgate.warehouse.report.page import bars, over_time, rounded_up
 from headgate.warehouse.report.report import FORMATS, check_report, write_report
 
 START = 1_794_736_800.0

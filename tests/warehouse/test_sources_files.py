@@ -13,9 +13,8 @@ import pytest
 
 from headgate.core.errors import DeclarationError
 from headgate.warehouse.sources import Files, Limit, Notice, Pending, SourceChanged, SourceError, SourceUnreadable
-from headgate.warehouse.sources.directory import LIST_ANYWAY_SECONDS
-from headgate.warehouse.sources.file_ranges import FileOffset, FileRange
-from headgate.warehouse.sources.listing import CHECKED_PER_LOOK
+from headgate.warehouse.sources.files import FileOffset, FileRange
+from headgate.warehouse.sources.listing import CHECKED_PER_LOOK, LIST_ANYWAY_SECONDS
 
 SCHEMA = "ts timestamp, sensor string, temp double"
 

@@ -1,4 +1,4 @@
-"""``headgate init`` and ``headgate demo``: for those who begin."""
+"""``headgate init`` and ``headgate demo``: a first pipeline file, and a first run."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def init(
     text = _template("first.py").replace("{name}", name)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("x", encoding="utf-8") as written:
-            written.write(text)
+        with file.open("x", encoding="utf-8") as pipeline:
+            pipeline.write(text)
     except FileExistsError:
         raise ParameterError(f"{file} is there already; nothing was written. Give another name.") from None
     except OSError as error:

@@ -32,7 +32,7 @@ OPERATOR_LEGEND = (
 _COLORS = {"updating": "cyan", "held": "red", "failing": "yellow", "paused": "dim"}
 
 
-class Lines:
+class UpdateLines:
     """One log line per update, for output that is not a terminal; failures always."""
 
     def __init__(self) -> None:

@@ -1,11 +1,13 @@
-"""``headgate run FILE``: keep the tables of a pipeline file fresh."""
+"""``headgate check``, ``graph`` and ``run``: look at what a pipeline file declares, and keep its tables fresh."""
 
 from __future__ import annotations
 
 import math
 import signal
+import sys
 import threading
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,14 +15,59 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from headgate.cli.live import Lines, live_view, print_summary
-from headgate.core.errors import ParameterError
+from headgate.cli.live import UpdateLines, live_view, print_summary
+from headgate.core.errors import DeclarationError, ParameterError
 from headgate.core.registry import placement_from, policy_from
 from headgate.warehouse.declare.durations import seconds
+from headgate.warehouse.declare.pipeline_file import load
+from headgate.warehouse.report.drawing import FORMATS, counts
 
 if TYPE_CHECKING:
     from headgate.warehouse.run.run import SparkOptions, WarehouseRun
     from headgate.warehouse.schedule.scheduler import RunOptions
+
+PipelineFile = Annotated[Path, typer.Argument(metavar="FILE", help="The Python file that declares a warehouse.")]
+
+
+class GraphFormat(StrEnum):
+    """How a graph is written."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    SVG = "svg"
+
+
+#: what the ending of an output file says about its format
+_ENDINGS = {".svg": GraphFormat.SVG, ".mmd": GraphFormat.MERMAID, ".mermaid": GraphFormat.MERMAID}
+
+
+def check(file: PipelineFile) -> None:
+    """Find every mistake in a pipeline file; nothing is started and nothing is written."""
+    spec = load(file).spec()
+    print(f"{spec.name}: {counts(spec)}: no mistakes")
+
+
+def graph(
+    file: PipelineFile,
+    form: Annotated[
+        GraphFormat | None,
+        typer.Option("--format", help="How to write it; by the ending of --output or as text, unless stated."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of printing.")] = None,
+) -> None:
+    """Draw which table is computed from which, as text, as a Mermaid flow chart or as an SVG picture."""
+    spec = load(file).spec()
+    if form is None:
+        form = _ENDINGS.get(output.suffix.lower(), GraphFormat.TEXT) if output else GraphFormat.TEXT
+    picture = FORMATS[form](spec)
+    if output is None:
+        sys.stdout.write(picture)
+        return
+    try:
+        output.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise DeclarationError(f"cannot write the graph to {output}: {error.strerror}") from None
+    print(f"wrote {output}", file=sys.stderr)
 
 
 def run(
@@ -71,7 +118,6 @@ def options_from(tracks: int, policy: str, placement: str, chop: float | None) -
 
 def run_file(file: Path, options: RunOptions, spark: SparkOptions, limit: float | None, report: Path | None) -> None:
     """Run a pipeline file until somebody stops it or ``limit`` seconds are over, and sum up."""
-    from headgate.warehouse.declare.pipeline_file import load
     from headgate.warehouse.report.report import check_report, write_report
     from headgate.warehouse.run.run import WarehouseRun
     from headgate.warehouse.run.trace import read_trace
@@ -79,7 +125,7 @@ def run_file(file: Path, options: RunOptions, spark: SparkOptions, limit: float 
     if report is not None:
         check_report(report)
     spec = load(file).spec()
-    lines = Lines()
+    lines = UpdateLines()
     running = WarehouseRun(spec, options, spark, lines.note, pipeline=file, told=lines.tell)
     started = time.monotonic()
     try:

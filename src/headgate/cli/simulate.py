@@ -1,4 +1,4 @@
-"""``headgate simulate``: what would happen, or would have happened, under which policy."""
+"""``headgate simulate``: compare policies on a scenario, or on the trace of a run, in virtual time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from headgate.cli.comparison import print_about, print_comparison, print_nodes, print_story
-from headgate.cli.replay import print_replay
+from headgate.cli.comparison import print_about, print_comparison, print_nodes, print_replay, print_story
 from headgate.core.errors import ParameterError, ScenarioError, UnknownNameError
 from headgate.core.registry import placement_from, policy_from
 from headgate.sim.compare import Compared, Variant, compare, variants
@@ -26,6 +25,7 @@ from headgate.sim.scenario_file import ScenarioFile, read_scenario
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.trace_file import replay_of
 from headgate.warehouse.declare.durations import seconds
+from headgate.warehouse.run.control_commands import finite
 from headgate.warehouse.run.trace import read_trace
 from headgate.warehouse.schedule.cost import CostModel
 
@@ -128,7 +128,7 @@ def _replay(
     rows = list(compare_replay(replay, chosen, tracks, seed))
     if as_json:
         whole = {"scenario": replay.scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
-        print(json.dumps(_without_nan(whole), indent=2, allow_nan=False))
+        print(json.dumps(finite(whole), indent=2, allow_nan=False))
         return
     print_replay(Console(), replay.about, rows, nodes)
 
@@ -161,21 +161,21 @@ def _variants(
         raise ScenarioError("tables are scheduled by the dispatch loop alone; --loop is for scenarios of operators")
     policies = [policy_from(text) for text in policy or file.policies or _DEFAULT_POLICIES[grain]]
     placements = [placement_from(text) for text in placement or file.placements or ("anywhere",)]
-    own = scenario.loop if isinstance(scenario, OperatorScenario) else None
-    return list(variants(scenario, policies, placements, [_loop(text, own) for text in loop or ()]))
+    default = scenario.loop if isinstance(scenario, OperatorScenario) else None
+    return list(variants(scenario, policies, placements, [_loop(text, default) for text in loop or ()]))
 
 
-def _loop(text: str, own: Loop | None) -> Loop:
+def _loop(text: str, default: Loop | None) -> Loop:
     """A loop as written; one of the scenario's own kind starts from the scenario's settings."""
     kind, _, parameters = text.partition(":")
     values: dict[str, object] = {"kind": kind}
     for part in parameters.split(",") if parameters else ():
         key, _, value = part.partition("=")
         values[key] = _number(value)
-    written = loop_from(values, f"--loop {text}")
-    if own is None or type(written) is not type(own):
-        return written
-    return replace(own, **{key: getattr(written, key) for key in values if key != "kind"})
+    loop = loop_from(values, f"--loop {text}")
+    if default is None or type(loop) is not type(default):
+        return loop
+    return replace(default, **{key: getattr(loop, key) for key in values if key != "kind"})
 
 
 def _number(text: str) -> object:
@@ -210,12 +210,4 @@ def _run(scenario: TableScenario | OperatorScenario, chosen: Sequence[Variant], 
 def _print_json(scenario: TableScenario | OperatorScenario, rows: Sequence[Compared], seed: int) -> None:
     whole = {"scenario": scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
     # NaN is not JSON: a latency that nobody measured is null.
-    print(json.dumps(_without_nan(whole), indent=2, allow_nan=False))
-
-
-def _without_nan(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+    print(json.dumps(finite(whole), indent=2, allow_nan=False))

@@ -18,8 +18,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from deltalake import DeltaTable, QueryBuilder
 
 from headgate.core.errors import DeclarationError, HeadgateError, UnknownNameError
-from headgate.warehouse.declare.spec import PARTITION_COLUMN, REJECTED_SUFFIX
+from headgate.warehouse.declare.spec import REJECTED_SUFFIX
 from headgate.warehouse.declare.sql_text import read_query
+from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.history import History
 from headgate.warehouse.storage.partitions import EVENT_TIME, format_time
 from headgate.warehouse.updates.commit_state import CommitState
@@ -36,10 +37,10 @@ class BeyondTheEdgeError(DeclarationError):
 
 
 class NoCommonEdgeError(HeadgateError):
-    """Among tables to be read together, one has not taken in anything yet."""
+    """Among tables to be read together, one has no rows yet."""
 
 
-class QueryError(DeclarationError):
+class SqlError(DeclarationError):
     """A query cannot be understood or has failed."""
 
 
@@ -65,8 +66,8 @@ class TableStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The rows that a query gives, the edge that it read its tables at, and which of them it read whole."""
+class QueryResult:
+    """The rows of a query, the edge at which it read its tables, and the tables that it read whole."""
 
     rows: pa.Table
     edge: int | None
@@ -94,11 +95,11 @@ def read(path: Path | str, names: Sequence[str], at: int | None = None) -> dict[
     return {name: table.rows(edge) for name, table in opened.items()}
 
 
-def query(path: Path | str, sql: str, at: int | None = None) -> Answer:
+def query(path: Path | str, sql: str, at: int | None = None) -> QueryResult:
     """What ``sql``, in the dialect of DataFusion, gives over the tables that it names, at one edge as in ``read``."""
     reads = read_query(sql)
     if reads.problems:
-        raise QueryError("; ".join(reads.problems))
+        raise SqlError("; ".join(reads.problems))
     opened = _open(path, reads.sources)
     edge = _common_edge(opened, at)
     builder = QueryBuilder()
@@ -107,8 +108,8 @@ def query(path: Path | str, sql: str, at: int | None = None) -> Answer:
             table.register(builder, edge)
         rows = pa.table(builder.execute(sql).read_all())
     except Exception as error:  # failures while a query runs come as plain Exceptions
-        raise QueryError(f"the query failed: {' '.join(str(error).split())}") from error
-    return Answer(rows, edge, tuple(name for name, table in opened.items() if table.state.time is None))
+        raise SqlError(f"the query failed: {' '.join(str(error).split())}") from error
+    return QueryResult(rows, edge, tuple(name for name, table in opened.items() if table.state.time is None))
 
 
 class _Opened:

@@ -1,8 +1,8 @@
 """Declaring a warehouse: what a user writes, turned into frozen data.
 
-Declaring runs nothing and imports neither Spark nor Delta. It does not stop at a mistake either: ``spec`` tells all of
-them at once, each with the line of the user's file. What cannot be turned into data (a duration nobody can read) is
-written down here, everything else is found by ``headgate.warehouse.declare.checks``.
+Declaring runs nothing and imports neither Spark nor Delta. It does not stop at a mistake: ``spec`` reports all of them
+at once, each with the line of the user's file. Durations that cannot be read are noted here, all other mistakes
+are found by ``headgate.warehouse.declare.checks``.
 
 Relative paths, of the warehouse and of its sources, count from the folder of the pipeline file, wherever the command is
 run. The path of the warehouse in the spec is absolute; for the others there is ``base_folder(spec.place)``.
@@ -24,12 +24,20 @@ from headgate.core.errors import HeadgateError
 from headgate.warehouse.declare.checks import (
     DeclarationErrors,
     Mistake,
-    NodeSpec,
     about,
     find_mistakes,
 )
 from headgate.warehouse.declare.durations import Duration, Lengths
-from headgate.warehouse.declare.spec import CatchUp, DimensionSpec, Mode, Place, StreamSpec, TableSpec, WarehouseSpec
+from headgate.warehouse.declare.spec import (
+    CatchUp,
+    DimensionSpec,
+    Mode,
+    NodeSpec,
+    Place,
+    StreamSpec,
+    TableSpec,
+    WarehouseSpec,
+)
 from headgate.warehouse.declare.sql_text import read_function, read_query
 
 if TYPE_CHECKING:
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
 
     from headgate.warehouse.run.run import WarehouseRun
     from headgate.warehouse.schedule.ledger import NodeStatistics
-    from headgate.warehouse.sources import Source
+    from headgate.warehouse.sources import DataSource
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -80,7 +88,7 @@ class Warehouse:
     def stream(
         self,
         name: str,
-        source: Source,
+        source: DataSource,
         *,
         time: str = "",
         period: Duration | None = None,
@@ -110,7 +118,7 @@ class Warehouse:
         )
         return self._add(stream, lengths)
 
-    def dimension(self, name: str, source: Source, *, priority: float = 1.0, comment: str = "") -> Handle:
+    def dimension(self, name: str, source: DataSource, *, priority: float = 1.0, comment: str = "") -> Handle:
         """Declare a table without event time, replaced as a whole when ``source`` changes."""
         dimension = DimensionSpec(name=name, source=source, place=_caller(), priority=priority, comment=comment)
         return self._add(dimension, Lengths())

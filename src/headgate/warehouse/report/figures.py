@@ -130,12 +130,12 @@ def _tables(trace: Trace) -> Iterator[TableFigures]:
     failed: dict[str, int] = {}
     for update in trace.updates:
         if update.error is not None and update.layer == "live":
-            failed[update.table] = failed.get(update.table, 0) + 1
+            failed[update.name] = failed.get(update.name, 0) + 1
     for table in trace.header.tables:
         yield _table(trace, table, trace.updates_of(table.name), failed.get(table.name, 0))
 
 
-def _table(trace: Trace, table: TraceTable, made: tuple[Update, ...], failures: int) -> TableFigures:
+def _table(trace: Trace, table: TraceTable, updates: tuple[Update, ...], failures: int) -> TableFigures:
     history = FreshnessHistory((), ()) if table.kind == "dimension" else FreshnessHistory.of(trace, table)
     begin, length = trace.header.started, trace.finish - trace.header.started
     whole = history.staleness(begin, trace.finish)
@@ -145,17 +145,17 @@ def _table(trace: Trace, table: TraceTable, made: tuple[Update, ...], failures: 
         name=table.name,
         kind=table.kind,
         priority=trace.priority(table),
-        updates=len(made),
-        rows=sum(update.rows for update in made),
-        rejected=sum(update.rejected for update in made),
+        updates=len(updates),
+        rows=sum(update.rows for update in updates),
+        rejected=sum(update.rejected for update in updates),
         mean_staleness=None if whole is None else whole.mean,
         max_staleness=None if whole is None else whole.max,
         target_lag=table.target_lag,
         on_time=on_time(trace, table),
-        mean_seconds=fmean(update.seconds for update in made) if made else None,
+        mean_seconds=fmean(update.seconds for update in updates) if updates else None,
         failures=failures,
         staleness=tuple(None if s is None else Stretch(s.mean, s.max) for s in stretches),
-        operators=added_up(operator for update in made for operator in update.operators),
+        operators=added_up(operator for update in updates for operator in update.operators),
     )
 
 
@@ -175,7 +175,7 @@ def _failures(trace: Trace) -> tuple[FailureFigures, ...]:
     found: dict[tuple[str, str, str], list[float]] = {}
     for update in trace.updates:
         if update.error is not None:
-            found.setdefault((update.table, update.layer, update.error), []).append(update.ended)
+            found.setdefault((update.name, update.layer, update.error), []).append(update.ended)
     return tuple(FailureFigures(*key, len(times), min(times), max(times)) for key, times in found.items())
 
 

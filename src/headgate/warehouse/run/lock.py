@@ -1,7 +1,7 @@
 """One warehouse directory is run by one process, and its lock file says which and where that process takes commands.
 
-The lock is the operating system's: it is gone with the process that held it, however that ended, so there is never a
-stale one to clean up. What is written in the file counts only while the lock is held: one JSON object in one line,
+The lock is the operating system's: it is released when the process that holds it ends in whatever way, so there is
+never a stale one to clean up. The content of the file counts only while the lock is held: one JSON object in one line,
 ``{"process": 4711, "control": "/tmp/headgate-x1/control"}``.
 """
 
@@ -19,7 +19,7 @@ from headgate.core.errors import HeadgateError
 
 FILE_NAME = "headgate.lock"
 
-#: who only looks whether a warehouse is run holds the lock for a moment, which must not look like a run
+#: a process that only looks whether a warehouse is run holds the lock for a moment; so try a few times
 _GLANCES = 5
 _GLANCE = 0.02
 _LONGEST_LINE = 4096
@@ -49,7 +49,7 @@ class WarehouseLock:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         if not _locked(descriptor):
-            process = _written(descriptor).process
+            process = _content(descriptor).process
             os.close(descriptor)
             raise WarehouseInUseError(
                 f"the warehouse {self._path.parent} is being run by another process "
@@ -92,7 +92,7 @@ def holder(warehouse: Path) -> Holder | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _written(descriptor)
+        return _content(descriptor)
     finally:
         os.close(descriptor)
     return None
@@ -116,13 +116,13 @@ def _locked(descriptor: int) -> bool:
     return False
 
 
-def _written(descriptor: int) -> Holder:
+def _content(descriptor: int) -> Holder:
     line, _, _ = os.pread(descriptor, _LONGEST_LINE, 0).partition(b"\n")
     try:
-        told = json.loads(line)
+        content = json.loads(line)
     except (ValueError, RecursionError):
         return Holder()
-    match told:
+    match content:
         case {"process": int(process), "control": str(control)}:
             return Holder(process, control)
         case {"process": int(process)}:

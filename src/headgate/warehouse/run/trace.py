@@ -1,4 +1,4 @@
-"""Recording a run of a warehouse: one file of lines for each run, in the warehouse's own folder ``runs``.
+"""Record a run of a warehouse: one file of lines for each run, in the folder ``runs`` of the warehouse.
 
 Every line is written to the file as soon as it is noted, so that a process that is killed leaves all it had. What the
 lines look like and mean is in ``headgate.core.trace``. Importing this imports nothing of Spark or Arrow.
@@ -16,7 +16,7 @@ from pathlib import Path
 from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable, trace_from
 from headgate.core.trace.lines import change_line, end_line, full_line, header_line, update_line
 from headgate.core.update import Update
-from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
+from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
 #: a trace records no more when it has become so large
 MOST_BYTES = 64 * 1024 * 1024
@@ -115,7 +115,7 @@ def traced_tables(spec: WarehouseSpec, freshness: Mapping[str, int | None]) -> t
     return tuple(_traced(node, freshness.get(node.name)) for node in spec.nodes())
 
 
-def _traced(node: StreamSpec | DimensionSpec | TableSpec, freshness: int | None) -> TraceTable:
+def _traced(node: NodeSpec, freshness: int | None) -> TraceTable:
     if isinstance(node, DimensionSpec):
         return TraceTable(node.name, priority=node.priority, kind="dimension")
     return TraceTable(

@@ -200,7 +200,7 @@ def within(limit: Limit, chunks: Iterable[SizedChunk]) -> list[SizedChunk]:
 StoredValue = TypeVar("StoredValue", bound=Stored)
 
 
-def own(value: Stored, expected: type[StoredValue], source: object) -> StoredValue:
+def expect_kind(value: Stored, expected: type[StoredValue], source: object) -> StoredValue:
     """``value``, if it is of the class that ``source`` makes; a table must not be continued from another source."""
     if isinstance(value, expected):
         return value
@@ -213,14 +213,14 @@ def own(value: Stored, expected: type[StoredValue], source: object) -> StoredVal
 
 
 @runtime_checkable
-class Source(Protocol):
+class DataSource(Protocol):
     """Where a stream comes from. See the module for the rules that every source keeps."""
 
     @property
     def schema(self) -> str:
         """The declared columns as Spark writes them: ``'ts timestamp, sensor string'``."""
 
-    def resolve(self, base: Path) -> Source:
+    def resolve(self, base: Path) -> DataSource:
         """The same source, its relative paths taken from ``base``."""
 
     def start(self) -> Offset:

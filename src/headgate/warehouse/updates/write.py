@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.warehouse.declare.spec import PARTITION_COLUMN
+from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.files import NewFile
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.plan import Span, join

@@ -1,4 +1,4 @@
-"""``headgate policies``: what there is to choose from."""
+"""``headgate policies``: list the policies and placements that there are."""
 
 from __future__ import annotations
 
