@@ -20,11 +20,10 @@ INWARD = {
     "core": {"core"},
     "sim": {"sim", "core"},
     "stream": {"stream", "core"},
-    "workloads": {"workloads", "stream", "core"},
     "warehouse": {"warehouse", "stream", "core"},
     "monitor": {"monitor", "warehouse", "stream", "sim", "core"},
-    "headgate": {"monitor", "workloads", "warehouse", "stream", "sim", "core"},
-    "cli": {"cli", "headgate", "monitor", "workloads", "warehouse", "stream", "sim", "core"},
+    "headgate": {"monitor", "warehouse", "stream", "sim", "core"},
+    "cli": {"cli", "headgate", "monitor", "warehouse", "stream", "sim", "core"},
     "__main__": {"cli"},
 }
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import headgate as hg
 from headgate.warehouse.sources.generator_ranges import GeneratorRange
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN, Range, own
-from headgate.workloads.riot import City
+from workloads.riot import City
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
