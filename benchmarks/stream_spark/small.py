@@ -15,7 +15,7 @@ from benchmarks.stream_spark.rows import cut, stamped
 from benchmarks.stream_spark.session import spark_session
 from benchmarks.stream_spark.sessionising import SCHEMA, sessions_table
 from headgate.warehouse.updates import hosted
-from headgate.workloads.tpcxbb.clicks import web_clickstreams
+from workloads.tpcxbb.clicks import web_clickstreams
 
 #: up to how many bytes an update has one task, for either way
 WAYS = {"one task": 1 << 60, "a task for each bucket": -1}

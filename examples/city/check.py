@@ -21,9 +21,9 @@ from sensors import landed
 
 from headgate.stream import Collect, Query, Stream, from_batches, run
 from headgate.warehouse import read, tables
-from headgate.workloads.riot.models import CLASSES, LinearModel, TreeModel
-from headgate.workloads.riot.results import ANALYSES
-from headgate.workloads.riot.schema import OBSERVABLES, SENSORS
+from workloads.riot.models import CLASSES, LinearModel, TreeModel
+from workloads.riot.results import ANALYSES
+from workloads.riot.schema import OBSERVABLES, SENSORS
 
 REJECTED = "readings__rejected"
 BLOCK = 5

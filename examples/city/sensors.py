@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import headgate as hg
 from headgate.warehouse import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN, GeneratorRange, Range, expect_kind
-from headgate.workloads.riot import City
+from workloads.riot import City
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

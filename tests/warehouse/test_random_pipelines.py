@@ -214,7 +214,8 @@ class World:
 
     def maintain(self, event: Upkeep) -> None:
         store = self.store(event.table)
-        lengths = {node.name: node.partition for node in self.warehouse.spec.with_time()}
+        spec = self.warehouse.spec
+        lengths = {node.name: node.partition for node in (*spec.streams, *spec.tables)}
         if event.what == "compact":
             store.compact()
         elif event.what == "vacuum":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -87,15 +88,23 @@ def open_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | 
         **_SETTINGS,
         "spark.scheduler.allocation.file": f"file://{files.joinpath('pools.xml')}",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{files.joinpath('log4j2.properties')}",
-        **(conf or {}),
     }
     if master.startswith("local"):
         # Functions of queries run in Python processes that Spark starts: with this interpreter, which has what the
-        # user's functions import, and not with whatever `python3` is.
+        # user's functions import, and not with whatever `python3` is. They look for modules where this process does.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(_folders_added())
+    settings |= conf or {}
     builder = SparkSession.builder.appName(f"headgate {name}").master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _folders_added() -> list[str]:
+    """Where modules are looked for, apart from the interpreter's own folders."""
+    installed = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
+    folders = map(os.path.abspath, sys.path)
+    return [folder for folder in folders if os.path.exists(folder) and not folder.startswith(installed)]

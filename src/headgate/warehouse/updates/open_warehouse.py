@@ -55,7 +55,7 @@ class OpenWarehouse:
 
     def behind_live_updates(self) -> Iterator[Node]:
         """What else is done to the tables: repairing the past of derived ones, and the maintenance of all."""
-        lengths = {node.name: node.partition for node in (*self.spec.streams, *self.spec.tables)}
+        lengths = {node.name: node.partition for node in self.spec.nodes() if not isinstance(node, DimensionSpec)}
         for name, node in self.nodes.items():
             if isinstance(node, TableNode):
                 yield BackfillNode(node)
