@@ -322,8 +322,8 @@ def test_tables_equal_the_batch_query_whatever_happens(
 ) -> None:
     scenario = random_scenario(seed)
     if scenario.pipeline.large:
-        for module in ("loading", "deriving"):
-            monkeypatch.setattr(f"headgate.warehouse.{module}.LARGE_BYTES", 0)
+        for module in ("load", "derive"):
+            monkeypatch.setattr(f"headgate.warehouse.updates.{module}.LARGE_BYTES", 0)
     try:
         play(scenario, tmp_path, spark)
     except Exception as error:
