@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headgate.core.errors import DeclarationError
+
 
 @dataclass(frozen=True, slots=True)
 class TableSources:
@@ -52,7 +54,7 @@ def read_query(query: object) -> TableSources:
     return TableSources(sources, () if sources else ("the query reads no table",))
 
 
-class _UnclosedError(Exception):
+class _UnclosedError(DeclarationError):
     """Something in a query begins and never ends."""
 
 
