@@ -30,6 +30,14 @@ def test_an_unknown_name_is_refused_by_its_name() -> None:
         _ = headgate.warehouse.Pipeline
 
 
+def test_storage_knows_nothing_of_the_rest_of_the_warehouse() -> None:
+    inside = ("headgate.core", "headgate.warehouse.storage")
+    for path in (ROOT / "src/headgate/warehouse/storage").glob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        modules = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        assert [name for name in modules if name.startswith("headgate") and not name.startswith(inside)] == []
+
+
 def test_the_documents_use_the_public_names_of_the_warehouse_only() -> None:
     documents = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     internal = re.compile(r"headgate\.warehouse\.[a-z_]+")

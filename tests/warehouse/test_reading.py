@@ -152,9 +152,9 @@ def test_an_edge_beyond_a_table_is_refused_by_its_name(warehouse: Path) -> None:
 
 def test_tables_of_which_one_is_empty_have_no_common_edge(warehouse: Path) -> None:
     add(warehouse, "orders", [], None)
-    with pytest.raises(reading.NoCommonEdgeError, match="orders: nothing has been taken in"):
+    with pytest.raises(reading.NoCommonEdgeError, match="orders: no data yet"):
         reading.read(warehouse, ["clicks", "orders"])
-    with pytest.raises(reading.BeyondTheEdgeError, match=r"'orders'.*taken in nothing"):
+    with pytest.raises(reading.BeyondTheEdgeError, match=r"'orders'.*has no data yet"):
         reading.read(warehouse, ["orders"], 1)
 
 
@@ -248,7 +248,7 @@ def test_query_reads_at_a_time_that_is_utc_unless_it_says_otherwise(warehouse: P
 def test_query_names_the_tables_that_it_read_whole(warehouse: Path) -> None:
     done = headgate("query", warehouse, "select reason from clicks__rejected", "--json")
     assert json.loads(done.stdout) == {"reason": "no event time"}
-    assert done.stderr.strip() == "read whole, for want of an event time: clicks__rejected"
+    assert done.stderr.strip() == "read whole, as they have no event time: clicks__rejected"
 
 
 def test_json_lines_can_be_parsed_whatever_the_values(warehouse: Path) -> None:

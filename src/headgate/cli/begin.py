@@ -48,7 +48,7 @@ def demo(
         Path, typer.Option(metavar="DIR", help="Where to put the pipeline, its tables and the report.")
     ] = Path(_DEMO_FOLDER),
 ) -> None:
-    """Keep a city's tables fresh on this machine for a minute, with data made on the spot, and sum up."""
+    """Keep a city's tables fresh on this machine for a minute, with generated data, and print a summary."""
     from headgate.warehouse.run.run import SparkOptions
     from headgate.warehouse.run.trace import newest_trace
 
@@ -66,7 +66,7 @@ def demo(
 
 
 def _begun_again(folder: Path) -> Path:
-    """The pipeline file of a demonstration that knows nothing of earlier ones; one that was changed is left alone."""
+    """The pipeline file of the demonstration, without data of earlier runs; one that was changed is kept as it is."""
     from headgate.warehouse.run.lock import WarehouseLock
 
     file, text = folder / "city.py", _template("city.py")

@@ -29,7 +29,7 @@ def print_comparison(console: Console, title: str, rows: Sequence[Compared]) -> 
         console.print(_comparison(rows[first : first + _SIDE_BY_SIDE], rows))
     unit = "seconds of data" if rows[0].grain == "tables" else "tuples"
     console.print(
-        f"[dim]Queue: {unit} waiting. Guard strikes: how often somebody who had waited too long was put in front."
+        f"[dim]Queue: {unit} waiting. Guard strikes: how often one that had waited too long was put first."
         " Events/s: of the simulation, by the wall clock.[/dim]",
         highlight=False,
     )
@@ -78,7 +78,7 @@ def _node_table(nodes: Sequence[NodeRow], shown: Sequence[Compared], rows: Seque
 
 
 def print_story(console: Console, rows: Sequence[Compared]) -> None:
-    """What a comparison of tables says to somebody who sees it for the first time, with a picture."""
+    """What a comparison of tables means, in words and bars, for somebody who sees it for the first time."""
     best = min(rows, key=lambda row: row.weighted_staleness or math.inf)
     worst = max(rows, key=lambda row: row.weighted_staleness or 0.0)
     classes = sorted({node.priority for node in best.nodes if node.priority is not None}, reverse=True)
@@ -96,7 +96,7 @@ def print_story(console: Console, rows: Sequence[Compared]) -> None:
         f"\nSame data, same machine: under [bold]{best.policy}[/bold] the tables of priority {top:g} were"
         f" {_staleness_of(best, top):.1f} s behind, under {worst.policy} {_staleness_of(worst, top):.1f} s;"
         f" priority-weighted staleness was {times:.1f} times lower."
-        f"\nThe guard against starvation put a table in front {best.guard_strikes} times, because it had waited for"
+        f"\nThe guard against starvation put a table first {best.guard_strikes} times, because it had waited for"
         " more than 20 of its periods.",
         highlight=False,
     )
@@ -172,8 +172,8 @@ def print_replay(console: Console, about: str, rows: Sequence[ReplayRow], most_t
     console.print(about, highlight=False)
     console.print(_replayed_runs(rows))
     console.print(
-        "[dim]Weighted: the sum over all tables of priority times mean staleness. Relative: in proportion to that of a"
-        " run in which nobody waits for a track. Latency: from the release of an update to its end. Busy: the share of"
+        "[dim]Weighted: the sum over all tables of priority times mean staleness. Relative: divided by that of a run"
+        " in which no update waits for a track. Latency: from the release of an update to its end. Busy: the share of"
         " time that a track was at work.[/dim]",
         highlight=False,
     )

@@ -1,7 +1,7 @@
 """``headgate explain``, ``pause``, ``resume``, ``refresh``, ``backfill``, ``set``, ``stop``: a warehouse that runs now.
 
-Each asks the process that runs the warehouse and prints, for everything changed, a line that says what is so now. Of
-several changes the first that is refused ends the command; those before it are made and printed.
+Each sends commands to the process that runs the warehouse and prints a line for every change. The first change that is
+refused ends the command; those before it stay made and are printed.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def backfill(
     directory: WarehouseDirectory,
     table: OneTable,
     first: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="From this event time on; UTC if not said.")
+        str | None, typer.Option("--from", metavar="TIME", help="From this event time on; UTC unless stated.")
     ] = None,
     last: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Up to this event time; UTC if not said.")
+        str | None, typer.Option("--to", metavar="TIME", help="Up to this event time; UTC unless stated.")
     ] = None,
     chunk: Annotated[
         str | None,
@@ -155,7 +155,7 @@ def _priority(text: str) -> tuple[str, float]:
 
 
 def _print_committed(directory: Path, name: str) -> None:
-    """What the commits of a table tell, if there are any in the directory."""
+    """What the commits of a table say, if there are any in the directory."""
     from headgate.warehouse.reading import NotAWarehouseError, tables
     from headgate.warehouse.storage.partitions import format_time
 
@@ -167,5 +167,5 @@ def _print_committed(directory: Path, name: str) -> None:
         hint = "A table exists from its first update on, and no process answers that may know of more."
         raise UnknownNameError("table", name, found, hint=hint)
     table = found[name]
-    upto = "has taken in nothing yet" if table.freshness is None else f"complete up to {format_time(table.freshness)}"
+    upto = "has no data yet" if table.freshness is None else f"complete up to {format_time(table.freshness)}"
     print(f"{name}: {upto}; its last update was number {table.update}, of kind {table.kind}")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 #: what the columns mean, for those who see the table for the first time
 LEGEND = (
-    "stale: how long ago the newest moment was that the table tells of (mean over the run); lag: how long data has "
-    "been waiting to get in; met: share of the time in which that was within the table's target; bad: rows rejected"
+    "stale: age of the newest moment up to which the table is complete (mean: over the run); lag: how long data has "
+    "been waiting to get in; met: share of the time in which the lag was within its target; bad: rows rejected"
 )
 OPERATOR_LEGEND = (
     "share, cpu, a row: processor time, as a share of that of all operators of the table, in all, and for each row in; "
@@ -51,7 +51,7 @@ class UpdateLines:
 
 
 def statistics_table(title: str, rows: Sequence[NodeStatistics], now: float) -> Table:
-    """How every table fares, the most important first. Fits 80 columns for names of up to 18 letters."""
+    """The statistics of every table, the highest priority first. Fits 80 columns for names of up to 18 letters."""
     table = _plain_table(title)
     table.add_column("table", no_wrap=True)
     for heading in ("prio", "stale", "mean", "lag", "met", "rows", "bad", "upd", "took", "last", "next"):
@@ -84,7 +84,7 @@ def operators_table(title: str, rows: Sequence[NodeStatistics], most: int | None
 
 
 def live_view(title: str, rows: Sequence[NodeStatistics], now: float) -> Group:
-    """What stands on the screen while a warehouse runs: a line for each table, and another if it holds queries."""
+    """What is on the screen while a warehouse runs: a line for each table, and another if it holds stream queries."""
     tables = statistics_table(title, rows, now)
     busiest = operators_table("the busiest operator inside each table", rows, most=1)
     return Group(tables) if busiest is None else Group(tables, "", busiest)
@@ -139,7 +139,7 @@ def _length(seconds: float | None) -> str:
 
 
 def _work(seconds: float) -> str:
-    """Processor time, of which a row takes next to nothing."""
+    """Processor time, which for one row may be microseconds."""
     for unit, size in (("µs", 1e-6), ("ms", 1e-3)):
         if seconds < 0.9995e3 * size:
             return f"{seconds / size:.3g}{unit}"
@@ -156,7 +156,7 @@ def _count(number: int) -> str:
 def print_summary(
     name: str, path: Path, rows: Sequence[NodeStatistics], length: float, places: Sequence[tuple[str, Path]]
 ) -> None:
-    """What a newcomer wants to know at the end: how stale each table was, and where everything lies."""
+    """The end of a run: how stale each table was, and where the tables, the trace and the report are."""
     console = Console()
     console.print(statistics_table(f"{name}, after {_length(length)}", rows, time.time()))
     console.print(f"[dim]{LEGEND}[/dim]")
@@ -170,7 +170,7 @@ def print_summary(
     total = sum(priority for priority, _ in weighted)
     if total > 0:
         mean = sum(priority * stale for priority, stale in weighted) / total
-        console.print(f"Weighted by priority, tables were {mean:.1f} s stale on the mean.", highlight=False)
+        console.print(f"Mean staleness, weighted by priority: {mean:.1f} s", highlight=False)
     for what, where in (("tables", path / "tables"), *places):
         console.print(f"{what}: {_shown(where)}", highlight=False, soft_wrap=True, markup=False)
 

@@ -30,7 +30,7 @@ def policies(
 
 
 def _print_listing(console: Console, title: str, known: dict[str, type[Policy]] | dict[str, type[Placement]]) -> None:
-    """One line each, which a table could not promise on a narrow terminal."""
+    """One line each, also on a narrow terminal, where a table would wrap."""
     console.print(f"[bold]{title}[/bold]")
     for name, kind in known.items():
         parameters = _parameters(kind)

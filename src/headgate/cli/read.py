@@ -1,4 +1,4 @@
-"""``headgate status`` and ``headgate query``: what is in the directory of a warehouse, whether it is run or not."""
+"""``headgate status`` and ``headgate query``: what is in the directory of a warehouse, whether it runs or not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.reading import QueryResult, TableStatus
 
 _SHOWN_ROWS = 20
-#: seconds in which a running process tells how its tables fare, or is left out of the status
+#: seconds to wait for the statistics of a running process, which is otherwise left out of the status
 _LIVE_PATIENCE = 2.0
 
 
@@ -52,7 +52,7 @@ def status(
     directory: WarehouseDirectory,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
-    """Show how fresh and how large every table of a warehouse is, and how it fares in the process that runs it now."""
+    """Show how fresh and how large every table of a warehouse is, and its state in the process that runs it now."""
     from headgate.warehouse.reading import tables
     from headgate.warehouse.run.lock import running_process
 
@@ -84,12 +84,16 @@ def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A SELECT over the tables of the warehouse.")],
     at: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Read up to this event time, such as 2026-11-15T10:00:00Z; UTC if not said."),
+        typer.Option(
+            metavar="TIME", help="Read up to this event time, such as 2026-11-15T10:00:00Z; UTC unless stated."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
     limit: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help=f"Print so many rows; {_SHOWN_ROWS}, or all as JSON, unless stated."),
+        typer.Option(
+            min=0, metavar="N", help=f"Print at most N rows; {_SHOWN_ROWS}, or all with --json, unless stated."
+        ),
     ] = None,
 ) -> None:
     """Run a query over tables of a warehouse, all read up to the event time to which every one of them is complete."""
@@ -109,7 +113,7 @@ def query(
 
 
 def _console() -> Console:
-    """One that takes values as they are, and that cuts nothing off if a file or another program reads it."""
+    """A console that prints values as they are, and cuts nothing off if the output is not a terminal."""
     return Console(width=None if sys.stdout.isatty() else 10_000, markup=False, highlight=False, emoji=False)
 
 
@@ -122,7 +126,7 @@ def _staleness(table: TableStatus, now: float) -> float | None:
 
 
 def _live(directory: Path) -> Sequence[Mapping[str, Any]] | None:
-    """What the process that runs the warehouse says of its tables, None if it does not."""
+    """The statistics of the process that runs the warehouse, None if it does not answer."""
     try:
         return RunningWarehouse(directory, _LIVE_PATIENCE).statistics()
     except HeadgateError:
@@ -130,7 +134,7 @@ def _live(directory: Path) -> Sequence[Mapping[str, Any]] | None:
 
 
 def _status_table(found: Sequence[TableStatus], now: float, live: Sequence[Mapping[str, Any]] | None) -> Table:
-    """The tables as committed and, if a process says how they fare, their priority and state in it."""
+    """The tables as committed and, if a process runs them, their priority and state in it."""
     table = _plain_table()
     table.add_column("table", no_wrap=True)
     if live is not None:
@@ -219,8 +223,8 @@ def _where_read(answer: QueryResult) -> str:
 
     parts = [] if answer.edge is None else [f"read up to {format_time(answer.edge)}"]
     if answer.whole:
-        parts.append(f"read whole, for want of an event time: {', '.join(answer.whole)}")
-    return "; ".join(parts) or "read tables that have taken in nothing yet"
+        parts.append(f"read whole, as they have no event time: {', '.join(answer.whole)}")
+    return "; ".join(parts) or "read tables that have no data yet"
 
 
 def event_time(text: str, option: str) -> int:

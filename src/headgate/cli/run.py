@@ -77,10 +77,10 @@ def run(
     policy: Annotated[str, typer.Option(metavar="NAME[:k=v,..]", help="Which table goes first.")] = "max-benefit",
     placement: Annotated[str, typer.Option(metavar="NAME[:k=v,..]", help="On which tracks.")] = "proportional",
     chop: Annotated[
-        float | None, typer.Option(metavar="PERIODS", help="Take in at most so many periods of data at once.")
+        float | None, typer.Option(metavar="PERIODS", help="Load at most this many periods of data in one update.")
     ] = None,
     duration: Annotated[
-        str | None, typer.Option("--for", metavar="DURATION", help="Stop after so long, such as '1 min'.")
+        str | None, typer.Option("--for", metavar="DURATION", help="Stop after this long, such as '1 min'.")
     ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a report at the end: .html, .md, .txt or .json.")
@@ -91,8 +91,8 @@ def run(
 ) -> None:
     """Keep the tables of a pipeline file fresh until stopped.
 
-    Ctrl-C finishes the updates that are running; a second one cancels them. When the file is saved, the run goes on as
-    it says then.
+    Ctrl-C finishes the updates that are running; a second one cancels them. When the file is saved, the run goes on
+    with what it says then.
     """
     from headgate.warehouse.run.run import SparkOptions
 
@@ -103,7 +103,7 @@ def run(
 
 
 def options_from(tracks: int, policy: str, placement: str, chop: float | None) -> RunOptions:
-    """What the command line says about a run."""
+    """The options of a run, from those of the command line."""
     from headgate.warehouse.schedule.scheduler import RunOptions
 
     if chop is not None and not chop >= 1:
@@ -150,7 +150,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _watch(running: WarehouseRun, limit: float | None) -> None:
-    """Wait for the end, showing how the tables fare; then stop."""
+    """Wait for the end, showing the statistics of the tables; then stop."""
     runtime = running.runtime
     asked = threading.Event()
     before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGINT, signal.SIGTERM)}

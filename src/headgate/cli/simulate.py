@@ -61,17 +61,18 @@ def simulate(
     events: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Stop after so many events: of tables, arrivals and completed updates; of operators, tuples."
+            min=1, help="Stop after this many events: of tables, arrivals and completed updates; of operators, tuples."
         ),
     ] = None,
     skip: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Of a trace, leave out so much from its beginning, such as '30 s'."),
+        typer.Option(metavar="DURATION", help="Of a trace, skip this much at its beginning, such as '30 s'."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Where chance starts; the same seed gives the same run.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random numbers; the same seed gives the same run.")] = 0,
     nodes: Annotated[int, typer.Option(min=0, help="How many tables or operators to list one by one.")] = 20,
     story: Annotated[
-        bool, typer.Option("--story", help="Of a scenario of tables, also draw staleness by priority, in words.")
+        bool,
+        typer.Option("--story", help="Of a scenario of tables, also draw staleness by priority and say what it means."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
@@ -122,7 +123,7 @@ def _replay(
         placements = [placement_from(text) for text in placement or (replay.placement,)]
     except UnknownNameError as error:
         raise ParameterError(
-            f"{error} A run's own can be left out: say what to compare with --policy or --placement."
+            f"{error} If the run used one of its own, say what to compare instead, with --policy or --placement."
         ) from None
     chosen = [(one, other) for one in policies for other in placements]
     rows = list(compare_replay(replay, chosen, tracks, seed))

@@ -88,7 +88,7 @@ _PUBLIC = {
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 
-__all__ = list(_MODULE_OF)
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - made from the list above, so that they cannot differ
 
 
 def __getattr__(name: str) -> object:

@@ -1,7 +1,7 @@
-"""Reading the tables of a warehouse from its directory: without Spark, the pipeline file or the process that runs it.
+"""Read the tables of a warehouse from its directory: without Spark, the pipeline file or the process that runs it.
 
-Tables that are kept fresh by themselves are never equally fresh. So several are read at one *edge*, a moment of event
-time up to which all of them are complete: the least of their freshnesses, or an earlier one that the reader chooses.
+Tables are updated one by one, so they are never equally fresh. Several are therefore read at one *edge*, a moment of
+event time up to which all of them are complete: the least of their freshnesses, or an earlier one that you choose.
 Rows beyond the edge are left out. Tables without event time (rejected rows) are read whole.
 
 Every table is read at the version that was its newest when it was opened. Nothing is written.
@@ -37,7 +37,7 @@ class BeyondTheEdgeError(DeclarationError):
 
 
 class NoCommonEdgeError(HeadgateError):
-    """Among tables to be read together, one has no rows yet."""
+    """Among tables to be read together, one has no data yet."""
 
 
 class SqlError(DeclarationError):
@@ -49,8 +49,8 @@ class TableStatus:
     """A table as its newest commit leaves it.
 
     ``freshness`` is the event time in microseconds up to which it is complete, and ``time`` the column that holds
-    event times; both are None in tables without. ``kind`` says how update number ``update``, the last, was made.
-    ``rejected_of`` is the stream whose rejected rows the table holds.
+    event times; both are None in tables without. ``update`` is the number of the last update, ``kind`` how it was
+    computed. ``rejected_of`` is the stream whose rejected rows the table holds.
     """
 
     name: str
@@ -83,7 +83,7 @@ def tables(path: Path | str) -> tuple[TableStatus, ...]:
 def trailing_edge(tables: Iterable[TableStatus]) -> int | None:
     """The event time up to which all of ``tables`` are complete; None if none of them has any.
 
-    Raises NoCommonEdgeError if just some have taken in nothing: no moment is known to be complete in all of them.
+    Raises NoCommonEdgeError if only some have no data yet: no moment is known to be complete in all of them.
     """
     return _edge({table.name: table.freshness for table in tables if table.time is not None})
 
@@ -189,7 +189,7 @@ def _common_edge(opened: Mapping[str, _Opened], at: int | None) -> int | None:
         return _edge(freshness)
     for name, complete in freshness.items():
         if complete is None or at > complete:
-            reached = "has taken in nothing yet" if complete is None else f"is complete up to {format_time(complete)}"
+            reached = "has no data yet" if complete is None else f"is complete up to {format_time(complete)}"
             raise BeyondTheEdgeError(
                 f"table {name!r} cannot be read at {format_time(at)}: it {reached}. Choose an earlier time, or none "
                 "to read up to where all tables are complete."
@@ -202,7 +202,7 @@ def _edge(freshness: Mapping[str, int | None]) -> int | None:
     empty = [name for name, complete in freshness.items() if complete is None]
     if known and empty:
         raise NoCommonEdgeError(
-            f"{', '.join(empty)}: nothing has been taken in yet, so there is no time up to which all of "
+            f"{', '.join(empty)}: no data yet, so there is no time up to which all of "
             f"{', '.join(freshness)} are complete. Wait for the first update with rows, or read the others alone."
         )
     return min(known, default=None)

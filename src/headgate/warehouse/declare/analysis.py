@@ -58,7 +58,7 @@ def analyse(spec: WarehouseSpec, order: tuple[str, ...], spark: SparkSession) ->
 
 def _analyse_table(table: TableSpec, known: dict[str, Analysis], spark: SparkSession, mistakes: list[str]) -> None:
     if not all(source in known for source in table.sources):
-        return  # a source has a mistake of its own, which is told already
+        return  # a source has a mistake, which is reported already
     frames = {source: spark.createDataFrame([], known[source].schema) for source in table.sources}
     try:
         result = apply_query(table, frames, spark)

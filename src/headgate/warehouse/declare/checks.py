@@ -1,7 +1,7 @@
 """Find every mistake in what was declared, so that all of them are reported at once.
 
 ``find_mistakes`` reads a WarehouseSpec and nothing else: it runs no function of the user's, opens no file and knows no
-Spark. What only Spark can tell (columns, types, the finer points of a query) is checked when a warehouse is started.
+Spark. What only Spark can tell (columns, types, whether a query is valid) is checked when a warehouse is started.
 A new check is one more entry of ``_CHECKS``.
 """
 
@@ -63,7 +63,7 @@ class DeclarationErrors(DeclarationError):  # noqa: N818 (it is several)
 
 
 def shown(place: Place) -> str:
-    """``place`` as short as it can be said from the current folder."""
+    """``place`` relative to the current folder, if it is below it."""
     return f"{shown_file(place.file)}:{place.line}"
 
 

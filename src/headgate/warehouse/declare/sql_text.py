@@ -17,7 +17,7 @@ from headgate.core.errors import DeclarationError
 
 @dataclass(frozen=True, slots=True)
 class TableSources:
-    """The names of the tables that a function or a query reads, in order, and what kept it from being understood."""
+    """The tables that a function or a query reads, in order, and what is wrong with it."""
 
     sources: tuple[str, ...]
     problems: tuple[str, ...] = ()

@@ -69,9 +69,9 @@ class Warehouse:
     ``path`` is the folder of its Delta tables: ``<name>.warehouse`` beside the pipeline file, unless stated.
 
     Options mean the same everywhere. ``time`` is the column of the event time and always needed. ``partition`` is the
-    length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is how
-    late is still in time; a larger ``importance_class`` is more important; ``patience`` is how long an update may be
-    passed over, unless stated 20 periods. Durations are texts such as "10 seconds", or seconds.
+    length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is the
+    lag that is still on time; a larger ``importance_class`` is more important; ``patience`` is how long an update may
+    wait before it goes first (default: 20 periods). Durations are texts such as "10 seconds", or seconds.
     """
 
     def __init__(self, name: str, path: str | os.PathLike[str] | None = None) -> None:
@@ -262,7 +262,7 @@ class Warehouse:
             self._run.stop(cancel=cancel)
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
-        """How every table fares now; only while it runs in this process."""
+        """The statistics of every table now; only while it runs in this process."""
         if self._run is None:
             raise HeadgateError(f"the warehouse {self.name!r} is not running in this process: start it first")
         return self._run.runtime.statistics()

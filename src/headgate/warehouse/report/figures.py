@@ -1,7 +1,7 @@
-"""The figures of a report: what there is to say about a recorded run, table by table.
+"""The figures of a report: what a recorded run was like, table by table.
 
-Lengths of time are seconds, moments are seconds since the epoch, shares are from 0 to 1. How they are shown is not
-known here.
+Lengths of time are seconds, moments are seconds since the epoch, shares are from 0 to 1. ``text`` and ``page`` show
+them.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ OPERATOR_COLUMNS: Columns[InsideTable] = {
 OPERATOR_WORDS = 3
 
 NOTES = (
-    "Stale: how long ago the newest moment was up to which the table was complete, from when it first had rows. It"
-    " grows also while no data comes.",
+    "Stale: the age of the newest moment up to which the table was complete, from when it first had rows. It also"
+    " grows while no data arrives.",
     "Target met: the share of the run in which the lag of the table was within its target. The lag is how long the"
     " oldest data that had arrived, but was not in the table yet, had been waiting since it came to its stream; 0 while"
     " nothing waited. If a table is computed from several streams, data waits from when all of them had it. What came"
@@ -86,7 +86,7 @@ NOTES = (
 
 OPERATOR_NOTES = (
     "Inside the tables: what the operators of stream queries did in all live updates of the run, over all tasks of"
-    " Spark. An operator is called by its query and its own name.",
+    " Spark. An operator is named by its query and its own name.",
     "Selectivity: rows out for each row in. Cost per row: processor time for each row in. Waiting, at most: the most"
     " rows that stood in front of the operator in any one task. Utilisation: the share of the time of the tasks in"
     " which rows waited for the operator or were at work in it; for the rest it had nothing to do. Rejected: rows that"
@@ -121,7 +121,7 @@ def summary(figures: RunFigures) -> dict[str, str]:
         "updates": f"{figures.updates:,}",
         "rows": f"{figures.rows:,}",
         "failures": f"{sum(failure.times for failure in figures.failures):,}",
-        "stale on the mean, weighted by priority": length(figures.typical_staleness),
+        "mean staleness, weighted by priority": length(figures.typical_staleness),
         "weighted staleness, the sum of priority times staleness": f"{figures.weighted_staleness:,.4g} s",
         "track time used": share(sum(figures.busy.values())) + (f" ({layers})" if layers else ""),
         "Headgate's own share": share(figures.overhead),

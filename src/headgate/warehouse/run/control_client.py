@@ -47,7 +47,7 @@ class RunningWarehouse:
         self._patience = patience
 
     def statistics(self) -> tuple[Mapping[str, Any], ...]:
-        """How every table fares now: the fields of ``NodeStatistics`` of each."""
+        """The statistics of every table now: the fields of ``NodeStatistics`` of each."""
         return tuple(self._ask("statistics"))
 
     def explain(self, name: str) -> str:

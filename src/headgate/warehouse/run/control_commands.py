@@ -39,7 +39,7 @@ class Controlled(Protocol):
     """What a running warehouse lets others do to it, from any thread. What it refuses is a HeadgateError."""
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
-        """How every table fares now."""
+        """The statistics of every table now."""
 
     def explain(self, name: str) -> Explanation:
         """Why a table is or is not being updated now."""
@@ -132,7 +132,7 @@ def answered(run: Controlled, line: bytes) -> bytes:
         return as_line({"answer": finite(command.do(run, **arguments))})
     except HeadgateError as error:
         return as_line(error_answer(error, str(error)))
-    except Exception as error:  # our bug: tell who asked, who can report it, and go on
+    except Exception as error:  # our bug: send it to the client, who can report it, and go on
         trace = "".join(traceback.format_exception(error)).rstrip()
         return as_line(error_answer(error, f"the running process failed at it:\n{trace}"))
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import HeadgateError, InvariantError
 
 FILE_NAME = "headgate.lock"
 
@@ -62,7 +62,7 @@ class WarehouseLock:
     def announce(self, control: Path | None) -> None:
         """Tell whoever reads the file on which socket commands are taken; None: they are not, or no more."""
         if self._descriptor is None:
-            raise RuntimeError("only who holds the lock can say where commands are taken: call acquire first")
+            raise InvariantError("only the holder of the lock can say where commands are taken: call acquire first")
         line = json.dumps(asdict(Holder(os.getpid(), None if control is None else str(control)))) + "\n"
         # Written over and then cut off, so that the first line is whole whenever somebody reads it.
         os.ftruncate(self._descriptor, os.pwrite(self._descriptor, line.encode(), 0))

@@ -39,7 +39,7 @@ def newest_trace(warehouse: Path) -> Path | None:
 class TraceWriter:
     """The trace of one run, from its start to ``close``. For one thread at a time.
 
-    It never raises: a run does not fail because it cannot be recorded. ``trouble`` says why it is not, if it is not.
+    It never raises: a run does not fail because it cannot be recorded. ``trouble`` says why, if it is not recorded.
     """
 
     def __init__(self, folder: Path, header: TraceHeader, most_bytes: int = MOST_BYTES, kept: int = KEPT) -> None:
@@ -58,7 +58,7 @@ class TraceWriter:
         self._append(header_line(header), header.started)
 
     def note(self, update: Update) -> None:
-        """An update has been made, or has failed."""
+        """An update was committed, or has failed."""
         self._append(update_line(update), update.ended)
 
     def change(self, at: float, what: Mapping[str, object]) -> None:

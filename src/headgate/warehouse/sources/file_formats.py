@@ -121,7 +121,7 @@ def _in_nanoseconds(batch: FileBatch, name: str) -> frozenset[str]:
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"{path} is not a readable Parquet file: {error}. Mend it or move it away") from None
+        raise SourceError(f"{path} is not a readable Parquet file: {error}. Repair it or move it away") from None
     kept = {field.name.lower(): field.type for field in schema}
     return frozenset(
         column.name

@@ -1,4 +1,4 @@
-"""New files in a directory, each loaded once.
+"""A source of files: new files in a directory, each loaded once.
 
 A chunk is a file. Where a file stands in name or time does not matter to whether it is loaded, only to when. Files
 still being written are left alone, files that change after they were loaded are reported. Nothing is ever deleted or
@@ -107,12 +107,12 @@ class Files:
       column, ``value``). Columns are found by name; one that a file does not have is null, one that was not declared
       is ignored. Text formats may be compressed (``.gz``, ``.bz2``).
     - ``schema``: the columns as Spark writes them. Not needed for ``text``.
-    - ``order``: which files are older, for whoever takes the oldest or the newest first.
+    - ``order``: what makes a file older than another: its name, or when it was modified.
     - ``pattern``: which names to read, with ``*``, ``?`` and ``[...]``. Names that begin with ``.`` or ``_`` or end in
       ``.tmp``, ``.part``, ``.inprogress`` or ``.crdownload`` are never read.
     - ``options``: for Spark's reader of the format, such as ``{"sep": ";"}``; ``{"header": False}`` for CSV without.
-    - ``settle``: a file is whole when it has not changed for so long; 0 if files are renamed into place. A Parquet
-      or ORC file is whole when its end has been written, too.
+    - ``settle``: a file is complete when it has not changed for this long; 0 if files are renamed into place. A
+      Parquet or ORC file must also have its end.
     - ``recursive``: read the files of directories below, too.
 
     Give every file a name of its own: a changed file under the name of a loaded one is reported, not loaded, and
@@ -259,8 +259,8 @@ def _unfinished_note(names: list[str]) -> str:
     if not names:
         return ""
     if len(names) == 1:
-        return f"1 file is not whole yet: {names[0]}"
-    return f"{len(names)} files are not whole yet, among them {min(names)}"
+        return f"1 file is not complete yet: {names[0]}"
+    return f"{len(names)} files are not complete yet, among them {min(names)}"
 
 
 def _moment(stamp: Stamp) -> str:

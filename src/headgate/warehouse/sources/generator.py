@@ -1,4 +1,4 @@
-"""Made-up rows that arrive on time, for trying things out, for tests and for measurements.
+"""A source of generated rows that arrive on time: to try things out, for tests and for measurements.
 
 Chunk ``k`` arrives at ``start + k * every`` and holds events of the time since the chunk before it. Its rows depend on
 the seed, on ``k`` and on when the stream began, on nothing else. So after a crash the same rows come again, and so
@@ -108,15 +108,15 @@ _MICROS = 1_000_000
 
 
 class Generator:
-    """A source of made-up rows.
+    """A source of generated rows.
 
     - ``schema``: the columns. The first timestamp is the event time unless ``time`` names another.
     - ``rows_per_chunk``, ``every``: how many rows come how often.
-    - ``seed``: another seed, other rows.
+    - ``seed``: the same seed gives the same rows.
     - ``start``: when chunk 0 arrives, in seconds since the epoch or as in ``"2026-11-15T10:00:00Z"``. If it is not
       set, that is the moment at which the stream is loaded for the first time.
-    - ``kind``: ``"sensors"``, which fills columns by their type, or a function that is given a NumPy random generator
-      and returns an Arrow table of as many rows as it likes. It must draw all its random numbers from that generator.
+    - ``kind``: ``"sensors"``, which fills columns by their type, or a function that takes a NumPy random generator and
+      returns an Arrow table of as many rows as it likes. It must draw all its random numbers from that generator.
     - ``late``: the share of rows that are up to ``late_by`` older than their chunk.
     - ``malformed``: the share of rows that cannot be parsed.
     """

@@ -56,7 +56,7 @@ def read_json(spark: SparkSession, batch: FileBatch) -> DataFrame:
     """One JSON object per line.
 
     Spark's parser stops at the end of the first value and would not see what follows on the line, such as a second
-    object. So a line is parsed inside a wrapping of our own, which comes out right only around a single object.
+    object. So a line is wrapped before it is parsed, and what comes out is right only around a single object.
     """
     if not batch.names:
         return no_rows(spark, batch.columns)
@@ -216,11 +216,11 @@ def _header(path: str) -> str:
         with opener(path, "rt", encoding="utf-8-sig") as file:
             return next((line.rstrip("\n") for line in file if line.strip()), "")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise SourceError(f"the header of {path} cannot be read: {error}. Mend the file or move it away") from None
+        raise SourceError(f"the header of {path} cannot be read: {error}. Repair the file or move it away") from None
 
 
 def _found_columns(header: str, batch: FileBatch, name: str, options: Mapping[str, str]) -> list[Column]:
-    """The columns of a file in its own order, those that were not declared under names of our own."""
+    """The columns of a file in its order; those that were not declared get names that Headgate makes."""
     declared = {column.name.lower(): column for column in batch.columns}
     found = [
         declared.pop(title.strip().lower(), Column(f"{PRIVATE_PREFIX}extra_{position}", "string"))
@@ -229,7 +229,7 @@ def _found_columns(header: str, batch: FileBatch, name: str, options: Mapping[st
     if len(declared) == len(batch.columns):
         raise SourceError(
             f"the header of {batch.path(name)} has none of the columns {', '.join(c.name for c in batch.columns)}: "
-            f"{header[:200]!r}. Mend the schema or the file, or say options={{'header': False}} if files have no header"
+            f"{header[:200]!r}. Correct schema or file, or set options={{'header': False}} if files have no header"
         )
     return found
 

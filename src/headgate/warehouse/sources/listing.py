@@ -1,7 +1,7 @@
-"""Which files of a directory are new and whole, found cheaply however many old ones lie beside them.
+"""Which files of a directory are new and complete, found cheaply however many old ones lie beside them.
 
 A *look* costs a listing of the directory, a check of every name against those already loaded, and a ``stat`` of each
-file that is new since the last look or not whole yet. What is remembered between looks only saves work: a fresh
+file that is new since the last look or not complete yet. What is remembered between looks only saves work: a fresh
 `Listing` gives the same answers.
 
 Listing ten thousand names takes some milliseconds, too long to do ten times a second for every stream. So a
@@ -134,14 +134,14 @@ CHECKED_PER_LOOK = 100
 
 
 class Stamp(NamedTuple):
-    """By what a file's content is known without reading it: its size, and when it was modified in microseconds."""
+    """Its size and time of modification, in microseconds: they tell without reading whether a file has changed."""
 
     size: int
     modified: int
 
 
 class Found(NamedTuple):
-    """A whole file. ``arrived`` is when it got its content and name: the later of writing and renaming."""
+    """A complete file. ``arrived`` is when it got its content and name: the later of writing and renaming."""
 
     name: str
     size: int
@@ -170,8 +170,8 @@ class Look:
 class Listing:
     """The new files of one directory. Any thread may call; looks are made one at a time.
 
-    A file is whole when nothing about it has changed for ``settle`` seconds by ``clock``, which has to agree with
-    the clock of the file system that far, and when ``complete`` (given its path) says so.
+    A file is complete when nothing about it has changed for ``settle`` seconds by ``clock``, which has to agree with
+    the clock of the file system that closely, and when ``complete``, called with its path, says so.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class Listing:
         )
 
     def _examined(self, name: str, now: float) -> Found | bool:
-        """The file if it is whole, True if it is not whole yet, False if it is no file or has gone already."""
+        """The file if it is complete, True if it is not complete yet, False if it is no file or has gone already."""
         try:
             status = os.stat(self._path(name))
         except OSError:

@@ -23,7 +23,7 @@ class Everything(enum.Enum):
     ALL = "all"
 
 
-#: given as what to replace: every file of the table
+#: as ``replace`` of a commit: every file of the table
 ALL: Final = Everything.ALL
 
 

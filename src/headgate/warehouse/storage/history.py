@@ -117,7 +117,7 @@ class History:
         return self._remembered.get(version) or read_entry(self._table, version, self._time_column)
 
     def changes(self, since: int, until: int) -> TableChanges:
-        """What the entries after ``since`` add up to; a file that came and went between leaves no trace."""
+        """What the entries after ``since`` add up to, without files that were added and removed in between."""
         added: dict[str, DataFile] = {}
         removed: dict[str, DataFile] = {}
         for version in range(since + 1, until + 1):
