@@ -93,8 +93,7 @@ def in_order(
     """
     several = bool(keys) and buckets > 1
     bucket = f"pmod(hash({', '.join(map(_quoted, keys))}), {buckets})" if several else "0"
-    marks = arrival.columns() if _knows_files(frame) else {}
-    marked = frame.selectExpr("*", f"{bucket} AS {BUCKET}", *(f"{text} AS {name}" for name, text in marks.items()))
+    marked, marks = _marked(frame, f"{bucket} AS {BUCKET}", arrival.columns())
     if _PATH in marks:
         marked = _with_places(marked, arrival.paths)
         marks = {ARRIVED_FILE: "", ARRIVED_ROW: ""}
@@ -104,6 +103,19 @@ def in_order(
     parted = marked.coalesce(1) if together else marked.repartitionById(buckets, BUCKET)
     ordered = parted.sortWithinPartitions(*order) if order else parted
     return ordered.drop(BUCKET, *marks)
+
+
+def _marked(frame: DataFrame, bucket: str, marks: dict[str, str]) -> tuple[DataFrame, dict[str, str]]:
+    """The frame with the bucket and with those of ``marks`` that it has; after an aggregation, say, rows do not know
+    their file any more, and their order is Spark's."""
+    from pyspark.errors import AnalysisException
+
+    if "_metadata" in frame._jdf.queryExecution().analyzed().metadataOutput().mkString(" "):
+        try:
+            return frame.selectExpr("*", bucket, *(f"{text} AS {name}" for name, text in marks.items())), marks
+        except AnalysisException:
+            pass  # a Python function lies in between: Spark says that there are files, and does not hand them on
+    return frame.selectExpr("*", bucket), {}
 
 
 def _with_places(marked: DataFrame, paths: Mapping[str, int]) -> DataFrame:
@@ -124,8 +136,3 @@ def _with_places(marked: DataFrame, paths: Mapping[str, int]) -> DataFrame:
 
 def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
-
-
-def _knows_files(frame: DataFrame) -> bool:
-    """Whether rows can still tell which file they are from; after an aggregation, say, their order is Spark's."""
-    return "_metadata" in frame._jdf.queryExecution().analyzed().metadataOutput().mkString(" ")
