@@ -1,4 +1,4 @@
-"""A city's sensors, with data made on the spot: what `headgate demo` runs.
+"""A city's sensors, with generated data: what `headgate demo` runs.
 
 Four streams with periods from 2 to 30 seconds, and twelve tables over three levels with priorities from 1 to 100: more
 than a small machine can keep fresh at once. The tables go to `city.warehouse` beside this file.

@@ -4,7 +4,7 @@
     headgate graph {name}.py
     headgate run {name}.py
 
-Change it while it runs: when the file is saved, the run goes on as it says then.
+Change it while it runs: when the file is saved, the run goes on with what it says then.
 """
 
 from pyspark.sql import functions as F
@@ -13,7 +13,7 @@ import headgate as hg
 
 wh = hg.Warehouse("{name}")
 
-# A stream is loaded from a source. This one makes rows on the spot; to load your own files instead, use
+# A stream is loaded from a source. This one generates rows; to load your own files instead, use
 #   hg.Files("landing/readings", format="json", schema="ts timestamp, sensor string, temp double")
 wh.stream(
     "readings",
