@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from headgate.stream.sources.mqtt_client import BrokerError
     from headgate.stream.spark.fingerprint import StatesDoNotFitError
     from headgate.stream.spark.limits import LimitError, MemoryLimitError, TimeLimitError
-    from headgate.stream.spark.snapshot_file import SnapshotError
+    from headgate.stream.spark.state_files import SnapshotError
     from headgate.warehouse.declare.checks import DeclarationErrors
     from headgate.warehouse.reading import BeyondTheEdgeError, NoCommonEdgeError, NotAWarehouseError
     from headgate.warehouse.run.control import BusyError, CannotListenError
@@ -168,7 +168,7 @@ _LOOKED_UP = {
     "ScenarioError": "headgate.core.errors",
     "SchedulerMisuseError": "headgate.core.locality.errors",
     "SchemaError": "headgate.warehouse.storage.errors",
-    "SnapshotError": "headgate.stream.spark.snapshot_file",
+    "SnapshotError": "headgate.stream.spark.state_files",
     "SourceChanged": "headgate.warehouse.sources.errors",
     "SourceError": "headgate.warehouse.sources.errors",
     "SourceUnreadable": "headgate.warehouse.sources.errors",

@@ -14,8 +14,7 @@ import pytest
 from headgate.core.errors import HeadgateError, UserCodeError
 from headgate.stream import Collect, Query, QueryDeclarationError, Stream, from_batches, run
 from headgate.stream.spark.on_spark import on_spark
-from headgate.stream.spark.snapshot_file import SnapshotError, read_snapshots
-from headgate.stream.spark.state_chain import read_states
+from headgate.stream.spark.state_files import SnapshotError, read_snapshots, read_states
 from headgate.stream.spark.update import HostedUpdate, StoredStates, read_rejected, share_passes
 
 if TYPE_CHECKING:

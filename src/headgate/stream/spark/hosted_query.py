@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.stream.engine import LoopName
 from headgate.stream.query import Stream
-from headgate.stream.spark.state_chain import Chain
+from headgate.stream.spark.state_files import Chain
 
 Build = Callable[[Stream], Stream]
 

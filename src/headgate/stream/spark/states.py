@@ -16,7 +16,7 @@ from headgate.stream.operators.partitioned import PartitionedOperator
 from headgate.stream.operators.stateful import StatefulOperator
 from headgate.stream.query_run import QueryRun
 from headgate.stream.spark.hosted_query import HostedQuery
-from headgate.stream.spark.state_chain import Chain, read_states, write_states
+from headgate.stream.spark.state_files import Chain, read_states, write_states
 
 #: buckets whose states a worker process keeps after a task
 KEPT_BUCKETS = 64

@@ -23,7 +23,7 @@ from headgate.stream.spark.hosted_query import TaskReport
 from headgate.stream.spark.limits import read_verdict
 from headgate.stream.spark.ordering import NO_COMMITS, ArrivalOrder
 from headgate.stream.spark.passes import new_reports, rows_for, rows_of, rows_of_all, that_go_together
-from headgate.stream.spark.state_chain import Chain
+from headgate.stream.spark.state_files import Chain
 from headgate.stream.spark.task import verdict_file
 
 if TYPE_CHECKING:
