@@ -26,7 +26,7 @@ from benchmarks.harness.style import draw_lines
 from benchmarks.stream.arithmetic import KERNELS, ROW_BYTES, SCHEMA, Kernel, arithmetic, endless, numbers
 from benchmarks.stream.watching import rows_per_second
 from headgate.stream import Engine, QuerySpec, from_batches, to_function
-from headgate.stream.packet_size import row_bytes, rows_per_packet, second_level_cache
+from headgate.stream.packet import row_bytes, rows_per_packet, second_level_cache
 from workloads.tpcxbb import clicks, q4
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headgate.stream.kernel import Snapshot, State
 from headgate.stream.operators.partitioned import PartitionedOperator
-from headgate.stream.operators.stateful import StatefulOperator
+from headgate.stream.operators.unpartitioned import StatefulOperator
 from headgate.stream.query_run import QueryRun
 from headgate.stream.spark.hosted_query import HostedQuery
 from headgate.stream.spark.state_files import Chain, read_states, write_states

@@ -1,19 +1,21 @@
-"""Rows in the blocks in which a source makes them, and cut into the pieces that an engine asks for.
+"""Rows in the blocks in which a source makes them, and cut into the chunks that the engine asks for.
 
-How a source makes its rows (a file's row groups, some thousand lines of text) must not matter to anybody. A cursor
-goes through the blocks and cuts them anywhere; malformed rows keep their place between the others.
+How a source makes its rows (a file's row groups, some thousand lines of text) must not matter to anybody. A cursor goes
+through the blocks and cuts them anywhere; malformed rows keep their place between the others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.stream.kernel import Rejected
+from headgate.stream.sources.source import Chunk
 
-#: rows or lines that a source makes at once, if that is for it to choose
+#: rows or lines that a source makes at once, if it is free to choose
 BLOCK_ROWS = 2048
 
 
@@ -40,7 +42,7 @@ class Pieces:
             self.rows += piece.batch.num_rows
 
     def reject(self, rejected: tuple[Rejected, ...]) -> None:
-        """Add rows that were malformed and stand after all others."""
+        """Add rows that were malformed and come after all others."""
         self._rejected.extend(one._replace(row=self.rows) for one in rejected)
 
     @property
@@ -51,15 +53,16 @@ class Pieces:
         """All pieces as one block; None if there was nothing."""
         if self.is_empty:
             return None
-        return Block(joined(self._batches, schema), tuple(self._rejected))
+        return Block(concatenate_batches(self._batches, schema), tuple(self._rejected))
 
 
 class Cursor:
-    """A place in a sequence of blocks. Not for several threads at once.
+    """A place in a sequence of blocks. Not thread-safe.
 
-    Invariants: (1) rows and rejected rows come out once each and in order; (2) no more
-    than two blocks of rejected rows are held, even if there are no others; (3) an error of the blocks comes only after
-    all rows before it, and then every time.
+    Invariants:
+    1. Rows and rejected rows come out once each and in order.
+    2. No more than two blocks of rejected rows are held, even if there are no others.
+    3. An error of the blocks is raised only after all rows before it, and then every time.
     """
 
     def __init__(self, schema: pa.Schema, blocks: Iterator[Block]) -> None:
@@ -69,7 +72,7 @@ class Cursor:
         #: rejected rows of blocks that had no other rows
         self._held: tuple[Rejected, ...] = ()
         self._exhausted = False
-        self._trouble: Exception | None = None
+        self._error: Exception | None = None
         #: the current block, and how many of its rows have been cut off
         self.batch: pa.RecordBatch | None = None
         self.offset = 0
@@ -78,7 +81,7 @@ class Cursor:
 
     @property
     def ended(self) -> bool:
-        """Nothing is left. It turns out when somebody asks for more."""
+        """Nothing is left. It is known only after somebody has asked for more."""
         return self._exhausted and not self._held
 
     def at_hand(self) -> int:
@@ -103,7 +106,7 @@ class Cursor:
         return piece
 
     def read(self, most: int) -> Block | None:
-        """At most so many rows of as many blocks as it takes; None if there is nothing any more."""
+        """At most so many rows, from as many blocks as needed; None if nothing is left."""
         pieces = Pieces()
         while pieces.rows < most and (rows := self.look(may_raise=not pieces.rows)):
             pieces.add(self.cut(min(rows, most - pieces.rows)))
@@ -111,14 +114,14 @@ class Cursor:
         return pieces.block(self._schema)
 
     def remains(self) -> tuple[Rejected, ...]:
-        """Malformed rows that no row comes along with: at the very end, or because there are very many."""
-        if not self._exhausted and self._trouble is None and len(self._held) < BLOCK_ROWS:
+        """Malformed rows without good rows after them: at the very end, or because there are very many."""
+        if not self._exhausted and self._error is None and len(self._held) < BLOCK_ROWS:
             return ()
         held, self._held = self._held, ()
         return held
 
     def look(self, *, may_raise: bool) -> int:
-        """As ``at_hand``, but an error waits for a better time, or until all rows before it have been handed over."""
+        """As ``at_hand``, but an error is raised only if ``may_raise`` and all rows before it have been handed over."""
         try:
             return self.at_hand()
         except Exception:
@@ -127,18 +130,18 @@ class Cursor:
             return 0
 
     def close(self) -> None:
-        """Let go of what the blocks are made from."""
+        """Close what the blocks are made from."""
         self._exhausted, self.batch, self._rejected, self._held = True, None, (), ()
         if hasattr(self._blocks, "close"):
             self._blocks.close()
 
     def _next_block(self) -> None:
-        if self._trouble is not None:
-            raise self._trouble
+        if self._error is not None:
+            raise self._error
         try:
             block = next(self._blocks, None)
         except Exception as error:
-            self._trouble = error
+            self._error = error
             raise
         if block is None:
             self._exhausted, self.batch, self.offset = True, None, 0
@@ -151,7 +154,34 @@ class Cursor:
             self._held += block.rejected
 
 
-def joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+class BlockReader:
+    """The reader of sources that have all their rows at hand: files, lists, iterables.
+
+    It reads blocks as they are asked for. Rows arrive at the moment at which they are read.
+    """
+
+    def __init__(self, schema: pa.Schema, blocks: Iterator[Block]) -> None:
+        self._cursor = Cursor(schema, blocks)
+
+    def ready_at(self, now: float) -> float:
+        return math.inf if self.ended else now
+
+    def waiting(self, now: float) -> int:
+        return 0 if self.ended else BLOCK_ROWS
+
+    def read(self, most: int, now: float) -> Chunk | None:
+        block = self._cursor.read(most)
+        return None if block is None else Chunk(block.batch, now, now, block.rejected)
+
+    @property
+    def ended(self) -> bool:
+        return self._cursor.ended
+
+    def close(self) -> None:
+        self._cursor.close()
+
+
+def concatenate_batches(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     """Several batches as one."""
     if len(batches) == 1:
         return batches[0]
