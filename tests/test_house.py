@@ -49,7 +49,6 @@ def test_every_class_name_exists_once() -> None:
 
 #: exceptions that are no HeadgateError, and why
 NOT_OURS = {
-    "GuestFailed": "raised in a worker of Spark, which shows no more than its text",
     "Misfit": "a ValueError among those of Arrow; what users see of it is a rejected row",
     "Reject": "an answer of the user's function, not an error",
     "WorkerTracebackError": "stands for the user's own exception, of which a worker can send the text only",
@@ -133,11 +132,11 @@ def test_every_error_of_the_tree_is_looked_up_where_it_is_defined(name: str) -> 
     error = getattr(errors, name)
     assert name in errors.__all__
     assert issubclass(error, HeadgateError)
-    assert error.__module__ == errors._LOOKED_UP[name] == EXCEPTIONS[name][0]
+    assert error.__module__ == errors._MODULE_OF[name] == EXCEPTIONS[name][0]
 
 
 def test_only_errors_of_the_tree_are_looked_up() -> None:
-    assert set(errors.__all__) == set(errors._LOOKED_UP) == set(drawn(errors.__doc__ or ""))
+    assert set(errors.__all__) == set(errors._MODULE_OF) == set(drawn(errors.__doc__ or ""))
     with pytest.raises(AttributeError, match="no attribute 'NoSuchError'"):
         errors.NoSuchError  # noqa: B018
 
@@ -265,10 +264,7 @@ PUBLIC = {"headgate", *(f"headgate.{name}" for name in ("core", "sim", "stream",
 
 def exported(module: str) -> set[str]:
     """The names in ``__all__``."""
-    for node in BY_NAME[module].tree.body if module in BY_NAME else ():
-        if isinstance(node, ast.Assign) and "__all__" in names_bound(node):
-            return set(ast.literal_eval(node.value))
-    return set()
+    return set(import_module(module).__all__) if module in BY_NAME else set()
 
 
 def private_imports(code: str) -> Iterator[str]:

@@ -13,9 +13,11 @@ HeadgateError
 │   ├── DeclarationErrors          all mistakes of a pipeline file together, one line for each
 │   ├── NotAWarehouseError         the directory does not exist or holds no warehouse
 │   ├── BeyondTheEdgeError         a table was asked for at a time up to which it is not complete yet
+│   ├── SqlError                   a question in SQL about the tables cannot be answered
 │   └── RequestError               a request to a running warehouse that is not one of its protocol
 ├── UserCodeError                  a policy or function of the user failed; ``__cause__`` is the user's own exception
-│   └── QueryError                 an operator of a stream query raised; other queries go on
+│   ├── QueryError                 an operator of a stream query raised; other queries go on
+│   └── HostedQueryError           a query of ``on_spark`` failed outside of any table
 ├── EngineStoppedError             the stream engine was asked for something after it had stopped
 ├── InputError                     a source of the stream engine cannot give its rows
 ├── OutputError                    a sink of the stream engine cannot take rows
@@ -50,140 +52,42 @@ that a row is to be rejected.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from headgate.core.errors import (
-        DeclarationError,
-        GraphError,
-        HeadgateError,
-        InvariantError,
-        MissingFeatureError,
-        ParameterError,
-        ScenarioError,
-        UnknownNameError,
-        UserCodeError,
-    )
-    from headgate.core.locality.errors import SchedulerMisuseError
-    from headgate.core.trace.lines import TraceError
-    from headgate.stream.errors import EngineStoppedError, QueryDeclarationError, QueryError
-    from headgate.stream.sinks.errors import OutputError
-    from headgate.stream.sources.errors import InputError
-    from headgate.stream.sources.mqtt_client import BrokerError
-    from headgate.stream.spark.fingerprint import StatesDoNotFitError
-    from headgate.stream.spark.limits import LimitError, MemoryLimitError, TimeLimitError
-    from headgate.stream.spark.state_files import SnapshotError
-    from headgate.warehouse.declare.checks import DeclarationErrors
-    from headgate.warehouse.reading import BeyondTheEdgeError, NoCommonEdgeError, NotAWarehouseError
-    from headgate.warehouse.run.control import BusyError, CannotListenError
-    from headgate.warehouse.run.control_client import ControlError, NotRunningError, RefusedError
-    from headgate.warehouse.run.control_commands import RequestError
-    from headgate.warehouse.run.lock import WarehouseInUseError
-    from headgate.warehouse.sources.errors import SourceChanged, SourceError, SourceUnreadable
-    from headgate.warehouse.storage.errors import (
-        AlreadyCommittedError,
-        ForeignCommitError,
-        HistoryLostError,
-        SchemaError,
-        StorageError,
-    )
-    from headgate.warehouse.updates.commit_state import StateError
-    from headgate.warehouse.updates.derive import MisplacedRowsError
-
-__all__ = [
-    "AlreadyCommittedError",
-    "BeyondTheEdgeError",
-    "BrokerError",
-    "BusyError",
-    "CannotListenError",
-    "ControlError",
-    "DeclarationError",
-    "DeclarationErrors",
-    "EngineStoppedError",
-    "ForeignCommitError",
-    "GraphError",
-    "HeadgateError",
-    "HistoryLostError",
-    "InputError",
-    "InvariantError",
-    "LimitError",
-    "MemoryLimitError",
-    "MisplacedRowsError",
-    "MissingFeatureError",
-    "NoCommonEdgeError",
-    "NotAWarehouseError",
-    "NotRunningError",
-    "OutputError",
-    "ParameterError",
-    "QueryDeclarationError",
-    "QueryError",
-    "RefusedError",
-    "RequestError",
-    "ScenarioError",
-    "SchedulerMisuseError",
-    "SchemaError",
-    "SnapshotError",
-    "SourceChanged",
-    "SourceError",
-    "SourceUnreadable",
-    "StateError",
-    "StatesDoNotFitError",
-    "StorageError",
-    "TimeLimitError",
-    "TraceError",
-    "UnknownNameError",
-    "UserCodeError",
-    "WarehouseInUseError",
-]
-
-_LOOKED_UP = {
-    "AlreadyCommittedError": "headgate.warehouse.storage.errors",
-    "BeyondTheEdgeError": "headgate.warehouse.reading",
-    "BrokerError": "headgate.stream.sources.mqtt_client",
-    "BusyError": "headgate.warehouse.run.control",
-    "CannotListenError": "headgate.warehouse.run.control",
-    "ControlError": "headgate.warehouse.run.control_client",
-    "DeclarationError": "headgate.core.errors",
-    "DeclarationErrors": "headgate.warehouse.declare.checks",
-    "EngineStoppedError": "headgate.stream.errors",
-    "ForeignCommitError": "headgate.warehouse.storage.errors",
-    "GraphError": "headgate.core.errors",
-    "HeadgateError": "headgate.core.errors",
-    "HistoryLostError": "headgate.warehouse.storage.errors",
-    "InputError": "headgate.stream.sources.errors",
-    "InvariantError": "headgate.core.errors",
-    "LimitError": "headgate.stream.spark.limits",
-    "MemoryLimitError": "headgate.stream.spark.limits",
-    "MisplacedRowsError": "headgate.warehouse.updates.derive",
-    "MissingFeatureError": "headgate.core.errors",
-    "NoCommonEdgeError": "headgate.warehouse.reading",
-    "NotAWarehouseError": "headgate.warehouse.reading",
-    "NotRunningError": "headgate.warehouse.run.control_client",
-    "OutputError": "headgate.stream.sinks.errors",
-    "ParameterError": "headgate.core.errors",
-    "QueryDeclarationError": "headgate.stream.errors",
-    "QueryError": "headgate.stream.errors",
-    "RefusedError": "headgate.warehouse.run.control_client",
-    "RequestError": "headgate.warehouse.run.control_commands",
-    "ScenarioError": "headgate.core.errors",
-    "SchedulerMisuseError": "headgate.core.locality.errors",
-    "SchemaError": "headgate.warehouse.storage.errors",
-    "SnapshotError": "headgate.stream.spark.state_files",
-    "SourceChanged": "headgate.warehouse.sources.errors",
-    "SourceError": "headgate.warehouse.sources.errors",
-    "SourceUnreadable": "headgate.warehouse.sources.errors",
-    "StateError": "headgate.warehouse.updates.state",
-    "StatesDoNotFitError": "headgate.stream.spark.fingerprint",
-    "StorageError": "headgate.warehouse.storage.errors",
-    "TimeLimitError": "headgate.stream.spark.limits",
-    "TraceError": "headgate.core.trace.lines",
-    "UnknownNameError": "headgate.core.errors",
-    "UserCodeError": "headgate.core.errors",
-    "WarehouseInUseError": "headgate.warehouse.run.lock",
+#: {module: its errors}
+_ERRORS = {
+    "headgate.core.errors": (
+        *("HeadgateError", "DeclarationError", "GraphError", "UnknownNameError", "ParameterError"),
+        *("MissingFeatureError", "ScenarioError", "UserCodeError", "InvariantError"),
+    ),
+    "headgate.core.locality.errors": ("SchedulerMisuseError",),
+    "headgate.core.trace.lines": ("TraceError",),
+    "headgate.stream.errors": (
+        *("BrokerError", "EngineStoppedError", "InputError", "OutputError", "QueryDeclarationError", "QueryError"),
+    ),
+    "headgate.stream.spark.fingerprint": ("StatesDoNotFitError",),
+    "headgate.stream.spark.limits": ("LimitError", "MemoryLimitError", "TimeLimitError"),
+    "headgate.stream.spark.passes": ("HostedQueryError",),
+    "headgate.stream.spark.state_files": ("SnapshotError",),
+    "headgate.warehouse.declare.checks": ("DeclarationErrors",),
+    "headgate.warehouse.reading": ("BeyondTheEdgeError", "NoCommonEdgeError", "NotAWarehouseError", "SqlError"),
+    "headgate.warehouse.run.control": ("BusyError", "CannotListenError"),
+    "headgate.warehouse.run.control_client": ("ControlError", "NotRunningError", "RefusedError"),
+    "headgate.warehouse.run.control_commands": ("RequestError",),
+    "headgate.warehouse.run.lock": ("WarehouseInUseError",),
+    "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),
+    "headgate.warehouse.storage.errors": (
+        *("AlreadyCommittedError", "ForeignCommitError", "HistoryLostError", "SchemaError", "StorageError"),
+    ),
+    "headgate.warehouse.updates.commit_state": ("StateError",),
+    "headgate.warehouse.updates.derive": ("MisplacedRowsError",),
 }
+_MODULE_OF = {name: module for module, names in _ERRORS.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - made from the list above, so that they cannot differ
 
 
-def __getattr__(name: str) -> object:
-    if name not in _LOOKED_UP:
+def __getattr__(name: str) -> type[Exception]:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'headgate.errors' has no attribute {name!r}")
-    return getattr(import_module(_LOOKED_UP[name]), name)
+    error: type[Exception] = getattr(import_module(_MODULE_OF[name]), name)
+    return error

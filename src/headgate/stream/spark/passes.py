@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import UserCodeError
 from headgate.stream.spark.hosted_frame import HostedFrame, Request
 from headgate.stream.spark.hosted_query import EngineOptions, HostedQuery, TaskReport
 from headgate.stream.spark.ordering import BUCKET, in_order
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 QUERY, ROW = "headgate_query", "headgate_row_{}"
 
 
-class HostedQueryError(HeadgateError):
+class HostedQueryError(UserCodeError):
     """A query failed outside of any table; the text has the traceback of the user's code."""
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError, HeadgateError, UserCodeError
+from headgate.core.errors import DeclarationError, UserCodeError
 from headgate.core.update import OperatorFigures
 from headgate.stream.query_run import REJECTED_SCHEMA
 from headgate.stream.spark.fingerprint import Fingerprint, check_fit, fingerprint, stateful
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class WorkerTracebackError(HeadgateError):
+class WorkerTracebackError(Exception):
     """The traceback of user code that failed in a worker, as text."""
 
 
