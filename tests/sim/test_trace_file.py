@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 from headgate.core.errors import ScenarioError
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.trace import Change, Trace, TraceHeader, TraceTable, UpdateRecord, measured
-from headgate.sim.compare_replay import compare_replay
+from headgate.sim import Table, TableResult, TableScenario, TraceReplay, compare_replay, replay_of
 from headgate.sim.fitted_cost import LEAST_TIME, FittedCost
-from headgate.sim.tables.result import TableResult
-from headgate.sim.tables.scenario import Table, TableScenario
-from headgate.sim.trace_file import Replay, replay_of
 from tests.sim.recording import START, recorded
 
 
@@ -34,7 +31,7 @@ def city(tracks: int = 2, spread: float | None = None, horizon: float = 200.0, c
     )
 
 
-def simulated(replay: Replay, policy: str, tracks: int | None = None) -> TableResult:
+def simulated(replay: TraceReplay, policy: str, tracks: int | None = None) -> TableResult:
     return replay.run(policy_from(policy), placement_from("anywhere"), tracks)
 
 

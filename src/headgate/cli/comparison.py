@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from headgate.sim.compare import Compared, NodeRow
+from headgate.sim import Compared, NodeRow
 
 _BAR = 28
 _SIDE_BY_SIDE = 5

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from headgate.sim.compare_replay import ReplayRow
+from headgate.sim import ReplayRow
 from headgate.warehouse.declare.durations import readable
 
 

@@ -1,7 +1,7 @@
 """A recorded run as something to simulate: its arrivals, its costs, and how it stood when the replay begins.
 
-A trace of a real run becomes a ``Replay``, as a TOML file becomes a scenario. Lines and files of traces are not known
-here, only what they say. What is modelled and what is left out is described in ``docs/traces.md``.
+A trace of a real run becomes a ``TraceReplay``, as a TOML file becomes a scenario. Lines and files of traces are not
+known here, only what they say. What is modelled and what is left out is described in ``docs/traces.md``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from headgate.core.trace import Arrival, Layer, Measured, Trace, TraceTable, Upd
 from headgate.core.trace.freshness import MICROS, FreshnessHistory
 from headgate.sim.fitted_cost import FittedCost
 from headgate.sim.tables.replay import NewEstimate, RecordedTable, ReplaySimulation
-from headgate.sim.tables.result import TableResult
 from headgate.sim.tables.scenario import Table, TableScenario
+from headgate.sim.tables.simulation import TableResult
 
 #: compared with the run's own policy unless the command line says otherwise
 OTHER_POLICIES = ("fifo", "max-benefit")
@@ -44,7 +44,7 @@ _NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class TraceReplay:
     """A recorded run without its first ``skip`` seconds, ready to be simulated.
 
     ``scenario`` is the run in the words of a scenario file; ``recorded`` is what those cannot say, one for each of its
@@ -96,7 +96,7 @@ class Replay:
         return ReplaySimulation(unlimited, self.recorded, MaxBenefit(), Anywhere(), seed).run()
 
 
-def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None = None) -> Replay:
+def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None = None) -> TraceReplay:
     """The run without its first ``skip`` seconds: neither replayed, nor measured, nor counted for the costs.
 
     With ``new_estimate`` (such as the warehouse's ``CostModel``), policies go by costs that they learn meanwhile, as
@@ -120,7 +120,7 @@ def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None 
         events=_NO_LIMIT,
         horizon=length,
     )
-    return Replay(trace, skip, scenario, tuple(recorded for _, recorded in entries), new_estimate)
+    return TraceReplay(trace, skip, scenario, tuple(recorded for _, recorded in entries), new_estimate)
 
 
 def _inheritance(trace: Trace) -> Inheritance:

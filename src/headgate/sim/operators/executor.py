@@ -1,4 +1,9 @@
-"""What the executors of the three loops have in common: the network they work on, and the books of worker time."""
+"""What the executors of the three loops have in common: the network they work on, counted worker time, and turns.
+
+A turn is what a worker does with a node that a loop gave it. It is made of *slices* of ``hand_over`` tuples. After each
+slice its outputs are in the queues downstream, where other workers may take them up while the turn goes on. The turn is
+over when the worker has taken as many tuples as it may, or finds no more input or no room for the outputs.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,10 @@ from collections.abc import Sequence
 from headgate.core.errors import ScenarioError
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
-from headgate.sim.operators.agenda import Agenda
-from headgate.sim.operators.node import Node
-from headgate.sim.operators.queues import Network
-from headgate.sim.operators.spec import OperatorScenario, Query
+from headgate.sim.kernel import EventQueue, Rank
+from headgate.sim.operators.node import SimulatedNode
+from headgate.sim.operators.queues import Network, TupleBatch
+from headgate.sim.operators.scenario import OperatorScenario, QueryModel
 
 
 class Executor(ABC):
@@ -22,9 +27,9 @@ class Executor(ABC):
     ``overhead[part]``. Only what lies after the moment measuring began counts.
     """
 
-    def __init__(self, scenario: OperatorScenario, agenda: Agenda, seed: int) -> None:
+    def __init__(self, scenario: OperatorScenario, events: EventQueue[float], seed: int) -> None:
         self.scenario = scenario
-        self.agenda = agenda
+        self.events = events
         self.seed = seed
         self.network = Network(self.changed)
         self.computed = [0.0] * scenario.workers
@@ -34,8 +39,8 @@ class Executor(ABC):
         for query in scenario.queries:
             self._join(query)
 
-    def _join(self, query: Query) -> list[Node]:
-        nodes = self.network.add(query, self.seed, self.agenda.now)
+    def _join(self, query: QueryModel) -> list[SimulatedNode]:
+        nodes = self.network.add(query, self.seed, self.events.now)
         if self.scenario.known:
             for node in nodes:
                 node.reveal()
@@ -44,10 +49,10 @@ class Executor(ABC):
     # --- what happens ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def changed(self, node: Node) -> None:
+    def changed(self, node: SimulatedNode) -> None:
         """The queue of a node, or its right to run, may have changed."""
 
-    def arrived(self, node: Node) -> None:  # noqa: B027 - most loops learn all they need from ``changed``
+    def arrived(self, node: SimulatedNode) -> None:  # noqa: B027 - most loops learn all they need from ``changed``
         """Tuples came to a source from outside."""
 
     @abstractmethod
@@ -55,11 +60,11 @@ class Executor(ABC):
         """Everything that happens at this moment has happened: put idle workers to work."""
 
     @abstractmethod
-    def add_query(self, query: Query) -> list[Node]:
+    def add_query(self, query: QueryModel) -> list[SimulatedNode]:
         """A query comes while the others run; returns its nodes."""
 
     @abstractmethod
-    def remove_query(self, nodes: Sequence[Node]) -> None:
+    def remove_query(self, nodes: Sequence[SimulatedNode]) -> None:
         """The query of these nodes goes."""
 
     def replace_policy(self, policy: Policy) -> None:
@@ -91,7 +96,7 @@ class Executor(ABC):
         """How often a node that had waited for longer than its patience was put in front, from the very beginning."""
         return 0
 
-    def _book_compute(self, worker: int, node: Node, begin: float, end: float) -> None:
+    def _book_compute(self, worker: int, node: SimulatedNode, begin: float, end: float) -> None:
         seconds = self._measured(begin, end)
         self.computed[worker] += seconds
         node.compute_time += seconds
@@ -103,3 +108,69 @@ class Executor(ABC):
         if begin >= self._measured_from:
             return end - begin
         return max(0.0, end - self._measured_from)
+
+
+class Turn:
+    """A worker at a node. ``left`` tuples may be taken after the present slice, ``batch``, which began at ``begin``."""
+
+    __slots__ = ("batch", "begin", "left", "made", "node", "seconds", "taken", "worker")
+
+    def __init__(self, worker: int, node: SimulatedNode, left: int, batch: TupleBatch, begin: float) -> None:
+        self.worker = worker
+        self.node = node
+        self.left = left
+        self.batch = batch
+        self.begin = begin
+        # of the slices that are over
+        self.taken = 0
+        self.made = 0
+        self.seconds = 0.0
+
+
+class TurnExecutor(Executor):
+    """An executor whose workers take turns at nodes, without being interrupted.
+
+    Invariant: ``_turns`` has all and only the workers that are at a node, and ``_last`` the node each was at last.
+    """
+
+    def __init__(self, scenario: OperatorScenario, events: EventQueue[float], seed: int) -> None:
+        super().__init__(scenario, events, seed)
+        self._turns: dict[int, Turn] = {}
+        self._last: list[SimulatedNode | None] = [None] * scenario.workers
+        self._hand_over = scenario.hand_over
+        self._learning = 0.0 if scenario.known else scenario.learning
+
+    @abstractmethod
+    def _turn_over(self, turn: Turn, now: float) -> None:
+        """A worker is done with its node."""
+
+    def _begin_turn(self, worker: int, node: SimulatedNode, most: int, now: float, begin: float) -> None:
+        """The worker takes up to ``most`` tuples now, and computes from ``begin`` on. The node must be able to run."""
+        self._last[worker] = node
+        batch = self.network.take(node, min(most, self._hand_over), now)
+        self._turns[worker] = turn = Turn(worker, node, most - batch.taken, batch, begin)
+        self.events.at(begin + node.work(batch.taken), Rank.WORK, self._end_slice, turn)
+
+    def _end_slice(self, turn: Turn, now: float) -> None:
+        node, batch = turn.node, turn.batch
+        self._book_compute(turn.worker, node, turn.begin, now)
+        turn.taken += batch.taken
+        turn.made += batch.made
+        turn.seconds += now - turn.begin
+        self.network.deliver(batch, now)
+        if turn.left and node.length and not node.blocked:
+            turn.batch = batch = self.network.take(node, min(turn.left, self._hand_over), now)
+            turn.left -= batch.taken
+            turn.begin = now
+            self.events.at(now + node.work(batch.taken), Rank.WORK, self._end_slice, turn)
+            return
+        del self._turns[turn.worker]
+        self.network.count_run(node)
+        if self._learning:
+            node.learn(turn.seconds, turn.taken, turn.made, self._learning)
+        self._turn_over(turn, now)
+
+    def close(self, now: float) -> None:
+        for turn in self._turns.values():
+            if turn.begin < now:
+                self._book_compute(turn.worker, turn.node, turn.begin, now)

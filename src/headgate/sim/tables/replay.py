@@ -19,9 +19,8 @@ from headgate.core.layers import LIVE, Layered
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.sim.fitted_cost import LEAST_TIME
-from headgate.sim.tables.result import TableResult
 from headgate.sim.tables.scenario import TableScenario
-from headgate.sim.tables.simulation import Progress, TableSimulation
+from headgate.sim.tables.simulation import Progress, TableResult, TableSimulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class ReplaySimulation(TableSimulation):
 
     def _arrive(self, table: int, now: float) -> None:
         self._offer(table, next(self._still_to_come[table], -math.inf), now)
-        self._expect_arrival(table, self._arrivals[table]())
+        self._expect_arrival(table)
 
     def _refresh(self, table: int, now: float) -> None:
         super()._refresh(table, now)

@@ -6,29 +6,65 @@ the clock and the executor are made up here: policies, placements, the guard and
 
 from __future__ import annotations
 
-import heapq
 import math
 import random
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from headgate.core.dispatch import Dispatch
 from headgate.core.features import features_named
 from headgate.core.inheritance import derive_periods, inherit_priorities
-from headgate.core.latency import LatencyRecorder
+from headgate.core.latency import LatencyRecorder, LatencySummary
 from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement, Workers
 from headgate.core.placements import Anywhere
 from headgate.core.policy import Policy
 from headgate.core.table_grain import PATIENCE_PERIODS, TABLE_FEATURES
-from headgate.sim.tables.result import TableOutcome, TableResult
+from headgate.sim.kernel import EventQueue, Rank, first_moment, periodic
 from headgate.sim.tables.scenario import Table, TableScenario
 
 #: called now and then with the number of events done
 Progress = Callable[[int], None]
 _PROGRESS_EVERY = 1 << 14
 _ROUNDING = 1 + 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class TableOutcome:
+    """One table: staleness in seconds (weighted by nothing), number of updates, share of time it was being updated."""
+
+    name: str
+    priority: float
+    mean_staleness: float
+    max_staleness: float
+    updates: int
+    longest_wait: float
+    utilisation: float
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """A whole run.
+
+    ``weighted_staleness`` is the mean over time of the sum of priority times staleness. ``latency`` is the time from
+    the arrival of the oldest data of an update to its commit. Queues are the amount of data waiting, in seconds of data
+    over all tables.
+    """
+
+    scenario: str
+    policy: str
+    placement: str
+    seed: int
+    events: int
+    seconds: float
+    weighted_staleness: float
+    latency: LatencySummary
+    queue_mean: float
+    queue_max: float
+    worker_utilisation: tuple[float, ...]
+    guard_strikes: int
+    tables: tuple[TableOutcome, ...]
 
 
 class TableSimulation:
@@ -82,10 +118,8 @@ class TableSimulation:
         self._waiting_area = 0.0
         self._waiting_max = 0.0
         self._waiting_since = 0.0
-        self._events = 0
-        #: (time, kind: 0 completion before 1 arrival at one moment, number, track or table)
-        self._heap: list[tuple[float, int, int, int]] = []
-        self._number = 0
+        #: at one moment, updates complete before data arrives
+        self._events: EventQueue[float] = EventQueue(0.0)
         self._arrivals = [self._arrival_times(i, table) for i, table in enumerate(tables)]
 
     def _fill_stated_features(self) -> None:
@@ -108,56 +142,41 @@ class TableSimulation:
             ]
             matrix.fill("patience", patience)
 
-    def _arrival_times(self, number: int, table: Table) -> Callable[[], float]:
-        if table.arrivals:
-            remaining = iter(table.arrivals)
-            return lambda: next(remaining, math.inf)
-        if table.sources:
-            return lambda: math.inf
-        offset = self._random[number].random() * table.period if table.offset is None else table.offset
-        step = 0
-
-        def following() -> float:
-            nonlocal step
-            step += 1
-            return offset + (step - 1) * table.period
-
-        return following
+    def _arrival_times(self, number: int, table: Table) -> Iterator[float]:
+        if table.arrivals or table.sources:
+            return iter(table.arrivals)
+        return periodic(first_moment(table.offset, table.period, self._random[number]), table.period)
 
     # --- the run --------------------------------------------------------------------------------------------
 
     def run(self, progress: Progress | None = None) -> TableResult:
         """Process events until the scenario's end and report."""
-        for i, following in enumerate(self._arrivals):
-            self._expect_arrival(i, following())
-        heap, loop, end = self._heap, self.loop, self.scenario.horizon
+        for table in range(len(self._arrivals)):
+            self._expect_arrival(table)
+        events, loop, end = self._events, self.loop, self.scenario.horizon
         limit = self.scenario.events
+        done = 0
         now = 0.0
-        while heap and self._events < limit:
-            if heap[0][0] > end:
+        while events and done < limit:
+            if events.next_time() > end:
                 now = end
                 break
-            now, kind, _, which = heapq.heappop(heap)
-            self._events += 1
-            if kind == 0:
-                self._complete(which, now)
-            else:
-                self._arrive(which, now)
+            now = events.run_next()
+            done += 1
             for start in loop.decide(now):
                 self._start(start.node, start.worker, now)
-            if progress is not None and not self._events % _PROGRESS_EVERY:
-                progress(self._events)
-        return self._report(end if not heap and end < math.inf else now)
+            if progress is not None and not done % _PROGRESS_EVERY:
+                progress(done)
+        return self._report(end if not events and end < math.inf else now, done)
 
-    def _expect_arrival(self, table: int, when: float) -> None:
-        self._column_next[table] = when
+    def _expect_arrival(self, table: int) -> None:
+        self._column_next[table] = when = next(self._arrivals[table], math.inf)
         if when < math.inf:
-            self._number += 1
-            heapq.heappush(self._heap, (when, 1, self._number, table))
+            self._events.at(when, Rank.ARRIVAL, self._arrive, table)
 
     def _arrive(self, table: int, now: float) -> None:
         self._offer(table, now - self.scenario.tables[table].delay, now)
-        self._expect_arrival(table, self._arrivals[table]())
+        self._expect_arrival(table)
 
     def _offer(self, table: int, edge: float, now: float) -> None:
         """Data up to event time ``edge`` can be loaded into ``table`` from now on."""
@@ -207,8 +226,7 @@ class TableSimulation:
         duration = self._duration(table, amount, now)
         self._running[track] = (table, came, now, duration)
         self._note_waiting(table, -amount, now)
-        self._number += 1
-        heapq.heappush(self._heap, (now + duration, 0, self._number, track))
+        self._events.at(now + duration, Rank.WORK, self._complete, track)
         self._refresh(table, now)
 
     def _duration(self, table: int, amount: float, now: float) -> float:
@@ -253,7 +271,7 @@ class TableSimulation:
 
     # --- the report -----------------------------------------------------------------------------------------
 
-    def _report(self, end: float) -> TableResult:
+    def _report(self, end: float, events: int) -> TableResult:
         for track, (table, _, started, _) in self._running.items():
             self._busy_track[track] += end - started
             self._busy_table[table] += end - started
@@ -278,7 +296,7 @@ class TableSimulation:
             policy=str(self.loop.policy),
             placement=str(self.loop.placement),
             seed=self.seed,
-            events=self._events,
+            events=events,
             seconds=end,
             weighted_staleness=sum(outcome.priority * outcome.mean_staleness for outcome in outcomes),
             latency=self._latency.summary(),
