@@ -163,10 +163,9 @@ class _Simulation:
     def _obey(self, instructions: Iterable[Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Wake):
-                self._seek_after(self._config.machine.wake_ns, instruction.thread)
-
-    def _seek_after(self, delay: int, thread: int) -> None:
-        self._events.at(self._events.now + delay, Rank.WORK, self._seek, thread)
+                self._events.at(
+                    self._events.now + self._config.machine.wake_ns, Rank.WORK, self._seek, instruction.thread
+                )
 
     def _balance(self, _: None, now: int) -> None:
         if not self._events:
@@ -194,7 +193,7 @@ class _Simulation:
             self._operations = operations
         self._busy[thread] += duration
         self._time_by_step[choice.step] += duration
-        self._seek_after(duration, thread)
+        self._events.at(now + duration, Rank.WORK, self._seek, thread)
 
     def _semaphore_time(self, operations: int) -> int:
         machine = self._config.machine

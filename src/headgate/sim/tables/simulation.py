@@ -157,8 +157,8 @@ class TableSimulation:
         limit = self.scenario.events
         done = 0
         now = 0.0
-        while events and done < limit:
-            if events.next_time() > end:
+        while done < limit and (moment := events.next_time()) < math.inf:
+            if moment > end:
                 now = end
                 break
             now = events.run_next()
