@@ -14,9 +14,8 @@ from benchmarks.spark.contest import CONTENDERS, Contender, Course, contend
 from benchmarks.spark.environment import python_with_pipelines
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.table_grain import PATIENCE_PERIODS
-from headgate.sim import TraceReplay, replay_of
+from headgate.sim import CostModel, TraceReplay, replay_of
 from headgate.warehouse.run.trace import read_trace
-from headgate.warehouse.schedule.cost import CostModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

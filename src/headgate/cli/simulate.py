@@ -19,6 +19,7 @@ from headgate.core.errors import ParameterError, ScenarioError, UnknownNameError
 from headgate.core.registry import placement_from, policy_from
 from headgate.sim import (
     Compared,
+    CostModel,
     LoopModel,
     OperatorScenario,
     ScenarioFile,
@@ -33,7 +34,6 @@ from headgate.sim import (
 )
 from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.run.trace import read_trace
-from headgate.warehouse.schedule.cost import CostModel
 
 #: what the file of a trace is called at the end
 TRACE_SUFFIX = ".jsonl"

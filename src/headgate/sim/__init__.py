@@ -15,6 +15,7 @@
 Import from here: the modules below are internal.
 """
 
+from headgate.core.cost import CostModel
 from headgate.sim.compare import Compared, NodeRow, ReplayRow, Variant, compare, compare_replay, variants
 from headgate.sim.kernel import (
     ArrivalPattern,
@@ -60,6 +61,7 @@ __all__ = [
     "BurstyArrivals",
     "Compared",
     "ConstantArrivals",
+    "CostModel",
     "DispatchModel",
     "EventQueue",
     "LoopModel",

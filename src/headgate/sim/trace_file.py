@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import get_args
 
+from headgate.core.cost import CostModel
 from headgate.core.errors import ScenarioError
 from headgate.core.inheritance import Inheritance
 from headgate.core.layers import BACKFILL, LIVE, MAINTENANCE
@@ -23,7 +24,6 @@ from headgate.core.policies import MaxBenefit
 from headgate.core.policy import Policy
 from headgate.core.trace import Arrival, Layer, Measured, Trace, TraceTable, UpdateRecord, arrivals, measured
 from headgate.core.trace.freshness import MICROS, FreshnessHistory
-from headgate.sim.fitted_cost import FittedCost
 from headgate.sim.tables.replay import NewEstimate, RecordedTable, ReplaySimulation
 from headgate.sim.tables.scenario import Table, TableScenario
 from headgate.sim.tables.simulation import TableResult
@@ -48,7 +48,7 @@ class TraceReplay:
     """A recorded run without its first ``skip`` seconds, ready to be simulated.
 
     ``scenario`` is the run in the words of a scenario file; ``recorded`` is what those cannot say, one for each of its
-    tables. ``new_estimate`` makes that by which costs are learned, if policies do not know them.
+    tables. ``new_estimate`` makes the model by which costs are learned, if policies do not know them.
     """
 
     trace: Trace
@@ -99,8 +99,8 @@ class TraceReplay:
 def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None = None) -> TraceReplay:
     """The run without its first ``skip`` seconds: neither replayed, nor measured, nor counted for the costs.
 
-    With ``new_estimate`` (such as the warehouse's ``CostModel``), policies go by costs that they learn meanwhile, as
-    those of the run did; without, they know them.
+    With ``new_estimate=CostModel``, policies go by costs that they learn meanwhile, as those of the run did; without,
+    they know them.
     """
     begin = trace.header.started + skip
     length = trace.finish - begin
@@ -155,8 +155,8 @@ def _tables(trace: Trace, begin: float) -> Iterator[tuple[Table, RecordedTable]]
             sources=tuple(source for source in table.sources if source not in without_time),
             period=(table.period or 1.0) if table.kind == "stream" else 0.0,
             priority=trace.priority(table, begin),
-            setup_time=cost.setup_time,
-            time_per_unit=cost.time_per_unit,
+            setup_time=cost.alpha,
+            time_per_unit=cost.beta,
             importance_class=table.importance_class,
             patience=table.patience,
         )
@@ -222,16 +222,16 @@ def _unrecorded(trace: Trace, table: TraceTable, known: Sequence[Arrival]) -> It
 # --- costs --------------------------------------------------------------------------------------------------------
 
 
-def _cost(trace: Trace, table: TraceTable, begin: float) -> tuple[FittedCost, Slowness]:
+def _cost(trace: Trace, table: TraceTable, begin: float) -> tuple[CostModel, Slowness]:
     """Of a table's updates since ``begin``, or if there were none of all; failing these, of all that were made."""
     updates = trace.updates_of(table.name)
     if not updates:
         others = [update.seconds for update in trace.updates if update.layer == "live" and update.error is None]
-        return FittedCost.of([(0.0, statistics.median(others) if others else 1.0)]), ()
+        return CostModel.fitted([(0.0, statistics.median(others) if others else 1.0)]), ()
     since = [i for i, update in enumerate(updates) if update.began >= begin] or range(len(updates))
     amounts = _amounts(updates, table.freshness)
-    cost = FittedCost.of([amounts[i] for i in since])
-    return cost, _slowness([updates[i] for i in since], cost, begin)
+    cost = CostModel.fitted((amounts[i], updates[i].seconds) for i in since)
+    return cost, _slowness(cost, ((updates[i], amounts[i]) for i in since), begin)
 
 
 def _seen(updates: Sequence[UpdateRecord], begin: float) -> tuple[tuple[float, float], ...]:
@@ -239,11 +239,12 @@ def _seen(updates: Sequence[UpdateRecord], begin: float) -> tuple[tuple[float, f
     return tuple((update.gained, update.seconds) for update in updates if update.ended <= begin)
 
 
-def _slowness(updates: Sequence[UpdateRecord], cost: FittedCost, begin: float) -> Slowness:
-    return tuple(sorted((update.began - begin, ratio) for update, ratio in zip(updates, cost.ratios, strict=True)))
+def _slowness(cost: CostModel, updates: Iterable[tuple[UpdateRecord, float]], begin: float) -> Slowness:
+    """Of updates with the amounts of event time that they brought."""
+    return tuple(sorted((update.began - begin, cost.slowness(amount, update.seconds)) for update, amount in updates))
 
 
-def _amounts(updates: Sequence[UpdateRecord], before: int | None) -> list[tuple[float, float]]:
+def _amounts(updates: Sequence[UpdateRecord], before: int | None) -> list[float]:
     """How much event time each update brought, as expected only where it is not known how much it really was."""
     found = []
     for update in updates:
@@ -251,7 +252,7 @@ def _amounts(updates: Sequence[UpdateRecord], before: int | None) -> list[tuple[
         if update.freshness is not None:
             gained = gained if before is None else max(0, update.freshness - before) / MICROS
             before = update.freshness if before is None else max(before, update.freshness)
-        found.append((gained, update.seconds))
+        found.append(gained)
     return found
 
 
@@ -273,18 +274,18 @@ def _work(
     done = [update for update in trace.updates_of(name, layer) if update.began >= begin]
     if not done:
         return None
-    cost = FittedCost.of([(0.0, update.seconds) for update in done])
+    cost = CostModel.fitted((0.0, update.seconds) for update in done)
     times = sorted({max(0.0, update.released - begin) for update in done})
     table = Table(
         name=name if layer == "live" else f"{name} ({layer})",
         arrivals=tuple(times),
         priority=priority,
-        setup_time=cost.setup_time,
+        setup_time=cost.alpha,
         time_per_unit=0.0,
         patience=_PATIENCE[layer],
     )
     reaches = tuple(_NO_DATA * number for number in range(1, len(times) + 1))
-    slowness = _slowness(done, cost, begin)
+    slowness = _slowness(cost, ((update, 0.0) for update in done), begin)
     return table, RecordedTable(
         fresh=0.0,
         reaches=reaches,

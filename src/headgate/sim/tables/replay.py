@@ -12,13 +12,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
+from headgate.core.cost import LEAST_UPDATE_TIME, CostModel
 from headgate.core.latency import LatencyRecorder
 from headgate.core.layers import LIVE, Layered
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
-from headgate.sim.fitted_cost import LEAST_TIME
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.tables.simulation import Progress, TableResult, TableSimulation
 
@@ -46,22 +45,8 @@ class RecordedTable:
     counts: bool = True
 
 
-class CostEstimate(Protocol):
-    """What an engine that learns takes updates of a table to cost: ``E(n) = alpha + beta n``, so far."""
-
-    @property
-    def alpha(self) -> float: ...
-
-    @property
-    def beta(self) -> float: ...
-
-    def predict(self, n: float) -> float: ...
-
-    def observe(self, n: float, time: float) -> None:
-        """An update of ``n`` seconds of data took ``time`` seconds."""
-
-
-NewEstimate = Callable[[], CostEstimate]
+#: makes the model by which an engine learns what updates of one table cost
+NewEstimate = Callable[[], CostModel]
 
 
 class ReplaySimulation(TableSimulation):
@@ -120,7 +105,7 @@ class ReplaySimulation(TableSimulation):
             estimate = self._estimates[table]
             amount = float(self._column_delta[table])
             columns = self.matrix.columns
-            columns["execution_time"][table] = max(LEAST_TIME, estimate.predict(amount))
+            columns["execution_time"][table] = max(LEAST_UPDATE_TIME, estimate.predict(amount))
             columns["setup_time"][table] = estimate.alpha
             columns["time_per_unit"][table] = estimate.beta
             columns["cost"][table] = max(1e-9, estimate.beta)
@@ -170,7 +155,7 @@ class ReplaySimulation(TableSimulation):
         )
 
 
-def _taught(estimate: CostEstimate, seen: Sequence[tuple[float, float]]) -> CostEstimate:
+def _taught(estimate: CostModel, seen: Sequence[tuple[float, float]]) -> CostModel:
     for amount, time in seen:
         estimate.observe(amount, time)
     return estimate

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from headgate.core.cost import CostModel
 from headgate.core.trace import OperatorFigures, added_up
 from headgate.warehouse.declare.spec import DimensionSpec, WarehouseSpec
-from headgate.warehouse.schedule.cost import CostModel
 from headgate.warehouse.schedule.trouble import Trouble
 from headgate.warehouse.updates.nodes import Node, Outcome
 from headgate.warehouse.updates.plan import MICROS
