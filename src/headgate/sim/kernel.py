@@ -61,15 +61,21 @@ class EventQueue(Generic[Time]):
         """When something happens next; infinity if nothing does."""
         return self._entries[0][0] if self._entries else math.inf
 
-    def run_next(self) -> Time:
-        """Go to the next event and let it happen. There must be one. Returns its time."""
-        now, _, _, action, argument = heappop(self._entries)
+    def run_next(self, until: float = math.inf) -> Time | None:
+        """Go to the next event and let it happen. Returns its time, or None if there is none up to ``until``."""
+        entries = self._entries
+        if not entries or entries[0][0] > until:
+            return None
+        now, _, _, action, argument = heappop(entries)
         self.now = now
         action(argument, now)
         return now
 
     def run_moment(self) -> Time:
-        """Go to the next moment and let everything happen, also what is scheduled meanwhile for that moment."""
+        """Go to the next moment and let everything happen, also what is scheduled meanwhile for that moment.
+
+        There must be one.
+        """
         entries = self._entries
         self.now = now = entries[0][0]
         while entries and entries[0][0] == now:

@@ -22,7 +22,7 @@ from headgate.core.placement import Placement
 from headgate.core.placements import Anywhere
 from headgate.core.policies import MaxBenefit
 from headgate.core.policy import Policy
-from headgate.core.trace import Arrival, Layer, Measured, Trace, TraceTable, UpdateRecord, arrivals, measured
+from headgate.core.trace import Layer, Measured, StreamArrival, Trace, TraceTable, UpdateRecord, arrivals, measured
 from headgate.core.trace.freshness import MICROS, FreshnessHistory
 from headgate.sim.tables.replay import NewEstimate, RecordedTable, ReplaySimulation
 from headgate.sim.tables.scenario import Table, TableScenario
@@ -205,7 +205,7 @@ def _with_arrivals(
     return replace(stated, arrivals=tuple(sorted(came)), delay=delay), recorded
 
 
-def _unrecorded(trace: Trace, table: TraceTable, known: Sequence[Arrival]) -> Iterator[Arrival]:
+def _unrecorded(trace: Trace, table: TraceTable, known: Sequence[StreamArrival]) -> Iterator[StreamArrival]:
     """What came after the last load began is not recorded: a stream that flowed until then is taken to flow on."""
     if len(known) < 2:
         return
@@ -216,7 +216,7 @@ def _unrecorded(trace: Trace, table: TraceTable, known: Sequence[Arrival]) -> It
         return
     for number in range(1, math.floor((trace.finish - last.at) / period) + 1):
         if last.at + number * period > last_load:
-            yield Arrival(last.at + number * period, last.reaches + number * period)
+            yield StreamArrival(last.at + number * period, last.reaches + number * period)
 
 
 # --- costs --------------------------------------------------------------------------------------------------------

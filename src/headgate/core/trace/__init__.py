@@ -10,14 +10,21 @@ Pure: who writes lines and who reads them is in other layers. The engine of the 
 replays and reports are written, all from the same records.
 """
 
-from headgate.core.trace.freshness import Arrival, FreshnessHistory, Staleness, Waiting, arrivals, on_time, waiting
+from headgate.core.trace.freshness import (
+    FreshnessHistory,
+    Staleness,
+    StreamArrival,
+    Waiting,
+    arrivals,
+    on_time,
+    waiting,
+)
 from headgate.core.trace.lines import TraceError, trace_from
 from headgate.core.trace.measures import Measured, MeasuredTable, measured, track_use
 from headgate.core.trace.operators import OperatorFigures, added_up
 from headgate.core.trace.records import Change, Layer, TableKind, Trace, TraceHeader, TraceTable, UpdateRecord
 
 __all__ = [
-    "Arrival",
     "Change",
     "FreshnessHistory",
     "Layer",
@@ -25,6 +32,7 @@ __all__ = [
     "MeasuredTable",
     "OperatorFigures",
     "Staleness",
+    "StreamArrival",
     "TableKind",
     "Trace",
     "TraceError",

@@ -1,19 +1,18 @@
 """How fresh a table was at every moment of a run, when its data arrived, and how long data waited to get into it.
 
-Everything here is in seconds since the epoch, event times too. *Staleness* is the distance of now from the event time
-up to which the table is complete. *Lag* is how long the oldest data that has arrived but is not in the table has been
-waiting, 0 while nothing waits. For a table that is computed from others, that is data of the streams above it; if there
-are several, it counts from when the last of them had it, because before that the table could not have used it.
+Everything here is in seconds since the epoch, event times too. What staleness and lag are, and how they are counted, is
+in ``headgate.core.staleness``.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from headgate.core.staleness import LagMeter, StalenessMeter
 from headgate.core.trace.records import Trace, TraceTable
 
 MICROS = 1_000_000
@@ -63,36 +62,30 @@ class FreshnessHistory:
         """Between two moments, counted from when the table had rows; None if it had none before ``end``."""
         if not self.moments or end <= max(begin, self.moments[0]):
             return None
-        area = largest = 0.0
-        for start, stop, reached in self._steps(begin, end):
-            area += (stop - start) * ((start + stop) / 2 - reached)
-            largest = max(largest, stop - reached)
-        seconds = end - max(begin, self.moments[0])
-        return Staleness(area / seconds, largest, seconds)
-
-    def _steps(self, begin: float, end: float) -> Iterator[tuple[float, float, float]]:
-        index = max(0, bisect_right(self.moments, begin) - 1)
-        while index < len(self.moments) and self.moments[index] < end:
-            following = self.moments[index + 1] if index + 1 < len(self.moments) else math.inf
-            yield max(begin, self.moments[index]), min(end, following), self.reached[index]
-            index += 1
+        first = max(0, bisect_right(self.moments, begin) - 1)
+        last = bisect_left(self.moments, end)
+        meter = StalenessMeter(max(begin, self.moments[first]), self.reached[first])
+        for moment, reached in zip(self.moments[first + 1 : last], self.reached[first + 1 : last], strict=True):
+            meter.refresh(moment, reached)
+        meter.advance(end)
+        return Staleness(meter.area / meter.seconds, meter.maximum, meter.seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class StreamArrival:
     """When a chunk of a stream came, and up to which event time the stream reaches with it; inf if never loaded."""
 
     at: float
     reaches: float
 
 
-def arrivals(trace: Trace, stream: TraceTable) -> tuple[Arrival, ...]:
+def arrivals(trace: Trace, stream: TraceTable) -> tuple[StreamArrival, ...]:
     """When the data of a stream came that made it fresher, by event time.
 
     A load says when its first and its last chunk came and how many there were: the others are put between them, at even
     distances, and so are the event times that they reach. What came and was never tried to be loaded is not recorded.
     """
-    found: list[Arrival] = []
+    found: list[StreamArrival] = []
     before = None if stream.freshness is None else stream.freshness / MICROS
     loaded = -math.inf
     for update in trace.updates_of(stream.name):
@@ -109,14 +102,14 @@ def arrivals(trace: Trace, stream: TraceTable) -> tuple[Arrival, ...]:
         for update in trace.updates
         if update.name == stream.name and update.error is not None and update.began >= loaded
     ]
-    return (*found, Arrival(min(failed), math.inf)) if failed else tuple(found)
+    return (*found, StreamArrival(min(failed), math.inf)) if failed else tuple(found)
 
 
-def _spread(oldest: float, newest: float, chunks: int, start: float, reached: float) -> Iterator[Arrival]:
+def _spread(oldest: float, newest: float, chunks: int, start: float, reached: float) -> Iterator[StreamArrival]:
     gaps = max(1, chunks - 1)
     for number in range(max(1, chunks)):
         at = newest if number == chunks - 1 else oldest + (newest - oldest) * number / gaps
-        yield Arrival(at, reached if number >= chunks - 1 else start + (reached - start) * (number + 1) / chunks)
+        yield StreamArrival(at, reached if number >= chunks - 1 else start + (reached - start) * (number + 1) / chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +122,6 @@ class Waiting:
     begin: float
     end: float
     since: float
-
-    def seconds_within(self, lag: float) -> float:
-        """For how long the lag was no longer than ``lag``."""
-        return min(self.end - self.begin, max(0.0, self.since + lag - self.begin))
 
 
 def waiting(trace: Trace, table: TraceTable) -> tuple[Waiting, ...]:
@@ -153,15 +142,17 @@ def on_time(trace: Trace, table: TraceTable) -> float | None:
     """The share of the run in which the lag of a table was within its target; None if it has none."""
     if table.target_lag is None or table.kind == "dimension":
         return None
-    pieces = waiting(trace, table)
-    length = sum(piece.end - piece.begin for piece in pieces)
-    return sum(piece.seconds_within(table.target_lag) for piece in pieces) / length if length > 0 else None
+    meter = LagMeter(trace.header.started, table.target_lag)
+    for piece in waiting(trace, table):
+        meter.wait(piece.begin, piece.since)
+        meter.advance(piece.end)
+    return meter.target_met
 
 
 class _Stream:
     """Finds the earliest arrival of data beyond an event time."""
 
-    def __init__(self, came: Sequence[Arrival]) -> None:
+    def __init__(self, came: Sequence[StreamArrival]) -> None:
         self._reaches = [arrival.reaches for arrival in came]
         # Loads need not follow the order of arrival, so what comes later by event time may have come earlier.
         self._earliest = list(accumulate((arrival.at for arrival in reversed(came)), min))[::-1]

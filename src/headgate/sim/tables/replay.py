@@ -18,6 +18,7 @@ from headgate.core.latency import LatencyRecorder
 from headgate.core.layers import LIVE, Layered
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
+from headgate.core.staleness import StalenessMeter
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.tables.simulation import Progress, TableResult, TableSimulation
 
@@ -69,10 +70,7 @@ class ReplaySimulation(TableSimulation):
         for i, table in enumerate(self._recorded):
             self._target[i] = self._available[i] = table.fresh
             # What is built on an empty table can do nothing before that has rows.
-            self._fresh[i] = -math.inf if table.empty else table.fresh
-        self._empty = [table.empty for table in self._recorded]
-        #: from when on a table's staleness counts
-        self._counted_from = [0.0] * len(self._recorded)
+            self._meters[i] = StalenessMeter(0.0, -math.inf if table.empty else table.fresh)
         self._still_to_come = [iter(table.reaches) for table in self._recorded]
         self._counted_latency = LatencyRecorder()
         self._estimates = [] if new_estimate is None else [_taught(new_estimate(), t.seen) for t in self._recorded]
@@ -87,13 +85,13 @@ class ReplaySimulation(TableSimulation):
         """Go on from where the recorded run stood, until the scenario's end, and report."""
         for i, upstream in enumerate(self._upstream):
             table = self._recorded[i]
-            reached = min((self._fresh[source] for source in upstream), default=table.waiting)
+            reached = min((self._meters[source].fresh for source in upstream), default=table.waiting)
             self._offer(i, reached, table.since)
         # Counted from now on, whatever lay there before.
         self._waiting_area = self._waiting_since = 0.0
         for start in self.loop.decide(0.0):
             self._start(start.node, start.worker, 0.0)
-        return self._counted(super().run(progress))
+        return super().run(progress)
 
     def _arrive(self, table: int, now: float) -> None:
         self._offer(table, next(self._still_to_come[table], -math.inf), now)
@@ -128,25 +126,13 @@ class ReplaySimulation(TableSimulation):
             self._counted_latency.add(now - came)
         super()._complete(track, now)
 
-    def _freshen(self, table: int, now: float) -> None:
-        if self._empty[table]:
-            self._empty[table] = False
-            self._counted_from[table] = self._since[table] = now
-            self._fresh[table] = self._target[table]
-        super()._freshen(table, now)
-
-    def _integrate(self, table: int, now: float) -> None:
-        if self._empty[table]:  # it has no rows even at the end: then it counts as far as its data goes back
-            self._fresh[table] = self._recorded[table].fresh
-        super()._integrate(table, now)
-
-    def _counted(self, result: TableResult) -> TableResult:
-        """``result`` of the tables that count, each from when it had rows."""
-        tables = tuple(
-            replace(outcome, mean_staleness=self._area[i] / max(result.seconds - self._counted_from[i], 1e-12))
-            for i, outcome in enumerate(result.tables)
-            if self._recorded[i].counts
-        )
+    def _report(self, end: float, events: int) -> TableResult:
+        """Of the tables that count, each from when it had rows."""
+        for i, (meter, table) in enumerate(zip(self._meters, self._recorded, strict=True)):
+            if meter.empty:  # it has no rows even at the end: then it counts as far as its data goes back
+                self._meters[i] = StalenessMeter(0.0, table.fresh)
+        result = super()._report(end, events)
+        tables = tuple(outcome for outcome, table in zip(result.tables, self._recorded, strict=True) if table.counts)
         return replace(
             result,
             weighted_staleness=sum(table.priority * table.mean_staleness for table in tables),

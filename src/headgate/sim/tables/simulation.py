@@ -20,6 +20,7 @@ from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement, Workers
 from headgate.core.placements import Anywhere
 from headgate.core.policy import Policy
+from headgate.core.staleness import StalenessMeter
 from headgate.core.table_grain import PATIENCE_PERIODS, TABLE_FEATURES
 from headgate.sim.kernel import EventQueue, Rank, first_moment, periodic
 from headgate.sim.tables.scenario import Table, TableScenario
@@ -71,8 +72,8 @@ class TableSimulation:
     """One run. Make it, ``run`` it once.
 
     Invariants:
-    1. ``_fresh[i] <= _target[i] <= _available[i]``: what is loaded, what will be when the running update is done,
-       and what has arrived (for a derived table: the trailing edge of its sources).
+    1. ``_meters[i].fresh <= _target[i] <= _available[i]``: what is loaded, what will be when the running update is
+       done, and what has arrived (for a derived table: the trailing edge of its sources).
     2. Table i is ready if and only if ``_available[i] > _target[i]``.
     """
 
@@ -100,14 +101,11 @@ class TableSimulation:
         self._period: list[float] = columns["period"].tolist()
         self._most = [scenario.chop * period for period in self._period]
         self._random = [random.Random(f"{seed}/{table.name}") for table in tables]
-        self._fresh = [0.0] * count
+        self._meters = [StalenessMeter(0.0, fresh=0.0) for _ in tables]
         self._target = [0.0] * count
         self._available = [0.0] * count
         #: per table the pending data as (up to which event time, when it came), oldest first; never empty while ready
         self._chunks: list[deque[tuple[float, float]]] = [deque() for _ in tables]
-        self._area = [0.0] * count
-        self._since = [0.0] * count
-        self._max_staleness = [0.0] * count
         self._longest_wait = [0.0] * count
         self._updates = [0] * count
         self._busy_table = [0.0] * count
@@ -157,17 +155,15 @@ class TableSimulation:
         limit = self.scenario.events
         done = 0
         now = 0.0
-        while done < limit and (moment := events.next_time()) < math.inf:
-            if moment > end:
-                now = end
-                break
-            now = events.run_next()
+        while done < limit and (moment := events.run_next(end)) is not None:
+            now = moment
             done += 1
             for start in loop.decide(now):
                 self._start(start.node, start.worker, now)
             if progress is not None and not done % _PROGRESS_EVERY:
                 progress(done)
-        return self._report(end if not events and end < math.inf else now, done)
+        nothing_left = done < limit or not events
+        return self._report(end if nothing_left and end < math.inf else now, done)
 
     def _expect_arrival(self, table: int) -> None:
         self._column_next[table] = when = next(self._arrivals[table], math.inf)
@@ -243,21 +239,10 @@ class TableSimulation:
         self._busy_table[table] += duration
         self._updates[table] += 1
         self._latency.add(now - came)
-        self._freshen(table, now)
+        self._meters[table].refresh(now, self._target[table])
         self.loop.finished(track, now)
         for dependent in self._downstream[table]:
-            self._offer(dependent, min(self._fresh[s] for s in self._upstream[dependent]), now)
-
-    def _freshen(self, table: int, now: float) -> None:
-        self._integrate(table, now)
-        self._fresh[table] = self._target[table]
-
-    def _integrate(self, table: int, now: float) -> None:
-        fresh, since = self._fresh[table], self._since[table]
-        # staleness grows by one second a second, so its integral is that of a trapezium
-        self._area[table] += ((now - fresh) ** 2 - (since - fresh) ** 2) / 2
-        self._max_staleness[table] = max(self._max_staleness[table], now - fresh)
-        self._since[table] = now
+            self._offer(dependent, min(self._meters[s].fresh for s in self._upstream[dependent]), now)
 
     def _note_waiting(self, table: int, more: float, now: float) -> None:
         """Data came to wait for ``table``, or with a negative number left the queue."""
@@ -275,21 +260,21 @@ class TableSimulation:
         for track, (table, _, started, _) in self._running.items():
             self._busy_track[track] += end - started
             self._busy_table[table] += end - started
-        for table in range(len(self.scenario.tables)):
-            self._integrate(table, end)
+        for meter in self._meters:
+            meter.advance(end)
         self._waiting_area += self._waiting * (end - self._waiting_since)
         length = max(end, 1e-12)
         outcomes = tuple(
             TableOutcome(
                 name=table.name,
                 priority=table.priority,
-                mean_staleness=self._area[i] / length,
-                max_staleness=self._max_staleness[i],
+                mean_staleness=meter.area / max(meter.seconds, 1e-12),
+                max_staleness=meter.maximum,
                 updates=self._updates[i],
                 longest_wait=self._longest_wait[i],
                 utilisation=self._busy_table[i] / length,
             )
-            for i, table in enumerate(self.scenario.tables)
+            for i, (table, meter) in enumerate(zip(self.scenario.tables, self._meters, strict=True))
         )
         return TableResult(
             scenario=self.scenario.name,

@@ -18,10 +18,10 @@ from headgate.core.explain import Explanation
 from headgate.core.layers import LIVE, URGENT, Layered
 from headgate.core.placement import Workers
 from headgate.core.policy import Policy
+from headgate.core.staleness import ArrivalLog, waiting_since
 from headgate.core.trace import Layer
 from headgate.warehouse.schedule.book import Book, Entry, NodeStatistics
 from headgate.warehouse.schedule.cast import Cast
-from headgate.warehouse.schedule.lag import ArrivalLog, waiting_since
 from headgate.warehouse.schedule.trouble import Failure
 from headgate.warehouse.updates.nodes import BackfillNode, DimensionNode, Job, Outcome, StreamNode, TableNode
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
