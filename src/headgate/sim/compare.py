@@ -94,7 +94,10 @@ def compare(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Compared]:
-    """Run the scenario under each variant in turn; ``progress`` is told (variants done, events of the current one)."""
+    """Run the scenario under each variant in turn.
+
+    ``progress`` is called with the variants done and the events of the present one.
+    """
     if isinstance(scenario, OperatorScenario):
         for done, variant in enumerate(chosen):
             if progress is not None:
@@ -189,7 +192,7 @@ def _stated_priorities(scenario: OperatorScenario) -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRow:
-    """How a run went or would have gone. What cannot be told from a trace is None where it was measured."""
+    """How a run went or would have gone. What a trace does not tell is None where it was measured."""
 
     run: Literal["measured", "simulated"]
     policy: str

@@ -116,10 +116,10 @@ def _table_scenario(data: dict[str, Any], where: str) -> TableScenario:
         for number, entry in enumerate(entries, 1)
         for table in _tables(entry, entries, f"{where}: table {number}")
     )
-    given: dict[str, object] = {"tables": tables}
+    ready: dict[str, object] = {"tables": tables}
     if data.get("spread") == "exact":
-        given["spread"] = data.pop("spread") and None
-    return build(TableScenario, data, where, given=given, elsewhere=(*_ABOUT, "table"))
+        ready["spread"] = data.pop("spread") and None
+    return build(TableScenario, data, where, ready=ready, elsewhere=(*_ABOUT, "table"))
 
 
 def _tables(entry: dict[str, Any], entries: list[dict[str, Any]], where: str) -> Iterator[Table]:
@@ -147,22 +147,22 @@ def operator_scenario(data: Mapping[str, Any], where: str) -> OperatorScenario:
         for _, copy in counted(entry, f"{where}: query {number}")
     )
     loop = loop_from(values.pop("loop", {"kind": "dispatch"}), f"{where}: loop")
-    given = {"queries": queries, "loop": loop, "changes": ()}
+    ready = {"queries": queries, "loop": loop, "changes": ()}
     return build(
-        OperatorScenario, values, where, given=given, elsewhere=("grain", "policies", "placements", "query", "loop")
+        OperatorScenario, values, where, ready=ready, elsewhere=("grain", "policies", "placements", "query", "loop")
     )
 
 
 def loop_from(data: object, where: str) -> LoopModel:
     """A loop from its ``kind`` and its parameters."""
     chosen, rest = _chosen(data, "kind", LOOPS, where)
-    given = {}
+    ready = {}
     if chosen is DispatchModel and "consumption" in rest:
         try:
-            given["consumption"] = consumption_from(str(rest.pop("consumption")))
+            ready["consumption"] = consumption_from(str(rest.pop("consumption")))
         except ParameterError as error:
             raise ScenarioError(f"{where}: {error}") from None
-    loop: LoopModel = build(chosen, rest, where, given=given)
+    loop: LoopModel = build(chosen, rest, where, ready=ready)
     return loop
 
 
@@ -201,15 +201,15 @@ def _query(values: dict[str, Any], where: str) -> QueryModel:
         values,
         where,
         {"class": "importance_class"},
-        given={"operators": built},
+        ready={"operators": built},
         elsewhere=("arrivals", "operator"),
     )
 
 
 def _operator(values: dict[str, Any], of_query: ArrivalPattern | None, where: str) -> OperatorModel:
-    own = dict(values)
-    where = f"{where}: operator {own.get('name', 'without a name')!r}"
-    arrivals = None if own.get("inputs") else of_query
-    if "arrivals" in own:
-        arrivals = _arrivals(own.pop("arrivals"), f"{where}: arrivals")
-    return build(OperatorModel, own, where, given={"arrivals": arrivals}, elsewhere=("arrivals",))
+    keys = dict(values)
+    where = f"{where}: operator {keys.get('name', 'without a name')!r}"
+    arrivals = None if keys.get("inputs") else of_query
+    if "arrivals" in keys:
+        arrivals = _arrivals(keys.pop("arrivals"), f"{where}: arrivals")
+    return build(OperatorModel, keys, where, ready={"arrivals": arrivals}, elsewhere=("arrivals",))

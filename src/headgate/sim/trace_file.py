@@ -1,4 +1,4 @@
-"""A recorded run as something to simulate: its arrivals, its costs, and how it stood when the replay begins.
+"""A recorded run as something to simulate: its arrivals, its costs, and the state of its tables when the replay begins.
 
 A trace of a real run becomes a ``TraceReplay``, as a TOML file becomes a scenario. Lines and files of traces are not
 known here, only what they say. What is modelled and what is left out is described in ``docs/traces.md``.
@@ -23,7 +23,7 @@ from headgate.core.placements import Anywhere
 from headgate.core.policies import MaxBenefit
 from headgate.core.policy import Policy
 from headgate.core.trace import Layer, Measured, StreamArrival, Trace, TraceTable, UpdateRecord, arrivals, measured
-from headgate.core.trace.freshness import MICROS, FreshnessHistory
+from headgate.core.trace.measures import MICROS, FreshnessHistory
 from headgate.sim.tables.replay import NewEstimate, RecordedTable, ReplaySimulation
 from headgate.sim.tables.scenario import Table, TableScenario
 from headgate.sim.tables.simulation import TableResult
@@ -223,7 +223,7 @@ def _unrecorded(trace: Trace, table: TraceTable, known: Sequence[StreamArrival])
 
 
 def _cost(trace: Trace, table: TraceTable, begin: float) -> tuple[CostModel, Slowness]:
-    """Of a table's updates since ``begin``, or if there were none of all; failing these, of all that were made."""
+    """Of a table's updates since ``begin``; if there were none, of all of them; if it had none, of other tables'."""
     updates = trace.updates_of(table.name)
     if not updates:
         others = [update.seconds for update in trace.updates if update.layer == "live" and update.error is None]
@@ -235,7 +235,7 @@ def _cost(trace: Trace, table: TraceTable, begin: float) -> tuple[CostModel, Slo
 
 
 def _seen(updates: Sequence[UpdateRecord], begin: float) -> tuple[tuple[float, float], ...]:
-    """The updates that had been made when the replay begins, as the run learned from them."""
+    """The updates that were complete when the replay begins, as the run learned from them."""
     return tuple((update.gained, update.seconds) for update in updates if update.ended <= begin)
 
 

@@ -17,8 +17,16 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from headgate.core.errors import DeclarationError
-from headgate.core.trace.operators import OperatorFigures
-from headgate.core.trace.records import Change, Layer, TableKind, Trace, TraceHeader, TraceTable, UpdateRecord
+from headgate.core.trace.records import (
+    Change,
+    Layer,
+    OperatorFigures,
+    TableKind,
+    Trace,
+    TraceHeader,
+    TraceTable,
+    UpdateRecord,
+)
 
 VERSION = 1
 #: what making records of a line that lacks something, or has something else in its place, can raise

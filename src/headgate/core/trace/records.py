@@ -6,16 +6,81 @@ epoch, as in the commits of a table.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar
 
-from headgate.core.trace.operators import OperatorFigures
-
 Layer = Literal["live", "backfill", "maintenance"]
 TableKind = Literal["stream", "dimension", "table"]
 Setting = TypeVar("Setting", bound=Hashable)
+
+
+# --- operators of stream queries inside tables ------------------------------------------------------------------
+# In a task, in an update or in a run these are the same figures, since those of several updates add up.
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFigures:
+    """One operator of one query, in one or several tasks.
+
+    ``processor`` are seconds on processors. ``peak_rows_waiting`` is the most that waited for it in any one
+    task. ``utilisation`` is the share of the tasks' time in which rows waited for it or were at work in it (EdgeWise,
+    equation 11). ``seconds`` is that time, of all tasks together.
+    """
+
+    query: str
+    name: str
+    kind: str
+    rows_in: int
+    rows_out: int
+    rejected: int
+    processor: float
+    peak_rows_waiting: int
+    utilisation: float
+    seconds: float
+
+    @property
+    def cost(self) -> float:
+        """Seconds of a processor per row."""
+        return self.processor / self.rows_in if self.rows_in else 0.0
+
+    @property
+    def selectivity(self) -> float:
+        """Rows out per row in."""
+        return self.rows_out / self.rows_in if self.rows_in else 0.0
+
+
+def added_up(many: Iterable[OperatorFigures]) -> tuple[OperatorFigures, ...]:
+    """What each operator did in all of these together, in the order in which operators first appear.
+
+    Sums of sums are the sum of all, so figures can be added to a total as they come.
+    """
+    by_operator: dict[tuple[str, str, str], list[OperatorFigures]] = {}
+    for each in many:
+        by_operator.setdefault((each.query, each.name, each.kind), []).append(each)
+    return tuple(each[0] if len(each) == 1 else _sum(each) for each in by_operator.values())
+
+
+def _sum(same: Sequence[OperatorFigures]) -> OperatorFigures:
+    # A share counts by what it is a share of.
+    seconds = sum(each.seconds for each in same)
+    busy = sum(each.seconds * each.utilisation for each in same)
+    return OperatorFigures(
+        query=same[0].query,
+        name=same[0].name,
+        kind=same[0].kind,
+        rows_in=sum(each.rows_in for each in same),
+        rows_out=sum(each.rows_out for each in same),
+        rejected=sum(each.rejected for each in same),
+        processor=sum(each.processor for each in same),
+        peak_rows_waiting=max(each.peak_rows_waiting for each in same),
+        utilisation=busy / seconds if seconds else 0.0,
+        seconds=seconds,
+    )
+
+
+# --- tables, updates, changes -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +204,15 @@ class Trace:
 
     def track_changes(self) -> list[tuple[float, int]]:
         """When the number of tracks was changed, and to what."""
-        told = ((change.at, change.what.get("tracks")) for change in self.changes)
-        return [(at, count) for at, count in told if isinstance(count, int)]
+        values = ((change.at, change.what.get("tracks")) for change in self.changes)
+        return [(at, count) for at, count in values if isinstance(count, int)]
 
     def _since(self, since: float | None) -> float:
         return self.header.started if since is None else since
 
     def _texts(self, key: str) -> list[tuple[float, str]]:
-        told = ((change.at, change.what.get(key)) for change in self.changes)
-        return [(at, text) for at, text in told if isinstance(text, str)]
+        values = ((change.at, change.what.get(key)) for change in self.changes)
+        return [(at, text) for at, text in values if isinstance(text, str)]
 
     def _priorities(self, name: str) -> list[tuple[float, float]]:
         found = []

@@ -129,9 +129,9 @@ class DispatchRun(TurnExecutor):
         locked = max(self._lock_free, now)
         self._lock_free = decided = locked + self.loop.decision_cost
         begin = decided if self._last[worker] is node else decided + self.loop.switch_cost
-        self._book_overhead("lock", asked, locked)
-        self._book_overhead("decide", locked, decided)
-        self._book_overhead("switch", decided, begin)
+        self._count_overhead("lock", asked, locked)
+        self._count_overhead("decide", locked, decided)
+        self._count_overhead("switch", decided, begin)
         return begin
 
     def _turn_over(self, turn: Turn, now: float) -> None:

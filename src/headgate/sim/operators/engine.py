@@ -1,6 +1,6 @@
 """Queries of operators in virtual time.
 
-The clock and the workers are made up; policies, placements, the guard and the decisions of the dispatch and rounds
+The clock and the workers are modelled; policies, placements, the guard and the decisions of the dispatch and rounds
 loops are those of the core. Everything that happens at one moment happens before anybody decides.
 """
 

@@ -23,7 +23,7 @@ from headgate.sim.operators.scenario import OperatorScenario, QueryModel
 class Executor(ABC):
     """Runs nodes on workers, in virtual time, as one of the loops says.
 
-    Worker time is booked when a stretch of it ends: computing in ``computed[worker]``, what scheduling takes in
+    Worker time is counted when a stretch of it ends: computing in ``computed[worker]``, what scheduling takes in
     ``overhead[part]``. Only what lies after the moment measuring began counts.
     """
 
@@ -73,7 +73,7 @@ class Executor(ABC):
     def replace_placement(self, placement: Placement) -> None:
         raise ScenarioError(f"this loop has no placement, so it cannot be replaced by {placement}")
 
-    # --- the books ------------------------------------------------------------------------------------------
+    # --- what is counted ------------------------------------------------------------------------------------
 
     def forget(self, now: float) -> None:
         """Measuring begins now."""
@@ -84,7 +84,7 @@ class Executor(ABC):
 
     @abstractmethod
     def close(self, now: float) -> None:
-        """The run ends: book what is still under way."""
+        """The run ends: count what is still under way."""
 
     @property
     @abstractmethod
@@ -96,12 +96,12 @@ class Executor(ABC):
         """How often a node that had waited for longer than its patience was put in front, from the very beginning."""
         return 0
 
-    def _book_compute(self, worker: int, node: SimulatedNode, begin: float, end: float) -> None:
+    def _count_compute(self, worker: int, node: SimulatedNode, begin: float, end: float) -> None:
         seconds = self._measured(begin, end)
         self.computed[worker] += seconds
         node.compute_time += seconds
 
-    def _book_overhead(self, part: str, begin: float, end: float) -> None:
+    def _count_overhead(self, part: str, begin: float, end: float) -> None:
         self.overhead[part] += self._measured(begin, end)
 
     def _measured(self, begin: float, end: float) -> float:
@@ -113,7 +113,7 @@ class Executor(ABC):
 class Turn:
     """A worker at a node. ``left`` tuples may be taken after the present slice, ``batch``, which began at ``begin``."""
 
-    __slots__ = ("batch", "begin", "left", "made", "node", "seconds", "taken", "worker")
+    __slots__ = ("batch", "begin", "input_count", "left", "node", "output_count", "seconds", "worker")
 
     def __init__(self, worker: int, node: SimulatedNode, left: int, batch: TupleBatch, begin: float) -> None:
         self.worker = worker
@@ -122,8 +122,8 @@ class Turn:
         self.batch = batch
         self.begin = begin
         # of the slices that are over
-        self.taken = 0
-        self.made = 0
+        self.input_count = 0
+        self.output_count = 0
         self.seconds = 0.0
 
 
@@ -148,29 +148,29 @@ class TurnExecutor(Executor):
         """The worker takes up to ``most`` tuples now, and computes from ``begin`` on. The node must be able to run."""
         self._last[worker] = node
         batch = self.network.take(node, min(most, self._hand_over), now)
-        self._turns[worker] = turn = Turn(worker, node, most - batch.taken, batch, begin)
-        self.events.at(begin + node.work(batch.taken), Rank.WORK, self._end_slice, turn)
+        self._turns[worker] = turn = Turn(worker, node, most - batch.input_count, batch, begin)
+        self.events.at(begin + node.work(batch.input_count), Rank.WORK, self._end_slice, turn)
 
     def _end_slice(self, turn: Turn, now: float) -> None:
         node, batch = turn.node, turn.batch
-        self._book_compute(turn.worker, node, turn.begin, now)
-        turn.taken += batch.taken
-        turn.made += batch.made
+        self._count_compute(turn.worker, node, turn.begin, now)
+        turn.input_count += batch.input_count
+        turn.output_count += batch.output_count
         turn.seconds += now - turn.begin
         self.network.deliver(batch, now)
         if turn.left and node.length and not node.blocked:
             turn.batch = batch = self.network.take(node, min(turn.left, self._hand_over), now)
-            turn.left -= batch.taken
+            turn.left -= batch.input_count
             turn.begin = now
-            self.events.at(now + node.work(batch.taken), Rank.WORK, self._end_slice, turn)
+            self.events.at(now + node.work(batch.input_count), Rank.WORK, self._end_slice, turn)
             return
         del self._turns[turn.worker]
         self.network.count_run(node)
         if self._learning:
-            node.learn(turn.seconds, turn.taken, turn.made, self._learning)
+            node.learn(turn.seconds, turn.input_count, turn.output_count, self._learning)
         self._turn_over(turn, now)
 
     def close(self, now: float) -> None:
         for turn in self._turns.values():
             if turn.begin < now:
-                self._book_compute(turn.worker, turn.node, turn.begin, now)
+                self._count_compute(turn.worker, turn.node, turn.begin, now)

@@ -157,7 +157,7 @@ class SimulatedNode:
         self.measured = False
         self.seen_cost = FEATURES["cost"].default
         self.seen_selectivity = FEATURES["selectivity"].default
-        #: the executor has told the loop that the node can run
+        #: the loop knows that the node can run
         self.ready = False
         self.forget(0.0)
 
@@ -170,12 +170,13 @@ class SimulatedNode:
         """Let policies know the true cost and selectivity."""
         self.seen_cost, self.seen_selectivity, self.measured = self.cost, self.selectivity, True
 
-    def learn(self, seconds: float, taken: int, made: int, weight: float) -> None:
-        """A run of ``taken`` tuples took ``seconds`` and made ``made``: the newest term of an exponential mean."""
+    def learn(self, seconds: float, input_count: int, output_count: int, weight: float) -> None:
+        """A run took ``seconds`` and made ``output_count`` of ``input_count`` tuples: the newest term of an exponential
+        mean."""
         if not self.measured:
             self.measured, weight = True, 1.0
-        self.seen_cost += weight * (seconds / taken - self.seen_cost)
-        self.seen_selectivity += weight * (made / taken - self.seen_selectivity)
+        self.seen_cost += weight * (seconds / input_count - self.seen_cost)
+        self.seen_selectivity += weight * (output_count / input_count - self.seen_selectivity)
 
     def forget(self, now: float) -> None:
         """Measuring begins now."""

@@ -7,8 +7,8 @@ What a node makes of its input is exact: after n inputs it has made ``floor(n * 
 batches were. So the room that a batch will need downstream is known when it starts, is taken from the queues then,
 and no queue ever exceeds its capacity.
 
-Nothing here decides who runs, and nothing knows workers: executors ``take`` and ``deliver``. They are told through
-``changed`` about every node whose queue or whose right to run may have changed.
+Nothing here decides who runs, and nothing knows workers: executors ``take`` and ``deliver``. They learn through
+``changed`` of every node whose queue or whose right to run may have changed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ _ROUNDING = 1e-9
 
 
 class TupleBatch:
-    """What a worker has taken from a node: ``taken`` tuples that become the ``outputs``, ``made`` tuples in all."""
+    """Input that a worker has taken from a node, ``input_count`` tuples, and the ``outputs`` that they become,
+    ``output_count`` tuples in all."""
 
-    __slots__ = ("made", "node", "outputs", "taken")
+    __slots__ = ("input_count", "node", "output_count", "outputs")
 
-    def __init__(self, node: SimulatedNode, taken: int, outputs: list[Run], made: int) -> None:
+    def __init__(self, node: SimulatedNode, input_count: int, outputs: list[Run], output_count: int) -> None:
         self.node = node
-        self.taken = taken
+        self.input_count = input_count
         self.outputs = outputs
-        self.made = made
+        self.output_count = output_count
 
 
 class Network:
@@ -121,7 +122,7 @@ class Network:
 
         The node must have input and must not be blocked.
         """
-        taken, made = self._fitting(node, min(wanted, node.length))
+        taken, output_count = self._fitting(node, min(wanted, node.length))
         self._shrink(node, taken, now)
         outputs = self._consume(node, taken)
         node.running += 1
@@ -129,39 +130,39 @@ class Network:
         node.waiting_since = now if node.length else math.inf
         if node.outside_length:
             self._let_in(node, now)
-        if made:
+        if output_count:
             for reader in node.downstream:
-                reader.room -= made
+                reader.room -= output_count
                 if not reader.tight and reader.room < reader.need:
                     self._tighten(reader)
         if node.tight and node.room >= node.need:
             self._loosen(node)
         self._changed(node)
-        return TupleBatch(node, taken, outputs, made)
+        return TupleBatch(node, taken, outputs, output_count)
 
     def deliver(self, batch: TupleBatch, now: float) -> None:
         """End a batch: its outputs go to the queues downstream, or out of the system."""
         node = batch.node
-        made = batch.made
+        output_count = batch.output_count
         node.running -= 1
-        node.completed += batch.taken
-        node.delivered += made
-        self.present -= batch.taken
+        node.completed += batch.input_count
+        node.delivered += output_count
+        self.present -= batch.input_count
         if node.removed:
-            self.discarded += batch.taken
+            self.discarded += batch.input_count
             return
         if not (node.length or node.running):
             node.empty_since = now
         if not node.upstream:
-            node.tally.ingested += batch.taken
-        if not made:
+            node.tally.ingested += batch.input_count
+        if not output_count:
             return
         if not node.downstream:
             self._record(node.tally, batch, now)
             return
         for reader in node.downstream:
-            self._enqueue(reader, batch.outputs, made, now)
-            self.present += made
+            self._enqueue(reader, batch.outputs, output_count, now)
+            self.present += output_count
             self._changed(reader)
 
     def count_run(self, node: SimulatedNode) -> None:
@@ -170,7 +171,7 @@ class Network:
         self.runs += 1
 
     def _record(self, tally: QueryTally, batch: TupleBatch, now: float) -> None:
-        tally.results += batch.made
+        tally.results += batch.output_count
         add = tally.latency.add
         for count, stimulus in batch.outputs:
             add(now - stimulus, count)
@@ -181,19 +182,19 @@ class Network:
     def _fitting(self, node: SimulatedNode, wanted: int) -> tuple[int, int]:
         """How many of ``wanted`` inputs can be taken so that their outputs fit, and how many outputs that makes."""
         before = node.produced
-        made = math.floor((node.consumed + wanted) * node.selectivity + _ROUNDING) - before
+        output_count = math.floor((node.consumed + wanted) * node.selectivity + _ROUNDING) - before
         if not node.downstream:
-            return wanted, made
+            return wanted, output_count
         room = min(reader.room for reader in node.downstream)
-        if made <= room:
-            return wanted, made
+        if output_count <= room:
+            return wanted, output_count
         taken = math.floor((before + room + 1) / node.selectivity) - node.consumed + 1
         taken = max(min(taken, wanted), 1)
-        while (made := math.floor((node.consumed + taken) * node.selectivity + _ROUNDING) - before) > room:
+        while (output_count := math.floor((node.consumed + taken) * node.selectivity + _ROUNDING) - before) > room:
             taken -= 1
         if taken < 1:
             raise InvariantError(f"inv3: node {node.name} was run without room for its outputs")
-        return taken, made
+        return taken, output_count
 
     def _consume(self, node: SimulatedNode, count: int) -> list[Run]:
         """Take ``count`` tuples off the head; an output has the stimulus of the input that completed it."""
@@ -210,10 +211,10 @@ class Network:
                 length = count
             count -= length
             consumed += length
-            made = floor(consumed * selectivity + _ROUNDING) - produced
-            if made:
-                outputs.append((made, stimulus))
-                produced += made
+            output_count = floor(consumed * selectivity + _ROUNDING) - produced
+            if output_count:
+                outputs.append((output_count, stimulus))
+                produced += output_count
         node.consumed, node.produced = consumed, produced
         node.newest_taken = max(node.newest_taken, stimulus)
         return outputs

@@ -1,7 +1,7 @@
 """The *rounds* loop in virtual time: ``headgate.core.rounds`` says what each worker does, modelled workers do it.
 
 The scheduling task T_S of Haren takes worker time: reading features, placing, ranking, and waiting for each other at
-the meeting, which is booked part by part as in Haren's figures 5 and 6. Ranking and sorting takes every worker its
+the meeting, which is counted part by part as in Haren's figures 5 and 6. Ranking and sorting takes every worker its
 even share of the nodes.
 """
 
@@ -82,7 +82,7 @@ class RoundsRun(TurnExecutor):
     def _begin(self, worker: int, node: SimulatedNode, most: int, now: float) -> None:
         begin = now if self._last[worker] is node else now + self.loop.switch_cost
         if begin > now:
-            self._book_overhead("switch", now, begin)
+            self._count_overhead("switch", now, begin)
         self._begin_turn(worker, node, most, now, begin)
 
     def _turn_over(self, turn: Turn, now: float) -> None:
@@ -137,7 +137,7 @@ class RoundsRun(TurnExecutor):
 
     def _leave(self, worker: int, now: float) -> None:
         part, since = self._meeting.pop(worker)
-        self._book_overhead(part, since, now)
+        self._count_overhead(part, since, now)
 
     # --- change while running -------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class RoundsRun(TurnExecutor):
             if node.index >= 0:
                 self._runnable[node.index] = False
 
-    # --- the books ------------------------------------------------------------------------------------------
+    # --- what is counted ------------------------------------------------------------------------------------
 
     def close(self, now: float) -> None:
         super().close(now)

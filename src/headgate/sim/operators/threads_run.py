@@ -74,14 +74,14 @@ class ThreadsRun(Executor):
         self._woken: list[_OsThread] = []
         self._least = 0.0
         self._picks = 0
-        self._made = 0
+        self._thread_count = 0
         self._employ(list(self.network.nodes.values()))
 
     def _employ(self, nodes: Sequence[SimulatedNode]) -> None:
         for node in nodes:
-            numbers = range(self._made, self._made + node.max_workers)
+            numbers = range(self._thread_count, self._thread_count + node.max_workers)
             self._threads[node] = [_OsThread(node, number, number % len(self._cores)) for number in numbers]
-            self._made += node.max_workers
+            self._thread_count += node.max_workers
 
     # --- sleeping and waking --------------------------------------------------------------------------------
 
@@ -174,12 +174,12 @@ class ThreadsRun(Executor):
                 thread.asleep = True
                 return False
             thread.batch = self.network.take(node, self.scenario.hand_over, now)
-            thread.left = node.work(thread.batch.taken)
+            thread.left = node.work(thread.batch.input_count)
         core.begin = now
         if core.last is not thread:
             core.last = thread
             core.begin = now + self.loop.switch_cost
-            self._book_overhead("switch", now, core.begin)
+            self._count_overhead("switch", now, core.begin)
         core.stretch += 1
         length = min(thread.left, core.quantum)
         self.events.at(core.begin + length, Rank.WORK, self._end, (core, core.stretch))
@@ -207,7 +207,7 @@ class ThreadsRun(Executor):
             self._pick(core, now)
 
     def _stop(self, core: _Core, now: float) -> None:
-        """Book what the thread of a core has run of its stretch."""
+        """Count what the thread of a core has run of its stretch."""
         thread = core.thread
         assert thread is not None
         ran = now - core.begin
@@ -215,10 +215,10 @@ class ThreadsRun(Executor):
         thread.left -= ran
         core.quantum -= ran
         core.stretch += 1
-        self._book_compute(core.number, thread.node, core.begin, now)
+        self._count_compute(core.number, thread.node, core.begin, now)
         core.begin = now
 
-    # --- change while running, and the books ----------------------------------------------------------------
+    # --- change while running, and what is counted ----------------------------------------------------------
 
     def add_query(self, query: QueryModel) -> list[SimulatedNode]:
         nodes = self._join(query)

@@ -1,9 +1,9 @@
-"""A recorded run of tables once more, in virtual time and under any policy: the simulation with a past.
+"""A recorded run of tables once more, in virtual time and under any policy.
 
-A plain simulation begins at time 0 with all tables fresh. A replay begins with every table as far behind as it was,
-data arrives when it did and reaches the event times that it reached, updates are slow when they were, and what stood
-behind the updates of tables (backfills, maintenance) takes up tracks behind them here, too. Nothing is left to chance.
-What a trace looks like is not known here.
+A plain simulation begins at time 0 with all tables fresh. A replay begins with every table as far behind as it was.
+Data arrives when it did and reaches the event times that it reached; updates are slow when they were. Backfills and
+maintenance take up tracks behind the updates of tables, as they did. Nothing is left to chance. What a trace looks like
+is not known here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RecordedTable:
     ``fresh`` is the event time up to which the table was complete at the beginning, and ``empty`` that it had no rows:
     then its staleness counts from its first update on. Of a stream, ``waiting`` is the event time up to which data lay
     there, and ``reaches`` are those that it reaches with its arrivals. What lay there had been waiting from ``since``,
-    at most 0. ``seen`` are updates made before, as (seconds of data, seconds of work). ``slowness`` is how long updates
+    at most 0. ``seen`` are updates from before, as (seconds of data, seconds of work). ``slowness`` is how long updates
     took compared with what was to be expected, by when they began. ``counts`` is false for work that is not the update
     of a table with event time: it takes up tracks, and nothing of it is measured.
     """
@@ -73,7 +73,10 @@ class ReplaySimulation(TableSimulation):
             self._meters[i] = StalenessMeter(0.0, -math.inf if table.empty else table.fresh)
         self._still_to_come = [iter(table.reaches) for table in self._recorded]
         self._counted_latency = LatencyRecorder()
-        self._estimates = [] if new_estimate is None else [_taught(new_estimate(), t.seen) for t in self._recorded]
+        self._estimates = [] if new_estimate is None else [new_estimate() for _ in self._recorded]
+        for estimate, table in zip(self._estimates, self._recorded, strict=False):
+            for amount, time in table.seen:
+                estimate.observe(amount, time)
         #: {track: the seconds of data that its update brings}
         self._amounts: dict[int, float] = {}
 
@@ -82,7 +85,7 @@ class ReplaySimulation(TableSimulation):
         self.matrix.fill("layer", [table.layer for table in self._recorded])
 
     def run(self, progress: Progress | None = None) -> TableResult:
-        """Go on from where the recorded run stood, until the scenario's end, and report."""
+        """Go on from where the recorded run was, until the scenario's end, and report."""
         for i, upstream in enumerate(self._upstream):
             table = self._recorded[i]
             reached = min((self._meters[source].fresh for source in upstream), default=table.waiting)
@@ -139,12 +142,6 @@ class ReplaySimulation(TableSimulation):
             latency=self._counted_latency.summary(),
             tables=tables,
         )
-
-
-def _taught(estimate: CostModel, seen: Sequence[tuple[float, float]]) -> CostModel:
-    for amount, time in seen:
-        estimate.observe(amount, time)
-    return estimate
 
 
 def _nearest(slowness: Sequence[tuple[float, float]], now: float) -> float:

@@ -1,7 +1,7 @@
 """Tables on tracks in virtual time (Golab et al., section 4.1).
 
 Every arrival and every completion is an event; after each, the dispatch loop of the core is asked what to start. Only
-the clock and the executor are made up here: policies, placements, the guard and the decisions are the real ones.
+the clock and the executor are modelled: policies, placements, the guard and the decisions are the real ones.
 """
 
 from __future__ import annotations
