@@ -22,7 +22,8 @@ class StalenessMeter:
     Staleness counts from ``begin``: from when the meter was made, or from when the table first had rows.
 
     Invariants:
-    1. ``area`` is the integral of staleness from ``begin`` to ``since``, and ``maximum`` the highest value in between.
+    1. ``area`` is the integral of staleness from ``begin`` to ``since``, and ``maximum`` the highest value in between,
+       at least 0.
     2. From ``since`` on the table is complete up to event time ``fresh``, which is -inf while it has no rows.
     """
 
@@ -33,7 +34,7 @@ class StalenessMeter:
         self.since = now
         self.fresh = fresh
         self.area = 0.0
-        self.maximum = 0.0
+        self.maximum = 0.0 if fresh == -math.inf else max(0.0, now - fresh)
 
     @property
     def empty(self) -> bool:
@@ -55,6 +56,7 @@ class StalenessMeter:
         """An update has made the table complete up to event time ``fresh``."""
         if self.fresh == -math.inf:
             self.begin = self.since = now
+            self.maximum = max(0.0, now - fresh)
         else:
             self.advance(now)
         self.fresh = fresh

@@ -16,7 +16,7 @@ Import from here: the modules below are internal.
 """
 
 from headgate.core.cost import CostModel
-from headgate.sim.compare import Compared, NodeRow, ReplayRow, Variant, compare, compare_replay, variants
+from headgate.sim.comparison import Compared, NodeRow, ReplayRow, Variant, compare, compare_replay, variants
 from headgate.sim.kernel import (
     ArrivalPattern,
     BatchArrivals,
@@ -52,7 +52,7 @@ from headgate.sim.tables.simulation import (
     simulate_tables,
     simulate_without_waiting,
 )
-from headgate.sim.trace_file import TraceReplay, replay_of
+from headgate.sim.trace_replay import TraceReplay, replay_of
 
 __all__ = [
     "AddQuery",

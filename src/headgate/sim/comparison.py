@@ -20,7 +20,7 @@ from headgate.sim.operators.engine import simulate_operators
 from headgate.sim.operators.scenario import LoopModel, OperatorScenario, ThreadsModel
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.tables.simulation import TableOutcome, TableResult, simulate_tables, simulate_without_waiting
-from headgate.sim.trace_file import TraceReplay
+from headgate.sim.trace_replay import TraceReplay
 
 #: the run without waiting settles quickly, so fewer events than this are never needed for it
 _IDEAL_EVENTS = 100_000
