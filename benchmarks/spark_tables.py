@@ -14,9 +14,8 @@ from benchmarks.spark.contest import CONTENDERS, Contender, Course, contend
 from benchmarks.spark.environment import python_with_pipelines
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.table_grain import PATIENCE_PERIODS
-from headgate.sim.trace_file import Replay, replay_of
+from headgate.sim import CostModel, TraceReplay, replay_of
 from headgate.warehouse.run.trace import read_trace
-from headgate.warehouse.schedule.cost import CostModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,7 +92,7 @@ def of_the_run(figures: dict[str, Any], speed: float, skip: float) -> Row:
     }
 
 
-def replay_after(figures: dict[str, Any], warm_up: float) -> Replay:
+def replay_after(figures: dict[str, Any], warm_up: float) -> TraceReplay:
     """The recorded run without its warm-up, which counts from the start of the process."""
     trace = read_trace(Path(figures["trace"]))
     return replay_of(trace, max(0.0, figures["began"] + warm_up - trace.header.started), CostModel)

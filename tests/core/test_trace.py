@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.trace import (
-    Arrival,
     Change,
     FreshnessHistory,
+    StreamArrival,
     Trace,
     TraceError,
     TraceHeader,
@@ -348,7 +348,7 @@ def test_loads_that_do_not_make_a_stream_fresher_bring_nothing() -> None:
 def test_data_that_could_not_be_loaded_waits_for_ever() -> None:
     failed = [update("s", began, 1.0, None, released=START + 6.0, error="no") for began in (6.0, 9.0)]
     trace = run_of((STREAM,), load("s", (5.0, 5.0, 1), 5.0, 0.5, 5.0), *failed, end=20.0)
-    assert arrivals(trace, STREAM)[-1] == Arrival(START + 6.0, math.inf)
+    assert arrivals(trace, STREAM)[-1] == StreamArrival(START + 6.0, math.inf)
     assert [piece.since - START for piece in waiting(trace, STREAM)] == [5.0, 6.0]
 
 

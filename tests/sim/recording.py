@@ -10,9 +10,7 @@ from headgate.core.policy import Policy
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.trace import Trace, TraceHeader, TraceTable
 from headgate.core.update import Update
-from headgate.sim.tables.result import TableResult
-from headgate.sim.tables.scenario import Table, TableScenario
-from headgate.sim.tables.simulation import TableSimulation
+from headgate.sim import Table, TableResult, TableScenario, TableSimulation
 
 #: when all these runs begin, by the wall clock
 START = 1_794_736_800.0

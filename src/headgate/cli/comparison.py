@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from headgate.sim.compare import Compared, NodeRow
-from headgate.sim.compare_replay import ReplayRow
+from headgate.sim import Compared, NodeRow, ReplayRow
 from headgate.warehouse.declare.durations import readable
 
 _BAR = 28

@@ -16,18 +16,24 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from headgate.cli.comparison import print_about, print_comparison, print_nodes, print_replay, print_story
 from headgate.core.errors import ParameterError, ScenarioError, UnknownNameError
 from headgate.core.registry import placement_from, policy_from
-from headgate.sim.compare import Compared, Variant, compare, variants
-from headgate.sim.compare_replay import compare_replay
-from headgate.sim.operators.loops import Loop
-from headgate.sim.operators.scenario_file import loop_from
-from headgate.sim.operators.spec import OperatorScenario
-from headgate.sim.scenario_file import ScenarioFile, read_scenario
-from headgate.sim.tables.scenario import TableScenario
-from headgate.sim.trace_file import replay_of
+from headgate.sim import (
+    Compared,
+    CostModel,
+    LoopModel,
+    OperatorScenario,
+    ScenarioFile,
+    TableScenario,
+    Variant,
+    compare,
+    compare_replay,
+    loop_from,
+    read_scenario,
+    replay_of,
+    variants,
+)
 from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.run.control_commands import finite
 from headgate.warehouse.run.trace import read_trace
-from headgate.warehouse.schedule.cost import CostModel
 
 #: what the file of a trace is called at the end
 TRACE_SUFFIX = ".jsonl"
@@ -166,7 +172,7 @@ def _variants(
     return list(variants(scenario, policies, placements, [_loop(text, default) for text in loop or ()]))
 
 
-def _loop(text: str, default: Loop | None) -> Loop:
+def _loop(text: str, default: LoopModel | None) -> LoopModel:
     """A loop as written; one of the scenario's own kind starts from the scenario's settings."""
     kind, _, parameters = text.partition(":")
     values: dict[str, object] = {"kind": kind}

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.core.cost import CostModel as CostModel
     from headgate.warehouse.declare.checks import DeclarationErrors as DeclarationErrors
     from headgate.warehouse.declare.durations import seconds as seconds
     from headgate.warehouse.declare.warehouse import Warehouse as Warehouse
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from headgate.warehouse.run.trace import TraceWriter as TraceWriter
     from headgate.warehouse.run.trace import newest_trace as newest_trace
     from headgate.warehouse.run.trace import read_trace as read_trace
-    from headgate.warehouse.schedule.cost import CostModel as CostModel
     from headgate.warehouse.schedule.ledger import NodeStatistics as NodeStatistics
     from headgate.warehouse.schedule.scheduler import RunOptions as RunOptions
     from headgate.warehouse.session import open_session as open_session
@@ -77,7 +77,7 @@ _PUBLIC = {
     "headgate.warehouse.session": ("open_session",),
     "headgate.warehouse.run.trace": ("TraceWriter", "newest_trace", "read_trace"),
     "headgate.warehouse.schedule.ledger": ("NodeStatistics",),
-    "headgate.warehouse.schedule.cost": ("CostModel",),
+    "headgate.core.cost": ("CostModel",),
     "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),
     "headgate.warehouse.sources.files": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),

@@ -108,15 +108,15 @@ class Trace:
 
     def track_changes(self) -> list[tuple[float, int]]:
         """When the number of tracks was changed, and to what."""
-        told = ((change.at, change.what.get("tracks")) for change in self.changes)
-        return [(at, count) for at, count in told if isinstance(count, int)]
+        values = ((change.at, change.what.get("tracks")) for change in self.changes)
+        return [(at, count) for at, count in values if isinstance(count, int)]
 
     def _since(self, since: float | None) -> float:
         return self.header.started if since is None else since
 
     def _texts(self, key: str) -> list[tuple[float, str]]:
-        told = ((change.at, change.what.get(key)) for change in self.changes)
-        return [(at, text) for at, text in told if isinstance(text, str)]
+        values = ((change.at, change.what.get(key)) for change in self.changes)
+        return [(at, text) for at, text in values if isinstance(text, str)]
 
     def _priorities(self, name: str) -> list[tuple[float, float]]:
         found = []

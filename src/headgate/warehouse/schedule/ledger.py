@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from headgate.core.cost import CostModel
+from headgate.core.staleness import LagMeter, StalenessMeter
 from headgate.core.update import OperatorFigures, Update, added_up
 from headgate.warehouse.declare.spec import DimensionSpec, WarehouseSpec
-from headgate.warehouse.schedule.cost import CostModel
 from headgate.warehouse.schedule.retries import Retries
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.plan import MICROS
@@ -52,7 +53,6 @@ class LedgerEntry:
     def __init__(self, node: Node, priority: float, target_lag: float | None, now: float) -> None:
         self.node = node
         self.priority = priority
-        self.target_lag = target_lag
         self.cost = CostModel()
         self.retries = Retries()
         self.paused = False
@@ -65,15 +65,8 @@ class LedgerEntry:
         #: the longest that an update was ready and passed over
         self.longest_wait = 0.0
         self.operators: tuple[OperatorFigures, ...] = ()
-        self._fresh = self._seconds(node.freshness)
-        #: since when staleness is counted: the start, or the first rows
-        self._since = now
-        self._from = now
-        self._area = 0.0
-        self._max = 0.0
-        self._begun = now
-        self._waiting: float | None = None
-        self._late = 0.0
+        self.staleness = StalenessMeter(now, -math.inf if node.freshness is None else node.freshness / MICROS)
+        self.lag = LagMeter(now, target_lag)
 
     def committed(self, update: Update, now: float) -> None:
         self.retries.reset()
@@ -84,37 +77,26 @@ class LedgerEntry:
         self.updates += 1
         self.last_update = now
         self.last_seconds = update.seconds
-        self._count_until(now)
-        if self._fresh is None:
-            self._from = now
         if update.freshness is not None:
-            self._fresh = self._seconds(update.freshness)
+            self.staleness.refresh(now, update.freshness / MICROS)
 
     def due(self, now: float) -> bool:
         """Whether the table may be updated now, if there is anything to do."""
         return not self.paused and self.retries.due(now)
 
-    def waiting(self, since: float | None, now: float) -> None:
-        """From now on the oldest data that the table has not has been waiting since ``since``."""
-        self._count_until(now)
-        self._waiting = since
-
     def statistics(self, now: float, running: bool, period: float) -> NodeStatistics:
-        self._count_until(now)
-        stale = None if self._fresh is None else now - self._fresh
-        length = now - self._from
-        ran = now - self._begun
-        has_target = self.target_lag is not None and ran > 0
+        self.staleness.advance(now)
+        self.lag.advance(now)
         return NodeStatistics(
             name=self.node.name,
             priority=self.priority,
             state=self._state(running),
-            staleness=stale,
-            mean_staleness=self._area / length if stale is not None and length > 0 else stale,
-            max_staleness=None if stale is None else max(self._max, stale),
-            lag=0.0 if self._waiting is None else max(0.0, now - self._waiting),
-            target_lag=self.target_lag,
-            target_met=max(0.0, 1 - self._late / ran) if has_target else None,
+            staleness=self.staleness.staleness(now),
+            mean_staleness=self.staleness.mean,
+            max_staleness=None if self.staleness.empty else self.staleness.maximum,
+            lag=self.lag.lag(now),
+            target_lag=self.lag.target,
+            target_met=self.lag.target_met,
             rows=self.rows,
             rejected=self.rejected,
             updates=self.updates,
@@ -133,7 +115,7 @@ class LedgerEntry:
             return None
         if self.retries.failures:
             return self.retries.next_try()
-        if self._waiting is not None:
+        if self.lag.waiting is not None:
             return now
         return None if self.last_update is None or period <= 0 else max(now, self.last_update + period)
 
@@ -145,21 +127,6 @@ class LedgerEntry:
         if self.retries.held:
             return "held"
         return "failing" if self.retries.failures else "ok"
-
-    def _count_until(self, now: float) -> None:
-        if now <= self._since:
-            return
-        if self._fresh is not None:
-            begin, end = self._since - self._fresh, now - self._fresh
-            self._area += (end * end - begin * begin) / 2
-            self._max = max(self._max, end)
-        if self._waiting is not None and self.target_lag is not None:
-            self._late += max(0.0, now - max(self._since, self._waiting + self.target_lag))
-        self._since = now
-
-    @staticmethod
-    def _seconds(freshness: int | None) -> float | None:
-        return None if freshness is None else freshness / MICROS
 
 
 class Ledger:
@@ -179,7 +146,7 @@ class Ledger:
             if known is None:
                 self._entries[name] = LedgerEntry(node, priority, target, now)
                 continue
-            known.node, known.priority, known.target_lag = node, priority, target
+            known.node, known.priority, known.lag.target = node, priority, target
             known.retries.reset()
             self._entries[name] = known
         self._order = spec.names()

@@ -21,8 +21,8 @@ from headgate.core.placement import Placement, Workers
 from headgate.core.placements import Proportional
 from headgate.core.policies import MaxBenefit
 from headgate.core.policy import Policy
+from headgate.core.staleness import ArrivalLog, waiting_since
 from headgate.core.update import Update
-from headgate.warehouse.schedule.lag import ArrivalLog, waiting_since
 from headgate.warehouse.schedule.ledger import Ledger, LedgerEntry, NodeStatistics
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
@@ -188,7 +188,7 @@ class Scheduler:
             streams = self._streams_above.get(name)
             if streams:
                 since = waiting_since(self._nodes[index].freshness, streams, self._logs)
-                self._ledger.of(name).waiting(since, now)
+                self._ledger.of(name).lag.wait(now, since)
 
     def _most(self, index: int) -> float:
         """How much event time an update of a node may take in."""

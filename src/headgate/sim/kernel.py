@@ -1,26 +1,106 @@
-"""Arrival patterns: when tuples come to a source from outside, and how many at a time.
+"""Virtual time: what every simulator here runs on.
 
-A pattern is frozen data; ``moments`` turns it into (seconds since the source began, tuples) pairs in order of time.
-Moments are worked out from a running number and not by adding up gaps, so that rates hold over millions of tuples.
-Only ``Poisson`` and an unstated ``offset`` use chance, and that is passed in.
+* ``EventQueue`` is the clock and the events to come. Events at the same moment happen by rank, then in the order in
+  which they were scheduled, so a run can be repeated exactly.
+* Arrival patterns say when tuples come to a source from outside, and how many at a time. A pattern is frozen data;
+  ``moments`` turns it into (seconds since the source began, tuples) pairs in order of time. Moments are worked out from
+  a running number and not by adding up gaps, so that rates hold over millions of tuples. Only ``PoissonArrivals`` and
+  an unstated ``offset`` use chance, and that is passed in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import count, pairwise
 from random import Random
-from typing import Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from headgate.core.errors import ScenarioError
+
+# --- the event queue --------------------------------------------------------------------------------------------
+
+#: seconds, or whole nanoseconds
+Time = TypeVar("Time", int, float)
+
+
+class Rank:
+    """What comes first at one moment. Plain numbers: members of an enumeration are slow to look up."""
+
+    CHANGE: Final = 0
+    WORK: Final = 1
+    ARRIVAL: Final = 2
+    SAMPLE: Final = 3
+
+
+class EventQueue(Generic[Time]):
+    """Events in order of time, and the clock: ``now`` is the moment of the last event, and only moves forward.
+
+    An event is a function that is called with an argument of its own and the time.
+    """
+
+    __slots__ = ("_entries", "_scheduled", "now")
+
+    def __init__(self, start: Time) -> None:
+        self.now: Time = start
+        self._entries: list[tuple[Time, int, int, Callable[[Any, Time], None], Any]] = []
+        self._scheduled = 0
+
+    def __len__(self) -> int:
+        """How many events are to come."""
+        return len(self._entries)
+
+    def at(self, time: Time, rank: int, action: Callable[[Any, Time], None], argument: object = None) -> None:
+        """Call ``action(argument, time)`` at ``time``, which must not have passed."""
+        self._scheduled += 1
+        heappush(self._entries, (time, rank, self._scheduled, action, argument))
+
+    def next_time(self) -> float:
+        """When something happens next; infinity if nothing does."""
+        return self._entries[0][0] if self._entries else math.inf
+
+    def run_next(self, until: float = math.inf) -> Time | None:
+        """Go to the next event and let it happen. Returns its time, or None if there is none up to ``until``."""
+        entries = self._entries
+        if not entries or entries[0][0] > until:
+            return None
+        now, _, _, action, argument = heappop(entries)
+        self.now = now
+        action(argument, now)
+        return now
+
+    def run_moment(self) -> Time:
+        """Go to the next moment and let everything happen, also what is scheduled meanwhile for that moment.
+
+        There must be one.
+        """
+        entries = self._entries
+        self.now = now = entries[0][0]
+        while entries and entries[0][0] == now:
+            _, _, _, action, argument = heappop(entries)
+            action(argument, now)
+        return now
+
+
+# --- arrivals ---------------------------------------------------------------------------------------------------
 
 #: (seconds since the source began, tuples)
 Moment = tuple[float, int]
 
 
-class Arrivals(Protocol):
+def first_moment(offset: float | None, period: float, chance: Random) -> float:
+    """``offset`` if it is stated, else a random moment of the first period."""
+    return chance.random() * period if offset is None else offset
+
+
+def periodic(first: float, period: float) -> Iterator[float]:
+    """``first`` and every ``period`` seconds after it."""
+    return (first + number * period for number in count())
+
+
+class ArrivalPattern(Protocol):
     """When tuples come to a source."""
 
     @property
@@ -40,7 +120,7 @@ class Arrivals(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantArrivals:
     """``batch`` tuples every ``batch / rate`` seconds, first at ``offset``, by default at a random moment of the
     first gap."""
 
@@ -65,12 +145,12 @@ class Constant:
         return True
 
     def moments(self, chance: Random) -> Iterator[Moment]:
-        first = chance.random() * self.period if self.offset is None else self.offset
+        first = first_moment(self.offset, self.period, chance)
         return ((first + number * self.batch / self.rate, self.batch) for number in count())
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class BatchArrivals:
     """What comes in ``every`` seconds at ``rate`` comes all at once (EdgeWise's spout: every 100 ms)."""
 
     rate: float
@@ -94,17 +174,17 @@ class Batches:
         return True
 
     def moments(self, chance: Random) -> Iterator[Moment]:
-        first = chance.random() * self.every if self.offset is None else self.offset
         before = 0
-        for number in count():
-            due = math.floor((number + 1) * self.rate * self.every + 1e-9)
+        moments = periodic(first_moment(self.offset, self.every, chance), self.every)
+        for number, moment in enumerate(moments, 1):
+            due = math.floor(number * self.rate * self.every + 1e-9)
             if due > before:
-                yield first + number * self.every, due - before
+                yield moment, due - before
             before = due
 
 
 @dataclass(frozen=True, slots=True)
-class Poisson:
+class PoissonArrivals:
     """Independent arrivals: exponential gaps of ``batch / rate`` seconds in the mean, ``batch`` tuples each."""
 
     rate: float
@@ -134,7 +214,7 @@ class Poisson:
 
 
 @dataclass(frozen=True, slots=True)
-class Bursty:
+class BurstyArrivals:
     """``rate`` tuples a second for ``on`` seconds, then ``base`` tuples a second for ``off`` seconds, and again."""
 
     rate: float
@@ -174,7 +254,7 @@ class Bursty:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class RecordedArrivals:
     """Tuples at the given times, in seconds; a time given twice brings two tuples."""
 
     times: tuple[float, ...]

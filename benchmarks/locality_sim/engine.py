@@ -3,25 +3,94 @@
 A run takes one packet from each input when it starts and sends one packet when it ends. What it costs: dispatch,
 compute per KiB, and memory time, which depends on where each packet is (the thread's L2, the node's L3, or the memory
 of the node that made it). A run that finds an input missing or an output buffer full costs dispatch only. Events at
-the same moment happen in the order in which they were planned, so a run depends on its config alone.
+the same moment happen in the order in which they were scheduled, so a run depends on its config alone.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
-from heapq import heappop, heappush
+from dataclasses import dataclass, replace
 
+from benchmarks.locality_sim.config import SCHEDULERS, LocalityConfig, random_plan
+from benchmarks.locality_sim.memory import Memory
 from headgate.core.errors import InvariantError
-from headgate.core.locality import Choice, Instruction, StepLabel, Wake
-from headgate.sim.locality.config import SCHEDULERS, LocalityConfig
-from headgate.sim.locality.memory import Memory
-from headgate.sim.locality.plan import random_plan
-from headgate.sim.locality.result import LocalityResult, PacketReads, TimeSpent
+from headgate.core.locality import Choice, Instruction, SchedulerStatistics, StepLabel, Wake
+from headgate.sim import EventQueue, Rank
 
-_BALANCE = -1
 _IDLE = -1
+
+
+# --- what is measured -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PacketReads:
+    """Where operators found the packets they read, in KiB."""
+
+    l2: int
+    l3: int
+    local_memory: int
+    remote_memory: int
+
+    @property
+    def total(self) -> int:
+        return self.l2 + self.l3 + self.local_memory + self.remote_memory
+
+    @property
+    def l2_hit_rate(self) -> float:
+        return self.l2 / self.total if self.total else 0.0
+
+    @property
+    def cache_hit_rate(self) -> float:
+        """L2 and L3 together."""
+        return (self.l2 + self.l3) / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpent:
+    """Where the threads' busy time went, summed over all threads."""
+
+    compute: int
+    memory: int
+    """Reading inputs and writing outputs, at the speed of the place where they are."""
+    dispatch: int
+    semaphore: int
+
+    @property
+    def total(self) -> int:
+        return self.compute + self.memory + self.dispatch + self.semaphore
+
+
+@dataclass(frozen=True, slots=True)
+class LocalityResult:
+    """One simulated run."""
+
+    config: LocalityConfig
+    makespan_ns: int
+    """From the first request to the end of the last."""
+    runs: int
+    """Tasks that made a packet."""
+    empty_runs: int
+    """Tasks that found an input missing or an output buffer full."""
+    reads: PacketReads
+    time: TimeSpent
+    time_by_step: tuple[tuple[str, int], ...]
+    """(step, busy time of the tasks it chose), in the order of the steps."""
+    utilisation: tuple[float, ...]
+    """Per thread: busy time over makespan."""
+    statistics: SchedulerStatistics
+
+    @property
+    def makespan_seconds(self) -> float:
+        return self.makespan_ns / 1e9
+
+    @property
+    def mean_utilisation(self) -> float:
+        return sum(self.utilisation) / len(self.utilisation)
+
+
+# --- the simulation ---------------------------------------------------------------------------------------------
 
 
 def simulate(config: LocalityConfig) -> LocalityResult:
@@ -64,11 +133,9 @@ class _Simulation:
         self._open_requests = 0
         self._rounds_left = load.rounds
 
-        self._now = 0
         self._makespan = 0
-        #: heap of (time, running number, thread), _BALANCE in place of a thread; a thread has at most one entry
-        self._events: list[tuple[int, int, int]] = []
-        self._planned = 0
+        #: at most one for each thread, and one to balance
+        self._events: EventQueue[int] = EventQueue(0)
         #: indexed by thread: operator it runs, _IDLE if none; and whether that run makes a packet
         self._running = [_IDLE] * machine.threads
         self._makes_packet = [False] * machine.threads
@@ -83,38 +150,32 @@ class _Simulation:
 
     def run(self) -> LocalityResult:
         self._start_round()
-        self._plan_event(self._config.machine.balance_ns, _BALANCE)
+        self._events.at(self._config.machine.balance_ns, Rank.WORK, self._balance)
         events = self._events
         while self._open_requests:
             if not events:
-                raise InvariantError(f"all threads sleep at {self._now} ns with {self._open_requests} requests open")
-            self._now, _, thread = heappop(events)
-            if thread == _BALANCE:
-                self._balance()
-            else:
-                self._seek(thread)
+                raise InvariantError(f"all threads sleep at {events.now} ns with {self._open_requests} requests open")
+            events.run_next()
         return self._result()
 
     # --- events ---------------------------------------------------------------------------------------------------
 
-    def _plan_event(self, delay: int, thread: int) -> None:
-        self._planned += 1
-        heappush(self._events, (self._now + delay, self._planned, thread))
-
     def _obey(self, instructions: Iterable[Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Wake):
-                self._plan_event(self._config.machine.wake_ns, instruction.thread)
+                self._events.at(
+                    self._events.now + self._config.machine.wake_ns, Rank.WORK, self._seek, instruction.thread
+                )
 
-    def _balance(self) -> None:
+    def _balance(self, _: None, now: int) -> None:
         if not self._events:
             return
         before = self._scheduler.semaphore_operations
         self._obey(self._scheduler.balance())
         self._operations += self._scheduler.semaphore_operations - before
-        self._plan_event(self._config.machine.balance_ns, _BALANCE)
+        self._events.at(now + self._config.machine.balance_ns, Rank.WORK, self._balance)
 
-    def _seek(self, thread: int) -> None:
+    def _seek(self, thread: int, now: int) -> None:
         """The thread is free, at the end of a run or just woken: end the run, ask for a task, start it."""
         if self._running[thread] != _IDLE:
             self._end_run(thread)
@@ -132,15 +193,16 @@ class _Simulation:
             self._operations = operations
         self._busy[thread] += duration
         self._time_by_step[choice.step] += duration
-        self._plan_event(duration, thread)
+        self._events.at(now + duration, Rank.WORK, self._seek, thread)
 
     def _semaphore_time(self, operations: int) -> int:
         machine = self._config.machine
         time = operations * machine.semaphore_ns
+        now = self._events.now
         if self._scheduler.has_global_semaphore:
-            free_at = max(self._now, self._semaphore_free_at) + operations * machine.shared_semaphore_ns
+            free_at = max(now, self._semaphore_free_at) + operations * machine.shared_semaphore_ns
             self._semaphore_free_at = free_at
-            time += free_at - self._now
+            time += free_at - now
         self._time_semaphore += time
         return time
 
@@ -251,7 +313,7 @@ class _Simulation:
             return
         self._scheduler.remove_request(request)
         self._open_requests -= 1
-        self._makespan = self._now
+        self._makespan = self._events.now
         if not self._open_requests and self._rounds_left:
             self._start_round()
 

@@ -12,8 +12,15 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from headgate.core.errors import ScenarioError
-from headgate.sim.operators.arrivals import Arrivals, Batches, Bursty, Constant
-from headgate.sim.operators.spec import Operator, Query, chain
+from headgate.sim import (
+    ArrivalPattern,
+    BatchArrivals,
+    BurstyArrivals,
+    ConstantArrivals,
+    OperatorModel,
+    QueryModel,
+    chain,
+)
 
 # --- Haren, section 7 -------------------------------------------------------------------------------------------
 
@@ -27,11 +34,11 @@ def haren_chain(
     name: str,
     chance: Random,
     base_cost: float,
-    arrivals: Arrivals,
+    arrivals: ArrivalPattern,
     *,
     length: int = CHAIN_LENGTH,
     importance_class: int = 0,
-) -> Query:
+) -> QueryModel:
     """One synthetic query (section 7.1): ingress, ``length`` operators, egress.
 
     The query passes on a share s of its tuples, uniform in [0.01, 1], and each operator exp(log s / L) ± 10 %. It has a
@@ -41,26 +48,28 @@ def haren_chain(
     passed_on = math.exp(math.log(chance.uniform(0.01, 1.0)) / length)
     cost = base_cost * 2 ** chance.randint(0, 4)
     steps = [
-        Operator(f"op{number:02}", cost * chance.uniform(0.9, 1.1), passed_on * chance.uniform(0.9, 1.1))
+        OperatorModel(f"op{number:02}", cost * chance.uniform(0.9, 1.1), passed_on * chance.uniform(0.9, 1.1))
         for number in range(1, length + 1)
     ]
-    ends = Operator("ingress", base_cost), Operator("egress", base_cost)
+    ends = OperatorModel("ingress", base_cost), OperatorModel("egress", base_cost)
     return chain(name, (ends[0], *steps, ends[1]), arrivals, importance_class=importance_class)
 
 
 def haren_queries(
     count: int, base_cost: float, rate: float, seed: int = 0, *, length: int = CHAIN_LENGTH, batch: int = 1
-) -> tuple[Query, ...]:
+) -> tuple[QueryModel, ...]:
     """``count`` synthetic queries of one class, each fed at a constant ``rate`` (section 7.3)."""
     return tuple(
-        haren_chain(f"q{number:02}", Random(f"{seed} shape {number}"), base_cost, Constant(rate, batch), length=length)
+        haren_chain(
+            f"q{number:02}", Random(f"{seed} shape {number}"), base_cost, ConstantArrivals(rate, batch), length=length
+        )
         for number in range(1, count + 1)
     )
 
 
 def haren_multi_class(
     *, bursty: bool, seed: int = 0, workers: int = 4, utilisation: float = 0.6, batch: int = 1
-) -> tuple[Query, ...]:
+) -> tuple[QueryModel, ...]:
     """The three HIGH and ten LOW queries of section 7.4.
 
     Steady (scenario 1): HIGH get 500 and LOW 1000 tuples a second each. Bursty (scenario 2): HIGH get 5000 a second
@@ -69,15 +78,15 @@ def haren_multi_class(
     with three draws would be a matter of luck. The bursty scenario has the same operators; above 0.77 a burst of HIGH
     is more than all workers together can do.
     """
-    high = [_classed(f"high{n}", HIGH, Constant(500.0, batch), seed) for n in range(1, 4)]
-    low = [_classed(f"low{n:02}", LOW, Constant(1000.0, batch), seed) for n in range(1, 11)]
+    high = [_classed(f"high{n}", HIGH, ConstantArrivals(500.0, batch), seed) for n in range(1, 4)]
+    low = [_classed(f"low{n:02}", LOW, ConstantArrivals(1000.0, batch), seed) for n in range(1, 11)]
     per_tuple = workers * utilisation / (3 * 500 + 10 * 1000)
     scaled = (*scaled_to(high, per_tuple * 3 * 500), *scaled_to(low, per_tuple * 10 * 1000))
-    burst = Bursty(5000.0, on=5.0, off=15.0, batch=batch)
+    burst = BurstyArrivals(5000.0, on=5.0, off=15.0, batch=batch)
     return tuple(fed_by(query, burst) if bursty and query.importance_class == HIGH else query for query in scaled)
 
 
-def _classed(name: str, importance_class: int, arrivals: Arrivals, seed: int) -> Query:
+def _classed(name: str, importance_class: int, arrivals: ArrivalPattern, seed: int) -> QueryModel:
     return haren_chain(name, Random(f"{seed} shape {name}"), 1e-6, arrivals, importance_class=importance_class)
 
 
@@ -150,11 +159,11 @@ def riot(
     topology: str,
     rate: float,
     *,
-    arrivals: Arrivals | None = None,
+    arrivals: ArrivalPattern | None = None,
     work_per_event: float | None = None,
     capacity: int = 10_000,
     name: str | None = None,
-) -> Query:
+) -> QueryModel:
     """A RIoTBench topology fed with ``rate`` events a second, a tenth of them every 100 ms, as EdgeWise's spout does.
 
     ``work_per_event`` is the work that one event makes in all tasks together; left out, four workers are saturated at
@@ -167,9 +176,9 @@ def riot(
     work = 4.0 / SATURATION[topology] if work_per_event is None else work_per_event
     per_weight = work / sum(task.weight for task in tasks)
     tuples = _tuples_per_event(tasks)
-    feed = arrivals or Batches(rate)
+    feed = arrivals or BatchArrivals(rate)
     operators = (
-        Operator(
+        OperatorModel(
             task.name,
             cost=per_weight * task.weight / tuples[task.name],
             selectivity=task.selectivity,
@@ -180,7 +189,7 @@ def riot(
         )
         for task in tasks
     )
-    return Query(name or topology, tuple(operators))
+    return QueryModel(name or topology, tuple(operators))
 
 
 def _tuples_per_event(tasks: Iterable[_Task]) -> dict[str, float]:
@@ -196,7 +205,7 @@ def _tuples_per_event(tasks: Iterable[_Task]) -> dict[str, float]:
 # --- changing shapes --------------------------------------------------------------------------------------------
 
 
-def scaled_to(queries: Sequence[Query], load: float) -> tuple[Query, ...]:
+def scaled_to(queries: Sequence[QueryModel], load: float) -> tuple[QueryModel, ...]:
     """The same queries with all costs multiplied so that together they keep ``load`` workers busy."""
     factor = load / sum(query.load() for query in queries)
     return tuple(
@@ -205,7 +214,7 @@ def scaled_to(queries: Sequence[Query], load: float) -> tuple[Query, ...]:
     )
 
 
-def fed_by(query: Query, arrivals: Arrivals) -> Query:
+def fed_by(query: QueryModel, arrivals: ArrivalPattern) -> QueryModel:
     """The same query with other arrivals at its sources."""
     operators = (op if op.inputs else replace(op, arrivals=arrivals) for op in query.operators)
     return replace(query, operators=tuple(operators))

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-import headgate.sim.locality
-from headgate.core.errors import ParameterError
-from headgate.sim.locality import (
+import benchmarks.locality_sim
+from benchmarks.locality_sim import (
     SCHEDULERS,
     LocalityConfig,
     LocalityResult,
@@ -22,6 +21,7 @@ from headgate.sim.locality import (
     random_plan,
     simulate,
 )
+from headgate.core.errors import ParameterError
 
 ONE_NODE = ((1.0,),)
 
@@ -228,7 +228,7 @@ def test_impossible_configs_are_refused(change: Callable[[], object], message: s
 
 
 def test_the_example_in_the_docstring_runs() -> None:
-    failed, tried = doctest.testmod(headgate.sim.locality)
+    failed, tried = doctest.testmod(benchmarks.locality_sim)
     assert failed == 0 < tried
 
 

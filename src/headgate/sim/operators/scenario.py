@@ -1,4 +1,4 @@
-"""What is simulated at the operator grain: queries of operators, the machine, and how long.
+"""What is simulated at the operator grain: queries of operators, how workers get their work, the machine, how long.
 
 Plain frozen data, checked when it is made; nothing here runs. Operators are named inside their query; outside, a
 node is called ``query/operator``.
@@ -10,20 +10,24 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
+from headgate.core.consumption import AtMost, Consumption
 from headgate.core.errors import GraphError, ScenarioError
 from headgate.core.graph import Graph
 from headgate.core.inheritance import derive_periods
 from headgate.core.placement import Placement, Workers
 from headgate.core.policy import Policy
-from headgate.sim.operators.arrivals import Arrivals
-from headgate.sim.operators.loops import DispatchLoop, Loop, ThreadsLoop
+from headgate.core.worklist import RoundsConfig
+from headgate.sim.kernel import ArrivalPattern
+
+# --- queries ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OperatorModel:
     """A step of a query.
 
     One input tuple takes ``cost`` seconds, or anything in ``cost * (1 ± spread)`` with equal chance, and brings
@@ -37,7 +41,7 @@ class Operator:
     cost: float
     selectivity: float = 1.0
     inputs: tuple[str, ...] = ()
-    arrivals: Arrivals | None = None
+    arrivals: ArrivalPattern | None = None
     spread: float = 0.0
     capacity: int = 10_000
     max_workers: int = 1
@@ -57,12 +61,12 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class QueryModel:
     """Operators that belong together. A larger ``importance_class`` is more important; ``patience`` is how long a node
     may stay runnable before the guard puts it in front."""
 
     name: str
-    operators: tuple[Operator, ...]
+    operators: tuple[OperatorModel, ...]
     importance_class: int = 0
     priority: float = 1.0
     patience: float = math.inf
@@ -86,7 +90,7 @@ class Query:
                         f"operator {reader.name!r} holds {reader.capacity}: raise its capacity, or nothing ever fits"
                     )
 
-    def _check_source(self, operator: Operator) -> None:
+    def _check_source(self, operator: OperatorModel) -> None:
         where = f"query {self.name!r}: operator {operator.name!r}"
         if operator.inputs and operator.arrivals is not None:
             raise ScenarioError(f"{where} has inputs and arrivals; only a source has arrivals: remove one of the two")
@@ -129,21 +133,127 @@ class Query:
 
 def chain(
     name: str,
-    operators: Iterable[Operator],
-    arrivals: Arrivals,
+    operators: Iterable[OperatorModel],
+    arrivals: ArrivalPattern,
     *,
     importance_class: int = 0,
     priority: float = 1.0,
     patience: float = math.inf,
-) -> Query:
+) -> QueryModel:
     """A query whose operators feed each other in the order given, the first fed by ``arrivals``."""
-    linked: list[Operator] = []
+    linked: list[OperatorModel] = []
     for operator in operators:
         if linked:
             linked.append(replace(operator, inputs=(linked[-1].name,), arrivals=None))
         else:
             linked.append(replace(operator, inputs=(), arrivals=arrivals))
-    return Query(name, tuple(linked), importance_class, priority, patience)
+    return QueryModel(name, tuple(linked), importance_class, priority, patience)
+
+
+# --- loops ------------------------------------------------------------------------------------------------------
+# How the simulated workers get their work, and what deciding costs. All costs are seconds of worker time. They are
+# modelled, not measured here: measure an engine and put its numbers in.
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchModel:
+    """Whenever a worker is free, the best runnable node goes there (``headgate.core.dispatch``).
+
+    A worker takes what ``consumption`` allows, and no more than its outputs have room downstream. A decision holds one
+    lock for ``decision_cost``; going on with another node than the worker ran last costs ``switch_cost``. Nodes are
+    placed again ``place_every`` seconds, for placements that go by costs. ``window`` is the length of the window in
+    which ``window_time`` counts.
+    """
+
+    kind: ClassVar[str] = "dispatch"
+    consumption: Consumption = field(default_factory=lambda: AtMost(50))
+    decision_cost: float = 0.0
+    switch_cost: float = 0.0
+    place_every: float | None = None
+    window: float = math.inf
+
+    def __post_init__(self) -> None:
+        _costs("dispatch", decision_cost=self.decision_cost, switch_cost=self.switch_cost)
+        _positive("dispatch", window=self.window)
+        if self.place_every is not None:
+            _positive("dispatch", place_every=self.place_every)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsModel:
+    """Workers run their own lists for a ``period``, then meet (``headgate.core.rounds``; Haren's P, b and d).
+
+    At a meeting reading one feature of one node costs ``feature_cost``, placing a node ``place_cost``, ranking and
+    sorting a node ``rank_cost``. How long workers wait for each other comes out by itself.
+    """
+
+    kind: ClassVar[str] = "rounds"
+    period: float = 0.1
+    batch: int = 10
+    delay: float | None = None
+    backoff_min: float = 0.001
+    feature_cost: float = 0.0
+    place_cost: float = 0.0
+    rank_cost: float = 0.0
+    switch_cost: float = 0.0
+
+    def __post_init__(self) -> None:
+        _costs(
+            "rounds",
+            feature_cost=self.feature_cost,
+            place_cost=self.place_cost,
+            rank_cost=self.rank_cost,
+            switch_cost=self.switch_cost,
+        )
+        self.config(0)
+
+    def config(self, seed: int) -> RoundsConfig:
+        return RoundsConfig(self.period, self.batch, self.delay, self.backoff_min, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadsModel:
+    """One thread for each worker a node may have, and the operating system decides: the baseline.
+
+    The thread that has had least processor time goes next, for at most ``quantum`` seconds, as under Linux's CFS. One
+    that has slept is credited with at most ``sleeper_credit`` seconds, and takes the processor that it ran on last from
+    a thread that is more than ``wakeup_granularity`` ahead of it. These defaults are CFS's for four processors: half a
+    latency period of 18 ms, and 3 ms. How early a bottleneck falls behind depends on them, so vary them before
+    drawing conclusions. A change of threads costs ``switch_cost``.
+    """
+
+    kind: ClassVar[str] = "threads"
+    quantum: float = 0.004
+    sleeper_credit: float = 0.009
+    wakeup_granularity: float = 0.003
+    switch_cost: float = 5e-6
+
+    def __post_init__(self) -> None:
+        _costs(
+            "threads",
+            sleeper_credit=self.sleeper_credit,
+            wakeup_granularity=self.wakeup_granularity,
+            switch_cost=self.switch_cost,
+        )
+        _positive("threads", quantum=self.quantum)
+
+
+LoopModel = DispatchModel | RoundsModel | ThreadsModel
+
+
+def _costs(loop: str, **values: float) -> None:
+    for key, value in values.items():
+        if not value >= 0:
+            raise ScenarioError(f"{key} of the {loop} loop must be at least 0; got {value}")
+
+
+def _positive(loop: str, **values: float) -> None:
+    for key, value in values.items():
+        if not value > 0:
+            raise ScenarioError(f"{key} of the {loop} loop must be more than 0; got {value}")
+
+
+# --- the scenario -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +277,7 @@ class AddQuery:
     """At ``at`` seconds a query comes; its arrivals count from then."""
 
     at: float
-    query: Query
+    query: QueryModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +288,7 @@ class RemoveQuery:
     name: str
 
 
-Change = ReplacePolicy | ReplacePlacement | AddQuery | RemoveQuery
+ScenarioChange = ReplacePolicy | ReplacePlacement | AddQuery | RemoveQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +302,9 @@ class OperatorScenario:
     the weight ``learning``. ``sample_every`` seconds a ``Sample`` is taken, if stated.
     """
 
-    queries: tuple[Query, ...]
+    queries: tuple[QueryModel, ...]
     workers: int = 4
-    loop: Loop = field(default_factory=DispatchLoop)
+    loop: LoopModel = field(default_factory=DispatchModel)
     name: str = "operators"
     horizon: float = math.inf
     events: int | None = None
@@ -204,7 +314,7 @@ class OperatorScenario:
     known: bool = False
     learning: float = 0.3
     sample_every: float | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ScenarioChange, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"scenario {self.name!r}"
@@ -236,7 +346,7 @@ class OperatorScenario:
                 if not present[change.name]:
                     raise ScenarioError(f"{where}: there is no query {change.name!r} to remove at {change.at:g} s")
                 present[change.name] -= 1
-            elif isinstance(self.loop, ThreadsLoop):
+            elif isinstance(self.loop, ThreadsModel):
                 raise ScenarioError(f"{where}: the threads loop has no policy or placement to replace; got {change}")
             twice = [name for name, count in present.items() if count > 1]
             if twice:
@@ -254,7 +364,7 @@ class OperatorScenario:
                             "never stop coming; state a horizon in seconds or a number of events"
                         )
 
-    def all_queries(self) -> Iterator[Query]:
+    def all_queries(self) -> Iterator[QueryModel]:
         """Those that are there from the start and those that come later."""
         yield from self.queries
         yield from (change.query for change in self.changes if isinstance(change, AddQuery))

@@ -1,19 +1,20 @@
-"""A recorded run as something to simulate: its arrivals, its costs, and how it stood when the replay begins.
+"""A recorded run as something to simulate: its arrivals, its costs, and the state of its tables when the replay begins.
 
-A trace of a real run becomes a ``Replay``, as a TOML file becomes a scenario. Lines and files of traces are not known
-here, only what they say. What is modelled and what is left out is described in ``docs/traces.md``.
+A trace of a real run becomes a ``TraceReplay``, as a TOML file becomes a scenario. Lines and files of traces are not
+known here, only what they say. What is modelled and what is left out is described in ``docs/traces.md``.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import get_args
 
+from headgate.core.cost import CostModel
 from headgate.core.errors import ScenarioError
 from headgate.core.inheritance import Inheritance
 from headgate.core.layers import BACKFILL, LIVE, MAINTENANCE
@@ -21,13 +22,12 @@ from headgate.core.placement import Placement
 from headgate.core.placements import Anywhere
 from headgate.core.policies import MaxBenefit
 from headgate.core.policy import Policy
-from headgate.core.trace import Arrival, Measured, Trace, TraceTable, arrivals, measured
-from headgate.core.trace.freshness import MICROS, FreshnessHistory
+from headgate.core.trace import Measured, StreamArrival, Trace, TraceTable, arrivals, measured
+from headgate.core.trace.measures import MICROS, FreshnessHistory
 from headgate.core.update import Layer, Update
-from headgate.sim.fitted_cost import FittedCost
 from headgate.sim.tables.replay import NewEstimate, RecordedTable, ReplaySimulation
-from headgate.sim.tables.result import TableResult
 from headgate.sim.tables.scenario import Table, TableScenario
+from headgate.sim.tables.simulation import TableResult
 
 #: compared with the run's own policy unless the command line says otherwise
 OTHER_POLICIES = ("fifo", "max-benefit")
@@ -45,11 +45,11 @@ _NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class TraceReplay:
     """A recorded run without its first ``skip`` seconds, ready to be simulated.
 
     ``scenario`` is the run in the words of a scenario file; ``recorded`` is what those cannot say, one for each of its
-    tables. ``new_estimate`` makes that by which costs are learned, if policies do not know them.
+    tables. ``new_estimate`` makes the model by which costs are learned, if policies do not know them.
     """
 
     trace: Trace
@@ -97,11 +97,11 @@ class Replay:
         return ReplaySimulation(unlimited, self.recorded, MaxBenefit(), Anywhere(), seed).run()
 
 
-def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None = None) -> Replay:
+def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None = None) -> TraceReplay:
     """The run without its first ``skip`` seconds: neither replayed, nor measured, nor counted for the costs.
 
-    With ``new_estimate`` (such as the warehouse's ``CostModel``), policies go by costs that they learn meanwhile, as
-    those of the run did; without, they know them.
+    With ``new_estimate=CostModel``, policies go by costs that they learn meanwhile, as those of the run did; without,
+    they know them.
     """
     begin = trace.header.started + skip
     length = trace.finish - begin
@@ -121,7 +121,7 @@ def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None 
         events=_NO_LIMIT,
         horizon=length,
     )
-    return Replay(trace, skip, scenario, tuple(recorded for _, recorded in entries), new_estimate)
+    return TraceReplay(trace, skip, scenario, tuple(recorded for _, recorded in entries), new_estimate)
 
 
 def _inheritance(trace: Trace) -> Inheritance:
@@ -156,8 +156,8 @@ def _tables(trace: Trace, begin: float) -> Iterator[tuple[Table, RecordedTable]]
             sources=tuple(source for source in table.sources if source not in without_time),
             period=(table.period or 1.0) if table.kind == "stream" else 0.0,
             priority=trace.priority(table, begin),
-            setup_time=cost.setup_time,
-            time_per_unit=cost.time_per_unit,
+            setup_time=cost.alpha,
+            time_per_unit=cost.beta,
             importance_class=table.importance_class,
             patience=table.patience,
         )
@@ -206,7 +206,7 @@ def _with_arrivals(
     return replace(stated, arrivals=tuple(sorted(came)), delay=delay), recorded
 
 
-def _unrecorded(trace: Trace, table: TraceTable, known: Sequence[Arrival]) -> Iterator[Arrival]:
+def _unrecorded(trace: Trace, table: TraceTable, known: Sequence[StreamArrival]) -> Iterator[StreamArrival]:
     """What came after the last load began is not recorded: a stream that flowed until then is taken to flow on."""
     if len(known) < 2:
         return
@@ -217,34 +217,35 @@ def _unrecorded(trace: Trace, table: TraceTable, known: Sequence[Arrival]) -> It
         return
     for number in range(1, math.floor((trace.finish - last.at) / period) + 1):
         if last.at + number * period > last_load:
-            yield Arrival(last.at + number * period, last.reaches + number * period)
+            yield StreamArrival(last.at + number * period, last.reaches + number * period)
 
 
 # --- costs --------------------------------------------------------------------------------------------------------
 
 
-def _cost(trace: Trace, table: TraceTable, begin: float) -> tuple[FittedCost, Slowness]:
-    """Of a table's updates since ``begin``, or if there were none of all; failing these, of all that were made."""
+def _cost(trace: Trace, table: TraceTable, begin: float) -> tuple[CostModel, Slowness]:
+    """Of a table's updates since ``begin``; if there were none, of all of them; if it had none, of other tables'."""
     updates = trace.updates_of(table.name)
     if not updates:
         others = [update.seconds for update in trace.updates if update.layer == "live" and update.error is None]
-        return FittedCost.of([(0.0, statistics.median(others) if others else 1.0)]), ()
+        return CostModel.fitted([(0.0, statistics.median(others) if others else 1.0)]), ()
     since = [i for i, update in enumerate(updates) if update.began >= begin] or range(len(updates))
     amounts = _amounts(updates, table.freshness)
-    cost = FittedCost.of([amounts[i] for i in since])
-    return cost, _slowness([updates[i] for i in since], cost, begin)
+    cost = CostModel.fitted((amounts[i], updates[i].seconds) for i in since)
+    return cost, _slowness(cost, ((updates[i], amounts[i]) for i in since), begin)
 
 
 def _seen(updates: Sequence[Update], begin: float) -> tuple[tuple[float, float], ...]:
-    """The updates that had been made when the replay begins, as the run learned from them."""
+    """The updates that were complete when the replay begins, as the run learned from them."""
     return tuple((update.gained, update.seconds) for update in updates if update.ended <= begin)
 
 
-def _slowness(updates: Sequence[Update], cost: FittedCost, begin: float) -> Slowness:
-    return tuple(sorted((update.began - begin, ratio) for update, ratio in zip(updates, cost.ratios, strict=True)))
+def _slowness(cost: CostModel, updates: Iterable[tuple[Update, float]], begin: float) -> Slowness:
+    """Of updates with the amounts of event time that they brought."""
+    return tuple(sorted((update.began - begin, cost.slowness(amount, update.seconds)) for update, amount in updates))
 
 
-def _amounts(updates: Sequence[Update], before: int | None) -> list[tuple[float, float]]:
+def _amounts(updates: Sequence[Update], before: int | None) -> list[float]:
     """How much event time each update brought, as expected only where it is not known how much it really was."""
     found = []
     for update in updates:
@@ -252,7 +253,7 @@ def _amounts(updates: Sequence[Update], before: int | None) -> list[tuple[float,
         if update.freshness is not None:
             gained = gained if before is None else max(0, update.freshness - before) / MICROS
             before = update.freshness if before is None else max(before, update.freshness)
-        found.append((gained, update.seconds))
+        found.append(gained)
     return found
 
 
@@ -274,18 +275,18 @@ def _work(
     done = [update for update in trace.updates_of(name, layer) if update.began >= begin]
     if not done:
         return None
-    cost = FittedCost.of([(0.0, update.seconds) for update in done])
+    cost = CostModel.fitted((0.0, update.seconds) for update in done)
     times = sorted({max(0.0, update.released - begin) for update in done})
     table = Table(
         name=name if layer == "live" else f"{name} ({layer})",
         arrivals=tuple(times),
         priority=priority,
-        setup_time=cost.setup_time,
+        setup_time=cost.alpha,
         time_per_unit=0.0,
         patience=_PATIENCE[layer],
     )
     reaches = tuple(_NO_DATA * number for number in range(1, len(times) + 1))
-    slowness = _slowness(done, cost, begin)
+    slowness = _slowness(cost, ((update, 0.0) for update in done), begin)
     return table, RecordedTable(
         fresh=0.0,
         reaches=reaches,

@@ -6,18 +6,13 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from headgate.core.cost import CostModel
 from headgate.core.errors import ScenarioError
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.trace import Change, Trace, TraceHeader, TraceTable, measured
 from headgate.core.update import Update
-from headgate.sim.compare_replay import compare_replay
-from headgate.sim.fitted_cost import LEAST_TIME, FittedCost
-from headgate.sim.tables.result import TableResult
-from headgate.sim.tables.scenario import Table, TableScenario
-from headgate.sim.trace_file import Replay, replay_of
+from headgate.sim import Table, TableResult, TableScenario, TraceReplay, compare_replay, replay_of
 from tests.sim.recording import START, recorded
 
 
@@ -35,7 +30,7 @@ def city(tracks: int = 2, spread: float | None = None, horizon: float = 200.0, c
     )
 
 
-def simulated(replay: Replay, policy: str, tracks: int | None = None) -> TableResult:
+def simulated(replay: TraceReplay, policy: str, tracks: int | None = None) -> TableResult:
     return replay.run(policy_from(policy), placement_from("anywhere"), tracks)
 
 
@@ -246,12 +241,11 @@ def test_a_run_that_cannot_be_replayed_is_refused(trace: Trace, skip: float, nam
 # --- costs ----------------------------------------------------------------------------------------------------
 
 
-class Attentive:
+class Attentive(CostModel):
     """An estimate that notes what it is told, and takes every update to cost ``alpha``."""
 
     def __init__(self, alpha: float) -> None:
-        self.alpha = alpha
-        self.beta = 0.0
+        super().__init__(alpha)
         self.seen: list[tuple[float, float]] = []
 
     def predict(self, n: float) -> float:
@@ -290,22 +284,6 @@ def test_a_policy_that_learns_goes_by_what_it_has_learned() -> None:
     assert cheap_first["s"] < cheap_first["o"]
     cheap_last = staleness_if_thought_to_cost(5.0, 0.1)
     assert cheap_last["o"] < cheap_last["s"]
-
-
-def test_a_line_is_found_and_how_updates_vary_around_it() -> None:
-    cost = FittedCost.of([(n, (0.3 + 0.02 * n) * r) for n in (1.0, 10.0, 50.0) for r in (0.9, 1.1)])
-    assert (cost.setup_time, cost.time_per_unit) == (pytest.approx(0.3, rel=1e-6), pytest.approx(0.02, rel=1e-6))
-    assert sorted(set(round(ratio, 6) for ratio in cost.ratios)) == [0.9, 1.1]
-
-
-@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e4)), min_size=1, max_size=30))
-def test_costs_are_never_negative_and_explain_the_time_that_updates_took(seen: list[tuple[float, float]]) -> None:
-    cost = FittedCost.of(seen)
-    assert cost.setup_time >= LEAST_TIME
-    assert cost.time_per_unit >= 0
-    for (amount, time), ratio in zip(seen, cost.ratios, strict=True):
-        expected = cost.setup_time + cost.time_per_unit * amount
-        assert ratio * expected == pytest.approx(max(time, LEAST_TIME), rel=1e-6)
 
 
 # --- side by side ---------------------------------------------------------------------------------------------

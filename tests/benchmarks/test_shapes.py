@@ -7,16 +7,7 @@ from random import Random
 
 import pytest
 
-from headgate.core.consumption import AtMost
-from headgate.core.errors import ScenarioError
-from headgate.core.placements import Anywhere, RandomWorker
-from headgate.core.policies import FirstCome, HighestRate, LongestQueue
-from headgate.core.registry import policy_from
-from headgate.sim.operators.arrivals import Batches, Bursty, Constant, Replay
-from headgate.sim.operators.engine import simulate_operators
-from headgate.sim.operators.loops import DispatchLoop, RoundsLoop, ThreadsLoop
-from headgate.sim.operators.spec import OperatorScenario
-from headgate.sim.shapes import (
+from benchmarks._shapes import (
     HIGH,
     LOW,
     RIOT,
@@ -28,13 +19,29 @@ from headgate.sim.shapes import (
     riot,
     scaled_to,
 )
+from headgate.core.consumption import AtMost
+from headgate.core.errors import ScenarioError
+from headgate.core.placements import Anywhere, RandomWorker
+from headgate.core.policies import FirstCome, HighestRate, LongestQueue
+from headgate.core.registry import policy_from
+from headgate.sim import (
+    BatchArrivals,
+    BurstyArrivals,
+    ConstantArrivals,
+    DispatchModel,
+    OperatorScenario,
+    RecordedArrivals,
+    RoundsModel,
+    ThreadsModel,
+    simulate_operators,
+)
 
 # --- Haren ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_synthetic_chain_follows_the_recipe_of_the_paper(seed: int) -> None:
-    query = haren_chain("q", Random(seed), 1e-5, Constant(100))
+    query = haren_chain("q", Random(seed), 1e-5, ConstantArrivals(100))
     ingress, *steps, egress = query.operators
     assert (ingress.name, egress.name, len(steps)) == ("ingress", "egress", 12)
     passed_on = math.prod(step.selectivity for step in steps)
@@ -62,14 +69,19 @@ def test_the_steady_multi_class_scenario_has_the_stated_utilisation_and_bursts_o
     in_a_burst = 10 * sum(query.load() for query in steady[:3])
     assert in_a_burst < 4.0 < in_a_burst + sum(query.load() for query in steady[3:])
     assert [op.cost for q in steady for op in q.operators] == [op.cost for q in bursty for op in q.operators]
-    assert {q.operators[0].arrivals for q in bursty} == {Bursty(5000.0, on=5.0, off=15.0), Constant(1000.0)}
-    assert {q.operators[0].arrivals for q in steady} == {Constant(500.0), Constant(1000.0)}
+    assert {q.operators[0].arrivals for q in bursty} == {
+        BurstyArrivals(5000.0, on=5.0, off=15.0),
+        ConstantArrivals(1000.0),
+    }
+    assert {q.operators[0].arrivals for q in steady} == {ConstantArrivals(500.0), ConstantArrivals(1000.0)}
 
 
 def test_the_highest_rate_first_gives_the_lowest_mean_latency_and_first_come_the_lowest_maximum() -> None:
     """Haren, figure 4, close to saturation."""
-    queries = tuple(fed_by(q, Batches(200.0)) for q in scaled_to(haren_queries(4, 1e-5, rate=200.0, length=4), 1.0))
-    scenario = OperatorScenario(queries, 1, DispatchLoop(AtMost(10)), horizon=1.0, known=True)
+    queries = tuple(
+        fed_by(q, BatchArrivals(200.0)) for q in scaled_to(haren_queries(4, 1e-5, rate=200.0, length=4), 1.0)
+    )
+    scenario = OperatorScenario(queries, 1, DispatchModel(AtMost(10)), horizon=1.0, known=True)
     rate, first = (simulate_operators(scenario, policy, Anywhere()).overall for policy in (HighestRate(), FirstCome()))
     assert rate.latency.mean < first.latency.mean
     assert first.latency.max < rate.latency.max
@@ -79,7 +91,7 @@ def test_the_highest_rate_first_gives_the_lowest_mean_latency_and_first_come_the
 def test_the_multi_class_policy_protects_important_queries_from_a_burst_and_the_operating_system_does_not() -> None:
     """Haren, figure 9."""
     queries = haren_multi_class(bursty=True, utilisation=0.6, batch=25)
-    loops = {"rounds": RoundsLoop(), "threads": ThreadsLoop()}
+    loops = {"rounds": RoundsModel(), "threads": ThreadsModel()}
     policy = policy_from(f"multi-class:{HIGH}=fcfs,default=hr")
     high = {
         name: simulate_operators(OperatorScenario(queries, 4, loop, horizon=3.0), policy, RandomWorker()).classes[HIGH]
@@ -93,7 +105,7 @@ def test_the_multi_class_policy_protects_important_queries_from_a_burst_and_the_
 
 @pytest.mark.parametrize(("topology", "per_event"), [("etl", 2.0), ("pred", 2.0), ("stats", 14.8), ("train", 2.0)])
 def test_each_event_brings_as_many_results_as_in_the_benchmark(topology: str, per_event: float) -> None:
-    query = riot(topology, 100.0, arrivals=Replay((0.0,) * 100))
+    query = riot(topology, 100.0, arrivals=RecordedArrivals((0.0,) * 100))
     result = simulate_operators(OperatorScenario((query,), 4), LongestQueue(), Anywhere())
     assert result.overall.results / 100 == pytest.approx(per_event, rel=0.01)
 
@@ -121,7 +133,7 @@ def test_near_saturation_the_longest_queue_first_beats_one_thread_per_operator(t
     query = riot(topology, 0.95 * SATURATION[topology])
     edgewise, threads = (
         simulate_operators(OperatorScenario((query,), 4, loop, horizon=2.0), LongestQueue(), Anywhere())
-        for loop in (DispatchLoop(AtMost(50)), ThreadsLoop())
+        for loop in (DispatchModel(AtMost(50)), ThreadsModel())
     )
     assert edgewise.overall.latency.mean < threads.overall.latency.mean / 1.5
     assert edgewise.overall.throughput_out > threads.overall.throughput_out
