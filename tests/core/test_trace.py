@@ -26,7 +26,7 @@ from headgate.core.trace import (
     track_use,
     waiting,
 )
-from headgate.core.trace.lines import change_line, end_line, full_line, header_line, update_line
+from headgate.core.trace.lines import TRACED_FIELDS, change_line, end_line, full_line, header_line, update_line
 from headgate.core.update import OperatorFigures, Update
 
 START = 1_794_736_800.0
@@ -39,7 +39,7 @@ def micros(seconds: float) -> int:
 def update(name: str, began: float, seconds: float, reaches: float | None, **more: object) -> Update:
     """A live update by seconds from the start of the run; ``reaches`` is the event time that it brings the table to."""
     plain = Update(
-        name=name,
+        table=name,
         layer="live",
         track=0,
         released=START + began,
@@ -113,7 +113,7 @@ OPERATORS = st.builds(
 )
 UPDATES = st.builds(
     Update,
-    name=st.text(),
+    table=st.text(),
     layer=st.sampled_from(["live", "backfill", "maintenance"]),
     track=st.integers(0, 100),
     released=MOMENTS,
@@ -399,7 +399,14 @@ def test_every_field_of_a_record_is_in_the_document() -> None:
     from tests.test_docs import DOCS, rows
 
     assert (DOCS / "traces.md").exists()
-    kinds = ((Update, {"name": "update"}), (TraceTable, {"importance_class": "class"}), (OperatorFigures, {}))
-    for kind, renamed in kinds:
-        names = [renamed.get(field.name, field.name) for field in fields(kind)]
+    traced = {
+        Update: ["update", *TRACED_FIELDS[1:], "operators"],
+        TraceTable: ["class" if field.name == "importance_class" else field.name for field in fields(TraceTable)],
+        OperatorFigures: [field.name for field in fields(OperatorFigures)],
+    }
+    for kind, names in traced.items():
         assert list(rows("traces.md", f"trace: {kind.__name__}")) == names
+
+
+def test_whatever_is_not_traced_does_not_make_updates_differ() -> None:
+    assert {field.name for field in fields(Update) if field.compare} == {*TRACED_FIELDS, "operators"}

@@ -36,7 +36,7 @@ class RecordingSimulation(TableSimulation):
         declared, reached = self.scenario.tables[table], self._target[table]
         self.records.append(
             Update(
-                name=declared.name,
+                table=declared.name,
                 layer="live",
                 track=track,
                 released=START + released,

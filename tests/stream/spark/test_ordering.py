@@ -69,7 +69,7 @@ def test_rows_of_files_that_nobody_named_stand_in_the_order_of_their_file(spark:
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"ts": [7] * 5, "arrived": list(range(5))}), path)
     frame = spark.read.schema("ts long, arrived long").parquet(str(path))
-    for arrival in (ArrivalOrder("commit", (1, 2, 3)), ArrivalOrder("commit", paths={"elsewhere": 1})):
+    for arrival in (ArrivalOrder("commit", (1, 2, 3)), ArrivalOrder("commit", paths={"/elsewhere": 1})):
         assert in_order(frame, [], "ts", 1, arrival).toArrow().column("arrived").to_pylist() == list(range(5))
 
 

@@ -130,7 +130,7 @@ def _tables(trace: Trace) -> Iterator[TableFigures]:
     failed: dict[str, int] = {}
     for update in trace.updates:
         if update.error is not None and update.layer == "live":
-            failed[update.name] = failed.get(update.name, 0) + 1
+            failed[update.table] = failed.get(update.table, 0) + 1
     for table in trace.header.tables:
         yield _table(trace, table, trace.updates_of(table.name), failed.get(table.name, 0))
 
@@ -175,7 +175,7 @@ def _failures(trace: Trace) -> tuple[FailureFigures, ...]:
     found: dict[tuple[str, str, str], list[float]] = {}
     for update in trace.updates:
         if update.error is not None:
-            found.setdefault((update.name, update.layer, update.error), []).append(update.ended)
+            found.setdefault((update.table, update.layer, update.error), []).append(update.ended)
     return tuple(FailureFigures(*key, len(times), min(times), max(times)) for key, times in found.items())
 
 
