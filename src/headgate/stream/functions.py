@@ -203,9 +203,9 @@ class _RowFilter:
         self._condition = condition
 
     def __call__(self, batch: pa.RecordBatch) -> Output:
-        results, places, rejected = _call_by_row(lambda row: bool(self._condition(row)), batch)
+        results, places, rejected = _call_by_row(self._condition, batch)
         keep = np.zeros(batch.num_rows, dtype=bool)
-        keep[places] = results
+        keep[places] = [bool(result) for result in results]
         output = _select(batch, keep)
         return Output(output.batch, output.parents, rejected=rejected)
 
@@ -224,15 +224,16 @@ class _RowFlatMap:
 def _call_by_row(function: Callable[[Row], Any], batch: pa.RecordBatch) -> tuple[list[Any], Ints, tuple[Rejected, ...]]:
     """The results of a function for each row, the numbers of these rows, and the rows that it rejected."""
     results: list[Any] = []
-    places: list[int] = []
     rejected: list[Rejected] = []
     for number, row in enumerate(batch.to_pylist()):
         try:
             results.append(function(row))
-            places.append(number)
         except Reject as reason:
             rejected.append(Rejected(number, str(reason), repr(row)))
-    return results, np.array(places, dtype=np.int64), tuple(rejected)
+    places = np.arange(batch.num_rows, dtype=np.int64)
+    if rejected:
+        places = np.delete(places, [each.row for each in rejected])
+    return results, places, tuple(rejected)
 
 
 def _required(schema: pa.Schema | None, method: str) -> pa.Schema:
