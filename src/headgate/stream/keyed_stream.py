@@ -99,7 +99,7 @@ class KeyedStream:
     ) -> Stream:
         """``function(state, row)`` gives the key's new state and any number of rows out. States are JSON values.
 
-        ``finish(key, state)`` gives rows for each key at the end of a finite run.
+        ``finish(state, key)`` gives rows for each key at the end of a finite run; ``key`` is a dict of the key columns.
         """
         operator = name or str(getattr(function, "__name__", "fold"))
         return self._keyed(operator, Fold, self.columns, function, initial, schema, finish)

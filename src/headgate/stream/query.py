@@ -229,7 +229,10 @@ class Stream:
         finish: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
         name: str | None = None,
     ) -> Stream:
-        """``function(state, row)`` gives the new state, a JSON value, and any number of rows out."""
+        """``function(state, row)`` gives the new state, a JSON value, and any number of rows out.
+
+        ``finish(state, {})`` gives rows at the end of a finite run.
+        """
         from headgate.stream.keyed import Fold, plan
 
         factory = plan(Fold, self.schema, (), function, initial, schema, finish).factory
