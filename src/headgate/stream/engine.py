@@ -23,6 +23,7 @@ from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.rounds import RoundsConfig
+from headgate.stream.bucket_queues import Scheme
 from headgate.stream.errors import EngineStoppedError
 from headgate.stream.loops.dispatch import SLICE, DispatchLoop
 from headgate.stream.loops.locality import LocalityLoop
@@ -31,7 +32,7 @@ from headgate.stream.loops.rounds import BATCH, RoundsLoop
 from headgate.stream.loops.threads import ThreadsLoop
 from headgate.stream.operators.operator import Clock
 from headgate.stream.query import Query
-from headgate.stream.query_run import CAPACITY, Buffer, Ending, QueryRun, Scheme
+from headgate.stream.query_run import CAPACITY, Buffer, Ending, QueryRun
 from headgate.stream.spec import QuerySpec
 from headgate.stream.statistics import EngineStatistics, query_statistics
 
