@@ -16,10 +16,10 @@ from typing import get_args
 
 from headgate.core.errors import ScenarioError
 from headgate.core.inheritance import Inheritance
-from headgate.core.layers import BACKFILL, LIVE, MAINTENANCE
 from headgate.core.placement import Placement
 from headgate.core.placements import Anywhere
 from headgate.core.policies import MaxBenefit
+from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE
 from headgate.core.policy import Policy
 from headgate.core.trace import Arrival, Layer, Measured, Trace, TraceTable, UpdateRecord, arrivals, measured
 from headgate.core.trace.freshness import MICROS, FreshnessHistory

@@ -20,7 +20,7 @@ from headgate.core.errors import DeclarationError, UnknownNameError
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.registry import placement_from, policy_from
-from headgate.core.rounds import RoundsConfig
+from headgate.core.worklist import RoundsConfig
 from headgate.stream.errors import EngineStoppedError
 from headgate.stream.loops.dispatch import SLICE, DispatchLoop
 from headgate.stream.loops.locality import LocalityLoop

@@ -175,7 +175,7 @@ class DispatchRun(TurnExecutor):
 
     @property
     def decisions(self) -> int:
-        return self.dispatch.statistics().turns
+        return self.dispatch.statistics().decisions
 
     @property
     def guard_strikes(self) -> int:

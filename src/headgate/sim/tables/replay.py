@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from headgate.core.latency import LatencyRecorder
-from headgate.core.layers import LIVE, Layered
 from headgate.core.placement import Placement
+from headgate.core.policies.classes import LIVE, Layered
 from headgate.core.policy import Policy
 from headgate.sim.fitted_cost import LEAST_TIME
 from headgate.sim.tables.result import TableResult

@@ -181,7 +181,7 @@ class Loop(ABC):
 
     @property
     def decisions(self) -> int:
-        """Choices of what runs next, or meetings."""
+        """Choices of what runs next, or reschedulings."""
         return 0
 
     def scheduling(self) -> Mapping[str, float]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from headgate.core.dispatch import Dispatch
 from headgate.core.errors import ParameterError
 from headgate.core.explain import Explanation
-from headgate.core.layers import LIVE, URGENT, Layered
 from headgate.core.placement import Workers
+from headgate.core.policies.classes import LIVE, URGENT, Layered
 from headgate.core.policy import Policy
 from headgate.core.trace import Layer
 from headgate.warehouse.schedule.book import Book, Entry, NodeStatistics
