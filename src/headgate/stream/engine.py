@@ -24,7 +24,7 @@ from headgate.core.worklist import RoundsConfig
 from headgate.stream.errors import EngineStoppedError
 from headgate.stream.loops.dispatch import SLICE, DispatchLoop
 from headgate.stream.loops.locality import LocalityLoop
-from headgate.stream.loops.loop import Loop
+from headgate.stream.loops.loop import EngineLoop
 from headgate.stream.loops.rounds import BATCH, RoundsLoop
 from headgate.stream.loops.threads import ThreadsLoop
 from headgate.stream.operators.operator import Clock
@@ -91,7 +91,7 @@ class Engine:
         chosen = policy_from(policy) if isinstance(policy, str) else policy
         placed = placement_from(placement) if isinstance(placement, str) else placement
         taken = consumption_from(consumption) if isinstance(consumption, str) else consumption
-        makers: dict[str, Callable[[], Loop]] = {
+        makers: dict[str, Callable[[], EngineLoop]] = {
             "dispatch": lambda: DispatchLoop(
                 clock, count, chosen, placed, consumption=taken, seed=seed, history=history
             ),

@@ -14,7 +14,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 
 from headgate.core.errors import InvariantError
-from headgate.core.locality import Choice, Instruction, StepLabel, Wake
+from headgate.core.locality import Instruction, StepLabel, TaskStart, Wake
 from headgate.sim.locality.config import SCHEDULERS, LocalityConfig
 from headgate.sim.locality.memory import Memory
 from headgate.sim.locality.plan import random_plan
@@ -104,7 +104,7 @@ class _Simulation:
     def _obey(self, instructions: Iterable[Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Wake):
-                self._plan_event(self._config.machine.wake_ns, instruction.thread)
+                self._plan_event(self._config.machine.wake_ns, instruction.worker)
 
     def _balance(self) -> None:
         if not self._events:
@@ -118,7 +118,7 @@ class _Simulation:
         """The thread is free, at the end of a run or just woken: end the run, ask for a task, start it."""
         if self._running[thread] != _IDLE:
             self._end_run(thread)
-        choice = self._scheduler.next_task(thread)
+        choice = self._scheduler.next_start(thread)
         if choice is None:
             # It sleeps anyway: what its semaphore operations cost delays nobody.
             self._operations = self._scheduler.semaphore_operations
@@ -146,9 +146,9 @@ class _Simulation:
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
-    def _begin_run(self, thread: int, choice: Choice) -> int:
+    def _begin_run(self, thread: int, choice: TaskStart) -> int:
         """Take a packet from each input, if there is one and the output has room; how long the run will take."""
-        operator = choice.operator
+        operator = choice.node
         assert isinstance(operator, int)
         self._running[thread] = operator
         dispatch = self._dispatch_ns
@@ -172,7 +172,7 @@ class _Simulation:
         for producer in self._plan.inputs[place]:
             if blocked[base + producer] and self._has_room(base + producer, producer, base):
                 blocked[base + producer] = False
-                self._obey(self._scheduler.schedule_self(base + producer, thread))
+                self._obey(self._scheduler.note_ready(base + producer, thread))
         return dispatch + compute + memory
 
     def _memory_time(self, thread: int, operator: int, place: int, base: int) -> int:
@@ -201,7 +201,7 @@ class _Simulation:
                 self._obey(woken)
         if self._has_input(operator, place, base):
             if self._has_room(operator, place, base):
-                scheduler.schedule_self(operator, thread)
+                scheduler.note_ready(operator, thread)
             else:
                 self._blocked[operator] = True
         woken = scheduler.finished(thread)
@@ -241,15 +241,15 @@ class _Simulation:
         self._memory.add_packets(count * self._packets)
         self._open_requests += 1
         base = request * count
-        self._obey(self._scheduler.submit_request(request, range(base, base + count)))
+        self._obey(self._scheduler.add_query(request, range(base, base + count)))
         for source in self._plan.sources:
-            self._obey(self._scheduler.schedule_self(base + source))
+            self._obey(self._scheduler.note_ready(base + source))
 
     def _count_down(self, request: int) -> None:
         self._runs_left[request] -= 1
         if self._runs_left[request]:
             return
-        self._scheduler.remove_request(request)
+        self._scheduler.remove_query(request)
         self._open_requests -= 1
         self._makespan = self._now
         if not self._open_requests and self._rounds_left:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.core.locality import SchedulerStatistics
+from headgate.core.locality import LocalityStatistics
 from headgate.sim.locality.config import LocalityConfig
 
 
@@ -63,7 +63,7 @@ class LocalityResult:
     """(step, busy time of the tasks it chose), in the order of the steps."""
     utilisation: tuple[float, ...]
     """Per thread: busy time over makespan."""
-    statistics: SchedulerStatistics
+    statistics: LocalityStatistics
 
     @property
     def makespan_seconds(self) -> float:

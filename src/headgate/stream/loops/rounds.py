@@ -22,7 +22,7 @@ from headgate.core.policy import Policy
 from headgate.core.rounds import Rounds
 from headgate.core.worklist import RoundsConfig, Wait
 from headgate.stream.loops.handover import HandoverRounds
-from headgate.stream.loops.loop import Loop
+from headgate.stream.loops.loop import EngineLoop
 from headgate.stream.operators import Operator, SourceOperator
 from headgate.stream.operators.operator import Clock
 from headgate.stream.query_run import QueryRun
@@ -32,7 +32,7 @@ from headgate.stream.readings import READINGS, features_for, graph_of
 BATCH = 16_384
 
 
-class RoundsLoop(Loop):
+class RoundsLoop(EngineLoop):
     """Workers that follow one ``Rounds``.
 
     Invariants:
@@ -279,10 +279,5 @@ class RoundsLoop(Loop):
     # --- reports --------------------------------------------------------------------------------------------
 
     @property
-    def decisions(self) -> int:
-        return 0 if self._rounds is None else self._rounds.round
-
-    def explain(self, operator: Operator) -> str:
-        with self.lock:
-            assert self._rounds is not None
-            return str(self._rounds.explain(operator.index, self.clock()))
+    def core(self) -> HandoverRounds | None:
+        return self._rounds
