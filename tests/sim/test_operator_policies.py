@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headgate.core.consumption import AtMost
+from headgate.core.dispatch import LOOP_FEATURES
 from headgate.core.placements import Anywhere
 from headgate.core.policies import FirstCome
 from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
 from headgate.sim.operators.arrivals import Constant, Replay
 from headgate.sim.operators.engine import simulate_operators
 from headgate.sim.operators.loops import DispatchLoop, Loop, RoundsLoop
-from headgate.sim.operators.readings import PROVIDED
+from headgate.sim.operators.readings import READINGS
 from headgate.sim.operators.spec import Operator, OperatorScenario, Query
 
 LOOPS: dict[str, Loop] = {
@@ -55,7 +56,7 @@ def test_every_placement_works_off_a_diamond(name: str, loop: Loop) -> None:
 def test_every_feature_that_a_shipped_policy_or_placement_reads_is_provided() -> None:
     needed = {feature for policy in POLICIES.values() for feature in policy.needs}
     needed |= {feature for placement in PLACEMENTS.values() for feature in placement.needs}
-    assert needed <= PROVIDED
+    assert needed <= {*READINGS, *LOOP_FEATURES}
 
 
 @pytest.mark.parametrize(

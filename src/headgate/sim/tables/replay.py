@@ -119,7 +119,7 @@ class ReplaySimulation(TableSimulation):
         super()._refresh(table, now)
         if self._estimates:
             estimate = self._estimates[table]
-            amount = float(self._column_delta[table])
+            amount = float(self._columns.freshness_delta[table])
             columns = self.matrix.columns
             columns["execution_time"][table] = max(LEAST_TIME, estimate.predict(amount))
             columns["setup_time"][table] = estimate.alpha

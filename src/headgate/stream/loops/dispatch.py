@@ -14,18 +14,16 @@ from queue import SimpleQueue
 from headgate.core.consumption import Consumption, TimeSlice
 from headgate.core.dispatch import Dispatch
 from headgate.core.errors import HeadgateError, InvariantError
-from headgate.core.features import ChangedBy
-from headgate.core.graph import Floats
 from headgate.core.matrix import FeatureMatrix
+from headgate.core.observe import OperatorColumns
 from headgate.core.placement import Placement, Workers
 from headgate.core.policy import Policy
 from headgate.stream.loops.loop import EngineLoop
 from headgate.stream.operators import Operator, SourceOperator
 from headgate.stream.operators.operator import Clock
 from headgate.stream.query_run import QueryRun
-from headgate.stream.readings import READINGS, Reading, features_for, graph_of
+from headgate.stream.readings import READINGS, cost, features_for, graph_of, output_pending
 
-_QUEUE = ChangedBy.UPSTREAM | ChangedBy.ARRIVAL
 #: seconds a worker stays with an operator unless said otherwise, as the ordered paper's time slice
 SLICE = TimeSlice(0.005)
 
@@ -116,21 +114,13 @@ class DispatchLoop(EngineLoop):
 
     def _read_all(self) -> None:
         assert self._dispatch is not None
-        matrix = self._dispatch.matrix
-        for name, column in matrix.columns.items():
-            if name in READINGS:
-                column[:] = [READINGS[name](node) for node in self._nodes]
-        self._queue_columns = self._columns(
-            name for name, feature in matrix.features.items() if feature.changed_by & _QUEUE
+        columns = OperatorColumns(self._dispatch.matrix, READINGS)
+        columns.write_all(self._nodes)
+        self._queue_columns, self._measured_columns, self._output_column = (
+            columns.queue,
+            columns.measured,
+            columns.output,
         )
-        self._own_columns = self._columns(
-            name for name, feature in matrix.features.items() if feature.intrinsic or name == "execution_time"
-        )
-        self._output_column = matrix.columns.get("output_pending")
-
-    def _columns(self, names: Iterable[str]) -> list[tuple[Floats, Reading]]:
-        assert self._dispatch is not None
-        return [(self._dispatch.matrix.columns[name], READINGS[name]) for name in names]
 
     # --- workers --------------------------------------------------------------------------------------------
 
@@ -168,7 +158,7 @@ class DispatchLoop(EngineLoop):
         self.fail_if_broken()
 
     def _most(self, operator: Operator) -> int:
-        return self.consumption.take(max(operator.pending, 1), READINGS["cost"](operator))
+        return self.consumption.take(max(operator.pending, 1), cost(operator))
 
     def _next_after(self, operator: Operator, worker: int, mailbox: _Mailbox, seconds: float) -> Operator | None:
         """The worker's turn is over: what it does now, None to wait."""
@@ -195,7 +185,7 @@ class DispatchLoop(EngineLoop):
     def _turn_over(self, operator: Operator, now: float) -> None:
         if operator.query.name not in self.queries:
             return
-        for column, read in self._own_columns:
+        for column, read in self._measured_columns:
             column[operator.index] = read(operator)
         for filled in self._filled[operator.index]:
             self._update(filled, now)
@@ -212,7 +202,7 @@ class DispatchLoop(EngineLoop):
         for column, read in self._queue_columns:
             column[index] = read(operator)
         if self._output_column is not None:
-            self._output_column[index] = READINGS["output_pending"](operator)
+            self._output_column[index] = output_pending(operator)
         ready = operator.can_run()
         if ready != self._ready[index]:
             self._ready[index] = ready

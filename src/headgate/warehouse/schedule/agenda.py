@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from headgate.core.dispatch import Dispatch
 from headgate.core.errors import ParameterError
 from headgate.core.explain import Explanation
+from headgate.core.observe import TableColumns
 from headgate.core.placement import Workers
 from headgate.core.policies.classes import LIVE, URGENT, Layered
 from headgate.core.policy import Policy
@@ -69,6 +70,7 @@ class Agenda:
         self._names = self._cast.names
         self.graph = self._cast.graph
         self._columns = self._cast.matrix.columns
+        self._table_columns = TableColumns(self._cast.matrix)
         self._book: Book = Book(self._cast.nodes, warehouse.spec, now, None if before is None else before._book)
         self._cast.fill(self._book, options.inheritance)
         policy, placement, workers = Layered(options.policy), options.placement, Workers.of(options.tracks)
@@ -130,18 +132,13 @@ class Agenda:
             self._released.pop(index, None)
             self.loop.set_ready(index, False, now)
             return
-        columns = self._columns
+        columns = self._table_columns
         gain = min(pending.seconds, self._most(index))
         released = self._released.setdefault(index, now)
-        columns["freshness_delta"][index] = gain
-        columns["pending"][index] = pending.seconds
-        columns["execution_time"][index] = max(1e-3, entry.cost.predict(gain))
-        columns["setup_time"][index] = entry.cost.alpha
-        columns["time_per_unit"][index] = entry.cost.beta
-        columns["cost"][index] = max(1e-9, entry.cost.beta)
-        columns["release_time"][index] = released
-        columns["head_time"][index] = released if pending.arrived is None else pending.arrived
-        columns["next_release"][index] = released + columns["period"][index]
+        columns.set_cost(index, entry.cost.alpha, entry.cost.beta)
+        columns.set_pending(index, pending.seconds, gain, max(1e-3, entry.cost.predict(gain)))
+        columns.set_release(index, released, released if pending.arrived is None else pending.arrived)
+        columns.set_next_release(index, released + self._cast.period(index))
         self.loop.set_ready(index, True, now)
 
     def _arrived(self, stream: str, since: float | None, now: float) -> None:

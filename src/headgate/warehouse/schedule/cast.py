@@ -11,8 +11,8 @@ import numpy as np
 from headgate.core.features import features_named
 from headgate.core.inheritance import Inheritance, derive_periods, inherit_priorities
 from headgate.core.matrix import FeatureMatrix
+from headgate.core.observe import PATIENCE_PERIODS, TABLE_FEATURES
 from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE
-from headgate.core.table_grain import PATIENCE_PERIODS, TABLE_FEATURES
 from headgate.core.trace import Layer
 from headgate.warehouse.declare.spec import DimensionSpec, TableSpec
 from headgate.warehouse.schedule.book import Book
