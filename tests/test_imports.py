@@ -20,6 +20,7 @@ INWARD = {
     "core": {"core"},
     "sim": {"sim", "core"},
     "stream": {"stream", "core"},
+    "testing": {"testing", "core"},
     "workloads": {"workloads", "stream", "core"},
     "warehouse": {"warehouse", "stream", "core"},
     "monitor": {"monitor", "warehouse", "stream", "sim", "core"},
