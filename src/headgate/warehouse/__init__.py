@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.core.cost import CostModel as CostModel
+    from headgate.core import CostModel as CostModel
     from headgate.warehouse.declare.checks import DeclarationErrors as DeclarationErrors
     from headgate.warehouse.declare.durations import seconds as seconds
     from headgate.warehouse.declare.warehouse import Warehouse as Warehouse
