@@ -43,7 +43,8 @@ HeadgateError
 ├── RefusedError                   the process that runs the warehouse could not do what it was asked
 ├── CannotListenError              a run could not make the socket on which it takes commands
 ├── BusyError                      more clients at once than a run serves
-├── SchedulerMisuseError           an engine broke the protocol of the locality scheduler
+├── CheckError                     a policy of the user's own does not keep its promises (``headgate.testing``)
+├── SchedulerMisuseError           an engine broke the protocol of a loop
 └── InvariantError                 a rule that Headgate keeps by itself was broken: our bug, please report it
 
 The classes are defined beside the code that raises them. They are looked up when they are first used, so importing this
@@ -67,6 +68,7 @@ _ERRORS = {
     "headgate.stream.spark.limits": ("LimitError", "MemoryLimitError", "TimeLimitError"),
     "headgate.stream.spark.passes": ("HostedQueryError",),
     "headgate.stream.spark.state_files": ("SnapshotError",),
+    "headgate.testing.oracle": ("CheckError",),
     "headgate.warehouse.declare.checks": ("DeclarationErrors",),
     "headgate.warehouse.reading": ("BeyondTheEdgeError", "NoCommonEdgeError", "NotAWarehouseError", "SqlError"),
     "headgate.warehouse.run.control": ("BusyError", "CannotListenError"),
