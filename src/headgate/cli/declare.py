@@ -1,4 +1,4 @@
-"""``headgate check`` and ``headgate graph``: what a pipeline file declares, before anything is started."""
+"""``headgate check`` and ``headgate graph``: check and draw a pipeline file without starting anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from headgate.core.errors import DeclarationError
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.report.drawing import FORMATS, counts
 
-PipelineFile = Annotated[Path, typer.Argument(metavar="FILE", help="The Python file that declares a warehouse.")]
+PipelineFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The pipeline file: a Python file that declares a warehouse.")
+]
 
 
 class Format(StrEnum):
@@ -29,20 +31,22 @@ _ENDINGS = {".svg": Format.SVG, ".mmd": Format.MERMAID, ".mermaid": Format.MERMA
 
 
 def check(file: PipelineFile) -> None:
-    """Find every mistake in a pipeline file; nothing is started and nothing is written."""
+    """Check a pipeline file and list every error in it. Starts nothing and writes nothing."""
     spec = load(file).spec()
-    print(f"{spec.name}: {counts(spec)}: no mistakes")
+    print(f"{spec.name}: {counts(spec)}: no errors")
 
 
 def graph(
     file: PipelineFile,
     written: Annotated[
         Format | None,
-        typer.Option("--format", help="How to write it; by the ending of --output or as text, unless stated."),
+        typer.Option("--format", help="Output format; by default from the suffix of --output, else text."),
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of printing.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to this file instead of standard output.")
+    ] = None,
 ) -> None:
-    """Draw which table is computed from which, as text, as a Mermaid flow chart or as an SVG picture."""
+    """Draw which table is computed from which, as text, Mermaid or SVG."""
     spec = load(file).spec()
     if written is None:
         written = _ENDINGS.get(output.suffix.lower(), Format.TEXT) if output else Format.TEXT

@@ -1,4 +1,4 @@
-"""How a replayed run looks on a terminal: what was measured first, then what was simulated."""
+"""Print a replayed run: the measured run first, then the simulated ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def print_replay(console: Console, about: str, rows: Sequence[ReplayRow], most_t
     console.print(about, highlight=False)
     console.print(_runs(rows))
     console.print(
-        "[dim]Weighted: the sum over all tables of priority times mean staleness. Relative: in proportion to that of a"
-        " run in which nobody waits for a track. Latency: from the release of an update to its end. Busy: the share of"
-        " time that a track was at work.[/dim]",
+        "[dim]Weighted: sum over all tables of priority times mean staleness. Relative: that, divided by the value of a"
+        " run in which no update waits for a track. Latency: from the release of an update to its end. Busy: share of"
+        " time in which a track was running updates.[/dim]",
         highlight=False,
     )
     if most_tables:

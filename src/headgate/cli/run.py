@@ -25,27 +25,34 @@ if TYPE_CHECKING:
 
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
-    tracks: Annotated[int, typer.Option(min=1, help="How many updates may run at once.")] = 2,
-    policy: Annotated[str, typer.Option(metavar="NAME[:k=v,..]", help="Which table goes first.")] = "max-benefit",
-    placement: Annotated[str, typer.Option(metavar="NAME[:k=v,..]", help="On which tracks.")] = "proportional",
+    master: Annotated[str, typer.Option(help="Spark master URL.")] = "local[*]",
+    tracks: Annotated[int, typer.Option(min=1, help="Number of updates that may run at the same time.")] = 2,
+    policy: Annotated[
+        str, typer.Option(metavar="NAME[:k=v,..]", help="Decides which table is updated next.")
+    ] = "max-benefit",
+    placement: Annotated[
+        str, typer.Option(metavar="NAME[:k=v,..]", help="Decides on which tracks a table may be updated.")
+    ] = "proportional",
     chop: Annotated[
-        float | None, typer.Option(metavar="PERIODS", help="Take in at most so many periods of data at once.")
+        float | None, typer.Option(metavar="PERIODS", help="Load at most this many periods of data per update.")
     ] = None,
     duration: Annotated[
-        str | None, typer.Option("--for", metavar="DURATION", help="Stop after so long, such as '1 min'.")
+        str | None,
+        typer.Option(
+            "--for", metavar="DURATION", help="Stop after this time, such as '1 min'; by default run until Ctrl-C."
+        ),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a report at the end: .html, .md, .txt or .json.")
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting; give it several times for several.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
 ) -> None:
     """Keep the tables of a pipeline file fresh until stopped.
 
-    Ctrl-C finishes the updates that are running; a second one cancels them. When the file is saved, the run goes on as
-    it says then.
+    Ctrl-C lets the running updates finish, a second Ctrl-C cancels them. When the file is saved, the run continues
+    with the new declarations.
     """
     from headgate.warehouse.run.run import SparkOptions
 
@@ -56,11 +63,11 @@ def run(
 
 
 def options_from(tracks: int, policy: str, placement: str, chop: float | None) -> RunOptions:
-    """What the command line says about a run."""
+    """The options of a run, from those of the command line."""
     from headgate.warehouse.run.runtime import RunOptions
 
     if chop is not None and not chop >= 1:
-        raise ParameterError(f"--chop takes a number of periods from 1 up; got {chop:g}")
+        raise ParameterError(f"--chop takes a number of periods of at least 1; got {chop:g}")
     return RunOptions(
         tracks=tracks,
         policy=policy_from(policy),
@@ -70,7 +77,7 @@ def options_from(tracks: int, policy: str, placement: str, chop: float | None) -
 
 
 def run_file(file: Path, options: RunOptions, spark: SparkOptions, limit: float | None, report: Path | None) -> None:
-    """Run a pipeline file until somebody stops it or ``limit`` seconds are over, and sum up."""
+    """Run a pipeline file until it is stopped or ``limit`` seconds have passed; then print a summary."""
     from headgate.warehouse.declare.pipeline_file import load
     from headgate.warehouse.report.report import check_report, write_report
     from headgate.warehouse.run.run import WarehouseRun
@@ -104,7 +111,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _watch(running: WarehouseRun, limit: float | None) -> None:
-    """Wait for the end, showing how the tables fare; then stop."""
+    """Show the live table until the run is stopped or ``limit`` seconds have passed."""
     runtime = running.runtime
     asked = threading.Event()
     before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGINT, signal.SIGTERM)}

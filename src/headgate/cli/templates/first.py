@@ -4,7 +4,7 @@
     headgate graph {name}.py
     headgate run {name}.py
 
-Change it while it runs: when the file is saved, the run goes on as it says then.
+You can change it while it runs: when the file is saved, the run continues with the new declarations.
 """
 
 from pyspark.sql import functions as F
@@ -13,7 +13,7 @@ import headgate as hg
 
 wh = hg.Warehouse("{name}")
 
-# A stream is loaded from a source. This one makes rows on the spot; to load your own files instead, use
+# A stream is loaded from a source. This one generates rows; to load your own files instead, use
 #   hg.Files("landing/readings", format="json", schema="ts timestamp, sensor string, temp double")
 wh.stream(
     "readings",
@@ -31,7 +31,7 @@ def minute_temps(readings):
     return readings.groupBy(minute, "sensor").agg(F.avg("temp").alias("temp"), F.max("temp").alias("hottest"))
 
 
-# The same in SQL. It matters most, so it comes first when there is not enough machine for all.
+# The same in SQL. It has the highest priority, so it is usually updated first when there are too few resources.
 wh.sql(
     "alarms",
     "select ts, sensor, temp from readings where temp > 27",
