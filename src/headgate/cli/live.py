@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 LEGEND = (
     "stale: now minus the event time up to which the table is complete; mean: the same, averaged over the run; lag: "
     "how long the oldest data not yet in the table has waited; met: share of time with the lag within its target; bad: "
-    "rejected rows; upd: updates; took: duration of the last update; last, next: time since the last and until the "
-    "next one"
+    "rejected rows; upd: updates; took: duration of the last update; last: time since then; next: time until more "
+    "data is expected"
 )
 OPERATOR_LEGEND = (
     "share: processor time as a share of that of all operators of the table; cpu: processor time; a row: processor "
