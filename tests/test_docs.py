@@ -463,7 +463,7 @@ def test_a_policy_section_names_the_features_that_the_policy_reads(name: str) ->
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_section_warns_if_and_only_if_the_policy_can_starve_a_node(name: str) -> None:
-    assert ("for ever" in point(POLICY_SECTIONS[name], "Fails")) == POLICIES[name].starves
+    assert ("forever" in point(POLICY_SECTIONS[name], "Fails")) == POLICIES[name].starves
 
 
 @pytest.mark.parametrize("name", PLACEMENTS)
