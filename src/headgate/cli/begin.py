@@ -21,7 +21,10 @@ _DEMO_FOLDER = "headgate-demo"
 def init(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file to write.")] = Path("pipeline.py"),
 ) -> None:
-    """Write an example pipeline file that runs as it is. Change it into your own."""
+    """Write an example pipeline file.
+
+    It runs as it is; change it into your own.
+    """
     if file.suffix != ".py":
         raise ParameterError(f"a pipeline file is a Python file, such as shop.py; got {str(file)!r}")
     name = re.sub(r"\W", "_", file.stem)
@@ -52,7 +55,10 @@ def demo(
         Path, typer.Option(metavar="DIR", help="Folder for the pipeline file, its tables and the report.")
     ] = Path(_DEMO_FOLDER),
 ) -> None:
-    """Run an example: keep 4 streams and 12 tables of a city fresh for a minute, with generated data."""
+    """Run an example for a minute, with generated data.
+
+    It keeps 4 streams and 12 tables of a city fresh, and writes a report.
+    """
     from headgate.warehouse.run.run import SparkOptions
     from headgate.warehouse.run.trace import newest_trace
 

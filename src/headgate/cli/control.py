@@ -44,7 +44,10 @@ def pause(directory: WarehouseDirectory, tables: SomeTables = None, everything: 
 
 
 def resume(directory: WarehouseDirectory, tables: SomeTables = None, everything: Everything = False) -> None:
-    """Resume tables that were paused, or that are held after repeated failures."""
+    """Resume tables that are paused or held.
+
+    A table is held after repeated failures.
+    """
     running = RunningWarehouse(directory)
     _each(_chosen(running, tables, everything), running.resume, "resumed")
 
@@ -53,7 +56,10 @@ def refresh(
     directory: WarehouseDirectory,
     tables: Annotated[list[str], typer.Argument(metavar="TABLE", help="Streams or tables of the warehouse.")],
 ) -> None:
-    """Update tables next, before all others, together with the tables they are computed from."""
+    """Update tables next, before all others.
+
+    The tables that they are computed from are updated first.
+    """
     _each(tables, RunningWarehouse(directory).refresh, "will be updated next, with its sources")
 
 
@@ -71,9 +77,9 @@ def backfill(
         typer.Option(metavar="DURATION", help="Event time to recompute per update, such as '1 day'."),
     ] = None,
 ) -> None:
-    """Recompute a range of event time of a table in chunks, while no live update is waiting.
+    """Recompute a range of event time of a table.
 
-    Without --from the range starts at the first row, without --to it ends at the last. A table whose stream queries
+    It is recomputed in chunks, while no live update is waiting. Without --from the range starts at the first row, without --to it ends at the last. A table whose stream queries
     keep state is always rebuilt as a whole.
     """
     begin = BEGINNING if first is None else event_time(first, "--from")
@@ -103,7 +109,10 @@ def change(
         typer.Option(metavar="TABLE=N", help="New priority of a table; may be repeated."),
     ] = None,
 ) -> None:
-    """Change the settings of a running warehouse, from the next decision until the process ends."""
+    """Change the settings of a running warehouse.
+
+    Changes hold from the next decision until the process ends.
+    """
     priorities = [_priority(text) for text in priority or ()]
     if policy is None and placement is None and tracks is None and not priorities:
         raise ParameterError("nothing to change; give --policy, --placement, --tracks or --priority")

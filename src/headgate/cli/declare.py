@@ -31,7 +31,10 @@ _ENDINGS = {".svg": Format.SVG, ".mmd": Format.MERMAID, ".mermaid": Format.MERMA
 
 
 def check(file: PipelineFile) -> None:
-    """Check a pipeline file and list every error in it. Starts nothing and writes nothing."""
+    """Check a pipeline file and list every error in it.
+
+    Starts nothing and writes nothing.
+    """
     spec = load(file).spec()
     print(f"{spec.name}: {counts(spec)}: no errors")
 
@@ -46,7 +49,10 @@ def graph(
         Path | None, typer.Option(metavar="FILE", help="Write to this file instead of standard output.")
     ] = None,
 ) -> None:
-    """Draw which table is computed from which, as text, Mermaid or SVG."""
+    """Draw which table is computed from which.
+
+    Formats are text, Mermaid and SVG.
+    """
     spec = load(file).spec()
     if written is None:
         written = _ENDINGS.get(output.suffix.lower(), Format.TEXT) if output else Format.TEXT

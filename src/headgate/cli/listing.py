@@ -17,7 +17,10 @@ from headgate.core.registry import PLACEMENTS, POLICIES
 def policies(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List the policies and placements, each with its rule, parameters and paper."""
+    """List the policies and placements.
+
+    Each has its rule, its parameters and the paper that it comes from.
+    """
     if as_json:
         print(json.dumps({"policies": _entries(POLICIES), "placements": _entries(PLACEMENTS)}, indent=2))
         return

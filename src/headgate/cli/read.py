@@ -52,7 +52,10 @@ def status(
     directory: WarehouseDirectory,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show freshness and size of every table and, if a process runs the warehouse, priority and state."""
+    """Show freshness and size of every table.
+
+    If a process runs the warehouse, also show priority and state.
+    """
     from headgate.warehouse.reading import tables
     from headgate.warehouse.run.lock import running_process
 

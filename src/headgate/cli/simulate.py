@@ -73,9 +73,9 @@ def simulate(
     story: Annotated[bool, typer.Option("--story", help="Tables only: also draw mean staleness by priority.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compare policies and placements on a scenario, or on the trace of a run, in virtual time.
+    """Compare policies on a scenario or a trace.
 
-    Without --policy, the policies that the scenario names are compared; if it names none, max-benefit, edf-p and fifo
+    Runs in virtual time. Without --policy, the policies that the scenario names are compared; if it names none, max-benefit, edf-p and fifo
     for tables, and longest-queue, fcfs and hr for operators. For a trace, they are the policy of the run, fifo and
     max-benefit. docs/simulator.md describes scenario files, docs/traces.md traces.
     """
