@@ -79,8 +79,8 @@ def backfill(
 ) -> None:
     """Recompute a range of event time of a table.
 
-    It is recomputed in chunks, while no live update is waiting. Without --from the range starts at the first row, without --to it ends at the last. A table whose stream queries
-    keep state is always rebuilt as a whole.
+    It is recomputed in chunks, while no live update is waiting. Without --from the range starts at the first row,
+    without --to it ends at the last. A table whose stream queries keep state is always rebuilt as a whole.
     """
     begin = BEGINNING if first is None else event_time(first, "--from")
     end = END if last is None else event_time(last, "--to")

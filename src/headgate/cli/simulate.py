@@ -75,9 +75,9 @@ def simulate(
 ) -> None:
     """Compare policies on a scenario or a trace.
 
-    Runs in virtual time. Without --policy, the policies that the scenario names are compared; if it names none, max-benefit, edf-p and fifo
-    for tables, and longest-queue, fcfs and hr for operators. For a trace, they are the policy of the run, fifo and
-    max-benefit. docs/simulator.md describes scenario files, docs/traces.md traces.
+    Runs in virtual time. Without --policy, the policies that the scenario names are compared; if it names none,
+    max-benefit, edf-p and fifo for tables, and longest-queue, fcfs and hr for operators. For a trace, they are the
+    policy of the run, fifo and max-benefit. docs/simulator.md describes scenario files, docs/traces.md traces.
     """
     if scenario.suffix == TRACE_SUFFIX:
         _refuse(f"a trace ({scenario.name})", {"--loop": loop, "--events": events})
