@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from benchmarks._shapes import SATURATION, riot
 from benchmarks.harness import Context, Row
 from benchmarks.harness.table import average
 from headgate.core.consumption import consumption_from
 from headgate.core.registry import placement_from, policy_from
-from headgate.sim.operators import (
-    DispatchLoop,
+from headgate.sim import (
+    DispatchModel,
     OperatorResult,
     OperatorScenario,
-    Query,
-    RoundsLoop,
-    ThreadsLoop,
+    QueryModel,
+    RoundsModel,
+    ThreadsModel,
     simulate_operators,
 )
-from headgate.sim.shapes import SATURATION, riot
 
 CORES = 4
 
@@ -59,7 +59,7 @@ class Variant:
     """One line of a figure: how the operators get their turns."""
 
     label: str
-    loop: DispatchLoop | RoundsLoop | ThreadsLoop
+    loop: DispatchModel | RoundsModel | ThreadsModel
     policy: str | None = None
     placement: str = "anywhere"
 
@@ -67,18 +67,18 @@ class Variant:
 def threads(label: str = "threads", **settings: float) -> Variant:
     """The baseline: a thread for each operator, scheduled by the operating system."""
     usual = {"switch_cost": KERNEL_SWITCH + CACHE_REFILL, "sleeper_credit": SLEEPER_CREDIT}
-    return Variant(label, ThreadsLoop(**(usual | settings)))
+    return Variant(label, ThreadsModel(**(usual | settings)))
 
 
 def pool(policy: str, consumption: str = "at-most-50", label: str | None = None) -> Variant:
     """EdgeWise's worker pool, under any policy."""
-    loop = DispatchLoop(consumption_from(consumption), decision_cost=DECISION, switch_cost=CACHE_REFILL)
+    loop = DispatchModel(consumption_from(consumption), decision_cost=DECISION, switch_cost=CACHE_REFILL)
     return Variant(label or policy, loop, policy)
 
 
 def haren(policy: str) -> Variant:
     """Haren's workers: P = 100 ms, b = 10 tuples, operators dealt out by chance (section 7.2)."""
-    loop = RoundsLoop(
+    loop = RoundsModel(
         period=0.1,
         batch=10,
         feature_cost=FEATURE_READ,
@@ -92,7 +92,7 @@ def haren(policy: str) -> Variant:
 # --- points of a figure -----------------------------------------------------------------------------------------
 
 
-def simulate(queries: Sequence[Query], variant: Variant, seed: int, **settings: Any) -> OperatorResult:
+def simulate(queries: Sequence[QueryModel], variant: Variant, seed: int, **settings: Any) -> OperatorResult:
     """Run queries on four cores; ``settings`` are those of the scenario, such as its horizon."""
     scenario = OperatorScenario(tuple(queries), CORES, variant.loop, **settings)
     if variant.policy is None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.harness import Benchmark, Claim, Context, Pivot, Results, Row
 from benchmarks.harness.style import draw_lines
-from headgate.sim.locality import LocalityConfig, Machine, QueryLoad, simulate
+from benchmarks.locality_sim import LocalityConfig, Machine, QueryLoad, simulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks._golab import derived, draw, job, job_set, mean_lateness, slowdown, sweep
 from benchmarks.harness import Benchmark, Claim, Context, Pivot, Results
-from headgate.sim.tables.scenario import Table
+from headgate.sim import Table
 
 CHAINS = 9  # three of each priority; the paper's 30 jobs do not divide into equal numbers of chains of three
 MODES = ("none", "max", "sum", "max-plus")

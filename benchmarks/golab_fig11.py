@@ -6,7 +6,7 @@ import math
 
 from benchmarks._golab import derived, draw, job, job_set, mean_lateness, slowdown, sweep
 from benchmarks.harness import Benchmark, Claim, Context, Pivot, Results
-from headgate.sim.tables.scenario import Table
+from headgate.sim import Table
 
 CHAINS = 15
 LOADS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks._operators import CORES, Variant, haren, means, simulate, threads
+from benchmarks._shapes import haren_queries, scaled_to
 from benchmarks.harness import Benchmark, Claim, Context, Pivot, Results, Row
 from benchmarks.harness.style import draw_lines
-from headgate.sim.shapes import haren_queries, scaled_to
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

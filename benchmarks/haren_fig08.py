@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks._operators import TWO_CLASS_LOAD, Variant, haren, means, simulate, threads
+from benchmarks._shapes import HIGH, LOW, haren_multi_class
 from benchmarks.harness import Benchmark, Claim, Context, Pivot, Results, Row
 from benchmarks.harness.style import looks
-from headgate.sim.shapes import HIGH, LOW, haren_multi_class
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

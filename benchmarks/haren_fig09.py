@@ -16,9 +16,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarks._operators import TWO_CLASS_LOAD, Variant, haren, simulate, threads
+from benchmarks._shapes import HIGH, LOW, haren_multi_class
 from benchmarks.harness import Benchmark, Claim, Context, Pivot, Results, Row
 from benchmarks.harness.style import draw_lines
-from headgate.sim.shapes import HIGH, LOW, haren_multi_class
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,9 +14,8 @@ from benchmarks.spark.contest import CONTENDERS, Contender, Course, contend
 from benchmarks.spark.environment import python_with_pipelines
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.table_grain import PATIENCE_PERIODS
-from headgate.sim.trace_file import Replay, replay_of
+from headgate.sim import CostModel, TraceReplay, replay_of
 from headgate.warehouse.run.trace import read_trace
-from headgate.warehouse.schedule.cost import CostModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,7 +73,7 @@ def of_the_run(figures: dict[str, Any], speed: float, skip: float) -> Row:
     """What the run itself knows: against a run without waiting, its overhead, and who waited beyond patience."""
     replay = replay_after(figures, skip)
     load = figures["load"]
-    own = load["keeper"] + load["updates"] - load["work"]
+    own = load["scheduler"] + load["updates"] - load["work"]
     periods = {stream.name: stream.period / speed for stream in workload.STREAMS}
     beyond = []
     for table in figures["tables"]:
@@ -87,13 +86,13 @@ def of_the_run(figures: dict[str, Any], speed: float, skip: float) -> Row:
         "against no waiting": replay.measured().weighted_staleness / replay.without_waiting().weighted_staleness,
         "predicted": replay.run(policy_from(replay.policies[0]), placement_from(replay.placement)).weighted_staleness
         / replay.measured().weighted_staleness,
-        "overhead": own / (load["updates"] + load["keeper"]),
+        "overhead": own / (load["updates"] + load["scheduler"]),
         "beyond patience": max(beyond),
         "longest update": longest,
     }
 
 
-def replay_after(figures: dict[str, Any], warm_up: float) -> Replay:
+def replay_after(figures: dict[str, Any], warm_up: float) -> TraceReplay:
     """The recorded run without its warm-up, which counts from the start of the process."""
     trace = read_trace(Path(figures["trace"]))
     return replay_of(trace, max(0.0, figures["began"] + warm_up - trace.header.started), CostModel)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from benchmarks._golab import job, scaled
 from benchmarks.harness import Benchmark, Claim, Context, Results, Row
 from headgate.core.registry import placement_from, policy_from
-from headgate.sim.tables.scenario import TableScenario
-from headgate.sim.tables.simulation import TableSimulation
+from headgate.sim import TableScenario, TableSimulation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

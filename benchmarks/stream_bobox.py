@@ -24,7 +24,7 @@ from benchmarks.harness import Benchmark, Claim, Context, Pivot, Results, Row
 from benchmarks.harness.style import draw_lines
 from benchmarks.stream.arithmetic import ROW_BYTES, arithmetic, numbers
 from headgate.stream import Engine, from_batches
-from headgate.stream.packet_size import second_level_cache
+from headgate.stream.packet import second_level_cache
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

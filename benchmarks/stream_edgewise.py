@@ -41,7 +41,7 @@ from benchmarks.harness.style import draw_lines
 from benchmarks.stream.watching import begin_measuring, demand_running, rows_per_second
 from headgate.stream import Batched, Engine, Paced, QuerySpec, QueryStatistics, from_batches, to_function
 from headgate.stream.sources.source import Source
-from headgate.workloads.riot import City, EtlSettings, StatsSettings, etl_query, stats_query
+from workloads.riot import City, EtlSettings, StatsSettings, etl_query, stats_query
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -35,7 +35,7 @@ from benchmarks.stream.chain_load import CAPACITY, PACKET_ROWS, FedChain, Feed, 
 from benchmarks.stream.watching import begin_latency, begin_measuring, watch
 from headgate.core.latency import LatencyRecorder
 from headgate.stream import Engine, QueryRun
-from headgate.workloads.chains import Burner, ChainSettings, chain_plans, two_class_plans
+from workloads.chains import Burner, ChainSettings, chain_plans, two_class_plans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -26,8 +26,8 @@ from benchmarks.harness.style import draw_lines
 from benchmarks.stream.arithmetic import KERNELS, ROW_BYTES, SCHEMA, Kernel, arithmetic, endless, numbers
 from benchmarks.stream.watching import rows_per_second
 from headgate.stream import Engine, QuerySpec, from_batches, to_function
-from headgate.stream.packet_size import row_bytes, rows_per_packet, second_level_cache
-from headgate.workloads.tpcxbb import clicks, q4
+from headgate.stream.packet import row_bytes, rows_per_packet, second_level_cache
+from workloads.tpcxbb import clicks, q4
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

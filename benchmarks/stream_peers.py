@@ -30,7 +30,7 @@ from benchmarks.peers.contest import PEERS, run_peer
 from benchmarks.peers.inputs import Inputs, write_inputs
 from benchmarks.peers.own import run_once
 from benchmarks.peers.protocol import CLICKS, Q1
-from headgate.workloads.tpcxbb.dims import Dims
+from workloads.tpcxbb.dims import Dims
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

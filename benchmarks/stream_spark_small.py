@@ -4,7 +4,7 @@ The query makes sessions (the first two operators of Q2, derived from TPCx-BB, u
 one way and the other in turn, on the same table and the same states, so that the compiler of the JVM and the noise of
 the machine are the same for both. A task is Spark's time to plan, start and end it, a Python worker's to take it up,
 and an engine's to be built. For few rows that is nearly everything; for many, two cores are quicker than one. The
-warehouse takes one task up to 2 MB of input (`headgate.warehouse.updates.inside.ONE_TASK_BYTES`), and here is why.
+warehouse takes one task up to 2 MB of input (`headgate.warehouse.updates.hosted.ONE_TASK_BYTES`), and here is why.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.harness import Benchmark, Claim, Context, Results, Row
 from benchmarks.stream.bars import draw_bars
 from benchmarks.stream.ordered_queries import UNOFFICIAL, median
 from benchmarks.stream_spark.process import measured
-from headgate.warehouse.updates.inside import ONE_TASK_BYTES
+from headgate.warehouse.updates.hosted import ONE_TASK_BYTES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

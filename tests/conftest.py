@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     """The session that a warehouse would open, on two threads: starting one takes longer than most tests together."""
     pytest.importorskip("pyspark")
-    from headgate.warehouse.run.session import open_session
+    from headgate.warehouse.session import open_session
 
     session = open_session("tests", master="local[2]")
     yield session

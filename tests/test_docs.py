@@ -54,12 +54,10 @@ from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.registry import PLACEMENTS, POLICIES
 from headgate.core.table_grain import TABLE_FEATURES
-from headgate.sim.compare import Compared, NodeRow
+from headgate.sim import Compared, NodeRow, OperatorModel, OperatorScenario, QueryModel, Slowdown, Table, TableScenario
 from headgate.sim.operators.readings import PROVIDED
-from headgate.sim.operators.scenario_file import LOOPS, PATTERNS
-from headgate.sim.operators.spec import Operator, OperatorScenario, Query
+from headgate.sim.scenario_file import LOOPS, PATTERNS
 from headgate.sim.strict import describe
-from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -518,8 +516,8 @@ REFERENCES = {
     "Table": Reference(Table, ("count",)),
     "Slowdown": Reference(Slowdown),
     "OperatorScenario": Reference(OperatorScenario, ("query", "loop"), ("queries", "loop", "changes")),
-    "Query": Reference(Query, ("count", "operator", "arrivals"), ("operators",)),
-    "Operator": Reference(Operator, ("arrivals",), ("arrivals",)),
+    "QueryModel": Reference(QueryModel, ("count", "operator", "arrivals"), ("operators",)),
+    "OperatorModel": Reference(OperatorModel, ("arrivals",), ("arrivals",)),
     **{kind.__name__: Reference(kind, ("pattern",)) for kind in PATTERNS.values()},
     **{kind.__name__: Reference(kind, ("kind",)) for kind in LOOPS.values()},
 }

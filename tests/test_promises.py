@@ -17,17 +17,19 @@ from headgate.core.graph import Graph
 from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement, Workers
 from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
-from headgate.sim.operators import (
-    Constant,
-    DispatchLoop,
-    Operator,
+from headgate.sim import (
+    ConstantArrivals,
+    DispatchModel,
+    OperatorModel,
     OperatorScenario,
-    RoundsLoop,
+    RoundsModel,
+    Slowdown,
+    Table,
+    TableScenario,
     chain,
     simulate_operators,
+    simulate_tables,
 )
-from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
-from headgate.sim.tables.simulation import simulate_tables
 
 RUN = 1.0
 PATIENCE = 20.0
@@ -152,16 +154,16 @@ def test_the_same_seed_gives_the_same_run_of_tables_byte_for_byte(policy: str) -
     assert runs[0] != runs[2]
 
 
-@pytest.mark.parametrize("loop", [DispatchLoop(), RoundsLoop(period=0.02)], ids=["dispatch", "rounds"])
+@pytest.mark.parametrize("loop", [DispatchModel(), RoundsModel(period=0.02)], ids=["dispatch", "rounds"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_same_seed_gives_the_same_run_of_operators_byte_for_byte(
-    policy: str, loop: DispatchLoop | RoundsLoop
+    policy: str, loop: DispatchModel | RoundsModel
 ) -> None:
     queries = tuple(
         chain(
             f"q{number}",
-            (Operator("in", 0.001), Operator("filter", 0.002, 0.5, spread=0.3), Operator("out", 0.001)),
-            Constant(300.0),
+            (OperatorModel("in", 0.001), OperatorModel("filter", 0.002, 0.5, spread=0.3), OperatorModel("out", 0.001)),
+            ConstantArrivals(300.0),
             importance_class=number,
         )
         for number in range(2)

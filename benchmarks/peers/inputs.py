@@ -18,8 +18,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from benchmarks.peers.protocol import CLICKS, HOUR, PARTS, PARTS_CSV, Q1, SLICES, TOP, WHOLE, WHOLE_CSV, WORKERS
-from headgate.workloads.tpcxbb.clicks import web_clickstreams
-from headgate.workloads.tpcxbb.sales import store_sales
+from workloads.tpcxbb.clicks import web_clickstreams
+from workloads.tpcxbb.sales import store_sales
 
 #: sorted by all columns; the numbers of windows count hours
 Result = NDArray[np.int64]

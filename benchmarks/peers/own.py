@@ -14,8 +14,8 @@ from benchmarks.peers.inputs import STREAMS, Inputs, Result, sorted_rows
 from benchmarks.peers.protocol import CLICKS, HOUR, Q1, WHOLE, WHOLE_CSV, WORKERS
 from headgate.stream import Collect, Engine, Files, Query, QuerySpec, from_batches
 from headgate.stream.sources import Source
-from headgate.workloads.tpcxbb import q1
-from headgate.workloads.tpcxbb.dims import Dims
+from workloads.tpcxbb import q1
+from workloads.tpcxbb.dims import Dims
 
 
 def clicks_query(source: Source, sink: Collect, dims: Dims) -> QuerySpec:

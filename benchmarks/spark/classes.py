@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import headgate as hg
-from benchmarks.spark.log import LogWriter, Update
+from benchmarks.spark.log import LogWriter, Visible
 from headgate.core.registry import placement_from, policy_from
+from headgate.core.update import Update
 from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-from headgate.warehouse.run.runtime import RunOptions, UpdateMade
+from headgate.warehouse.schedule.scheduler import RunOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,7 +135,7 @@ def structured(options: argparse.Namespace) -> None:
                 write(batch, folder)
                 fresh = _last(spark, folder)
                 if fresh is not None:
-                    log.write([Update(table_of(stream.name), time.time(), fresh)])
+                    log.write([Visible(table_of(stream.name), time.time(), fresh)])
 
             place = str(options.out / "_checkpoints" / table_of(stream.name))
             derived = means.writeStream.queryName(table_of(stream.name)).option("checkpointLocation", place)
@@ -171,9 +172,9 @@ def warehouse(options: argparse.Namespace) -> None:
     settings = RunOptions(tracks=2, policy=policy_from(options.policy), placement=placement_from("anywhere"))
     with LogWriter(options.log) as log:
 
-        def note(made: UpdateMade) -> None:
-            if made.outcome is not None and made.outcome.freshness is not None and made.table.endswith("_table"):
-                log.write([Update(made.table, made.began + made.seconds, made.outcome.freshness / 1e6)])
+        def note(update: Update) -> None:
+            if update.committed and update.freshness is not None and update.table.endswith("_table"):
+                log.write([Visible(update.table, update.ended, update.freshness / 1e6)])
 
         spark = SparkOptions("local[2]", {"spark.driver.memory": "2g"})
         end = time.time() + options.seconds

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headgate as hg
-from headgate.warehouse.run.session import open_session
+from headgate.warehouse.session import open_session
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Counted:
         self._files += 1
 
     def step(self) -> dict[str, float]:
-        """Update everything that is pending; the seconds that each table took."""
+        """Visible everything that is pending; the seconds that each table took."""
         took = {}
         for name, node in self.opened.nodes.items():
             started = time.perf_counter()

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.spark.environment import python_with_pipelines
-from benchmarks.spark.log import LogWriter, Update
+from benchmarks.spark.log import LogWriter, Visible
 from benchmarks.spark.session import STREAMING, all_settings
 from benchmarks.spark.task import Task, task_from, task_parser
 from benchmarks.spark.workload import SCHEMA, STREAMS, TABLES, TIME, Stream, Table, stream_of
@@ -73,7 +73,7 @@ def _session(task: Task) -> SparkSession:
     return session
 
 
-def _refresh(spark: SparkSession, task: Task) -> Iterator[Update]:
+def _refresh(spark: SparkSession, task: Task) -> Iterator[Visible]:
     """Runs the pipeline once; gives what it brought."""
     from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
 
@@ -92,7 +92,7 @@ def _refresh(spark: SparkSession, task: Task) -> Iterator[Update]:
     for table, stream in stream_of().items():
         span = spans[stream]
         if span is not None and table in completed:
-            yield Update(table, completed[table], span[1])
+            yield Visible(table, completed[table], span[1])
 
 
 def _declare(spark: SparkSession, graph: str, landing: Path) -> None:

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.spark.log import LogWriter, Update
+from benchmarks.spark.log import LogWriter, Visible
 from benchmarks.spark.session import STREAMING, open_session, run_until_end
 from benchmarks.spark.task import Task, parse_task
 from benchmarks.spark.workload import SCHEMA, STREAMS, TIME, Stream, Table, derived
@@ -109,7 +109,7 @@ class Refresh:
         return self._spark.read.schema(SCHEMA).parquet(*map(str, files))
 
     def _note(self, table: str, fresh: float) -> None:
-        self._log.write([Update(table, time.time(), fresh)])
+        self._log.write([Visible(table, time.time(), fresh)])
 
 
 if __name__ == "__main__":

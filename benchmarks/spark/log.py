@@ -17,7 +17,7 @@ from types import TracebackType
 
 
 @dataclass(frozen=True)
-class Update:
+class Visible:
     """From `visible` on, `table` is complete up to event time `fresh`."""
 
     table: str
@@ -33,7 +33,7 @@ class LogWriter:
         self._file = path.open("a", encoding="utf-8")
         self._lock = threading.Lock()
 
-    def write(self, updates: Iterable[Update]) -> None:
+    def write(self, updates: Iterable[Visible]) -> None:
         text = "".join(json.dumps(asdict(update)) + "\n" for update in updates)
         # The lock is held for one write to the page cache; after closing, late writers are ignored.
         with self._lock:
@@ -49,7 +49,7 @@ class LogWriter:
             self._file.close()
 
 
-def read_log(path: Path) -> list[Update]:
+def read_log(path: Path) -> list[Visible]:
     """The updates of a log, in the order written; an unfinished last line is left out."""
     whole, _, _ = path.read_text("utf-8").rpartition("\n")
-    return [Update(**json.loads(line)) for line in whole.splitlines()]
+    return [Visible(**json.loads(line)) for line in whole.splitlines()]

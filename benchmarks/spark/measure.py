@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.spark.arrivals import Landing
-from benchmarks.spark.log import Update
+from benchmarks.spark.log import Visible
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Staleness:
         return sum(table.updates_per_second for table in self.tables.values())
 
 
-def staleness(log: Iterable[Update], priorities: Mapping[str, float], window: Window) -> Staleness:
+def staleness(log: Iterable[Visible], priorities: Mapping[str, float], window: Window) -> Staleness:
     """Judges a contender; tables without a single update count as well, other tables than those named are an error."""
-    of_table: dict[str, list[Update]] = {name: [] for name in priorities}
+    of_table: dict[str, list[Visible]] = {name: [] for name in priorities}
     for update in log:
         if update.table not in of_table:
             raise ValueError(f"the log tells of table {update.table!r}, which is none of {sorted(of_table)}")
@@ -67,7 +67,7 @@ def staleness(log: Iterable[Update], priorities: Mapping[str, float], window: Wi
     return Staleness(weighted, tables)
 
 
-def table_staleness(updates: Sequence[Update], window: Window) -> TableStaleness:
+def table_staleness(updates: Sequence[Visible], window: Window) -> TableStaleness:
     """One table. An update that makes nothing fresher changes nothing and is not counted."""
     moment, fresh = window.start, window.origin
     area = worst = 0.0
@@ -93,7 +93,7 @@ def _area(start: float, end: float, fresh: float) -> float:
     return (end - start) * ((start + end) / 2 - fresh)
 
 
-def without_waiting(landings: Iterable[Landing], stream_of: Mapping[str, str]) -> list[Update]:
+def without_waiting(landings: Iterable[Landing], stream_of: Mapping[str, str]) -> list[Visible]:
     """The log of a contender that needs no time at all: every table is up to date the moment a file has landed.
 
     Nobody can be less stale, since a table cannot tell of what has not arrived.
@@ -101,4 +101,4 @@ def without_waiting(landings: Iterable[Landing], stream_of: Mapping[str, str]) -
     tables: dict[str, list[str]] = {}
     for table, stream in stream_of.items():
         tables.setdefault(stream, []).append(table)
-    return [Update(table, each.landed, each.last) for each in landings for table in tables.get(each.stream, ())]
+    return [Visible(table, each.landed, each.last) for each in landings for table in tables.get(each.stream, ())]

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from benchmarks.spark.log import LogWriter, Update
+from benchmarks.spark.log import LogWriter, Visible
 from benchmarks.spark.session import STREAMING, open_session, run_until_end
 from benchmarks.spark.task import Task, task_from, task_parser
 from benchmarks.spark.workload import SCHEMA, STREAMS, TABLES, TIME, Table
@@ -106,12 +106,12 @@ def _to_files(writer: DataStreamWriter, task: Task, name: str) -> StreamingQuery
     return writer.format("parquet").start(str(task.out / name))
 
 
-def _updates(queries: Iterable[StreamingQuery]) -> Iterator[Update]:
+def _updates(queries: Iterable[StreamingQuery]) -> Iterator[Visible]:
     for query in queries:
         for progress in query.recentProgress:
             taken = progress.observedMetrics.get("taken")
             if taken is not None and taken.micros is not None:
-                yield Update(query.name, _visible(progress), taken.micros / 1e6)
+                yield Visible(query.name, _visible(progress), taken.micros / 1e6)
 
 
 def _visible(progress: StreamingQueryProgress) -> float:

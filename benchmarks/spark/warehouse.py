@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headgate as hg
-from benchmarks.spark.log import LogWriter, Update
+from benchmarks.spark.log import LogWriter, Visible
 from benchmarks.spark.task import Task, task_from, task_parser
 from benchmarks.spark.workload import SCHEMA, STREAMS, TABLES, TIME, Query
 from headgate.core.registry import placement_from, policy_from
+from headgate.core.update import Update
 from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-from headgate.warehouse.run.runtime import RunOptions, UpdateMade
+from headgate.warehouse.schedule.scheduler import RunOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,11 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     with LogWriter(task.log) as log:
 
-        def note(made: UpdateMade) -> None:
-            if made.failure is not None:
-                print(made.failure.traceback, file=sys.stderr)
-            elif made.layer != "maintenance" and made.outcome is not None and made.outcome.freshness is not None:
-                log.write([Update(made.table, made.began + made.seconds, made.outcome.freshness / MICROS)])
+        def note(update: Update) -> None:
+            if not update.committed:
+                print(update.traceback, file=sys.stderr)
+            elif update.layer != "maintenance" and update.freshness is not None:
+                log.write([Visible(update.table, update.ended, update.freshness / MICROS)])
 
         spark = SparkOptions(task.master, {"spark.driver.memory": "2g"})
         run = WarehouseRun(declared(task, options.speed, options.alone, options.idle).spec(), settings, spark, note)
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             time.sleep(task.left)
             figures = {
                 "tables": [asdict(row) for row in run.runtime.statistics()],
-                "load": asdict(run.runtime.load()),
+                "load": asdict(run.runtime.time_spent()),
                 "trace": str(run.trace),
                 "began": began,
             }

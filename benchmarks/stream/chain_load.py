@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.stream.watching import begin_measuring, demand_running
 from headgate.stream import Engine, Paced, QueryRun, QuerySpec, QueryStatistics, Replay, to_function
-from headgate.workloads.chains import Burner, ChainPlan, chain_query, tuples
+from workloads.chains import Burner, ChainPlan, chain_query, tuples
 
 TICK = 0.1
 PACKET_ROWS = 25

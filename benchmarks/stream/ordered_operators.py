@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.harness import Row
 from benchmarks.stream.ordered_queries import run_once, throughput_of
 from headgate.stream import Output, Part, Query, QuerySpec, Snapshot, from_batches, to_function
-from headgate.workloads.chains import Burner
+from workloads.chains import Burner
 
 #: spends so many microseconds
 Work = Callable[[float], None]

@@ -27,10 +27,10 @@ from benchmarks.harness import Row
 from headgate.stream import Engine, Paced, QuerySpec, QueryStatistics, from_batches, to_function
 from headgate.stream.sources import Source
 from headgate.stream.spec import AUTOMATIC_BUCKETS
-from headgate.workloads.tpcxbb import q1, q2, q3, q4, q15
-from headgate.workloads.tpcxbb.clicks import web_clickstreams
-from headgate.workloads.tpcxbb.dims import Dims
-from headgate.workloads.tpcxbb.sales import store_sales
+from workloads.tpcxbb import q1, q2, q3, q4, q15
+from workloads.tpcxbb.clicks import web_clickstreams
+from workloads.tpcxbb.dims import Dims
+from workloads.tpcxbb.sales import store_sales
 
 QUERIES: dict[str, Any] = {"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q15": q15}
 UNOFFICIAL = "derived from TPCx-BB, unofficial, not comparable"

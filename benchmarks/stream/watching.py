@@ -31,8 +31,8 @@ def begin_measuring(runs: Sequence[QueryRun]) -> None:
     begin_latency(runs)
     for run in runs:
         for operator in run.operators.values():
-            with operator.books.lock:
-                operator.books.forget(run.clock())
+            with operator.counters.lock:
+                operator.counters.reset(run.clock())
 
 
 def demand_running(runs: Sequence[QueryRun]) -> None:
@@ -79,7 +79,7 @@ def watch(runs: Sequence[QueryRun], seconds: float, look: float = LOOK) -> Queue
     until = began + seconds
     waiting, unread = [], []
     while time.perf_counter() < until:
-        waiting.append(sum(operator.books.rows_waiting for operator in others))
+        waiting.append(sum(operator.counters.rows_waiting for operator in others))
         # A source that has nothing says 1, since asking it again is work too.
         unread.append(sum(source.pending - 1 for source in sources))
         time.sleep(min(look, max(0.0, until - time.perf_counter())))

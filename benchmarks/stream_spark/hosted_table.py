@@ -12,7 +12,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 import headgate as hg
 from benchmarks.stream_spark.rows import land
-from headgate.stream.spark.arrival import update_of
 from headgate.warehouse.updates.open_warehouse import open_warehouse
 
 if TYPE_CHECKING:
@@ -89,8 +88,8 @@ class HostedTable:
     def bytes_read(self) -> int:
         """What the newest files of the stream's table hold, as stored: what the query's last update has read."""
         files = self._opened.nodes[STREAM].store.files()
-        newest = max(update_of(file.path) for file in files)
-        return sum(file.size for file in files if update_of(file.path) == newest)
+        newest = max(file.arrived for file in files)
+        return sum(file.size for file in files if file.arrived == newest)
 
     def rows(self) -> pa.Table:
         """What is in the query's table."""

@@ -32,8 +32,8 @@ from benchmarks.stream_spark.session import CORES, spark_session
 from headgate.stream import Query, Stream, from_batches, on_spark, to_function
 from headgate.stream.loops.serial import run_serially
 from headgate.stream.query_run import QueryRun
-from headgate.workloads.tpcxbb.clicks import web_clickstreams
-from headgate.workloads.tpcxbb.sales import store_sales
+from workloads.tpcxbb.clicks import web_clickstreams
+from workloads.tpcxbb.sales import store_sales
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

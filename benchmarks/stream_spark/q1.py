@@ -21,10 +21,10 @@ from benchmarks.stream_spark.rows import SECONDS_BEFORE_EPOCH, land, stamped
 from benchmarks.stream_spark.session import spark_session
 from benchmarks.stream_spark.ticket_pairs import KEY, SCHEMA, swallowed, top_pairs, top_pairs_table, with_hour
 from headgate.stream import on_spark
-from headgate.workloads.tpcxbb import q1
-from headgate.workloads.tpcxbb.batch import oracle_sql
-from headgate.workloads.tpcxbb.dims import Dims
-from headgate.workloads.tpcxbb.sales import store_sales
+from workloads.tpcxbb import q1
+from workloads.tpcxbb.batch import oracle_sql
+from workloads.tpcxbb.dims import Dims
+from workloads.tpcxbb.sales import store_sales
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.spark import localfs
 from benchmarks.stream_spark.process import INSTALLED
-from headgate.warehouse.run.session import open_session
+from headgate.warehouse.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

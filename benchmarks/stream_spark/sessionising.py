@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from benchmarks.stream_spark.rows import as_timestamps, with_seconds
 from headgate.stream import Output, Stream, on_spark
-from headgate.workloads.tpcxbb.q2 import SessionItems, known_clicks
+from workloads.tpcxbb.q2 import SessionItems, known_clicks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

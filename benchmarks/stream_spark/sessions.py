@@ -16,7 +16,7 @@ from benchmarks.stream_spark.rows import as_seconds, cut, land, stamped
 from benchmarks.stream_spark.session import spark_session
 from benchmarks.stream_spark.sessionising import SCHEMA, sessions_table
 from benchmarks.stream_spark.sessions_peers import found_sessions, run_peer
-from headgate.workloads.tpcxbb.clicks import web_clickstreams
+from workloads.tpcxbb.clicks import web_clickstreams
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,8 @@ from benchmarks.stream_spark.process import answer
 from benchmarks.stream_spark.rows import cut, stamped
 from benchmarks.stream_spark.session import spark_session
 from benchmarks.stream_spark.sessionising import SCHEMA, sessions_table
-from headgate.warehouse.updates import inside
-from headgate.workloads.tpcxbb.clicks import web_clickstreams
+from headgate.warehouse.updates import hosted
+from workloads.tpcxbb.clicks import web_clickstreams
 
 #: up to how many bytes an update has one task, for either way
 WAYS = {"one task": 1 << 60, "a task for each bucket": -1}
@@ -37,7 +37,7 @@ def measure(sizes: list[int], buckets: list[int], warm_up: int, updates: int, se
                     # in turn, so that the compiler and the noise of the machine are the same for both
                     ways = list(WAYS) * count
                     for turn, (way, part) in enumerate(zip(ways, cut(clicks, len(ways)), strict=True)):
-                        inside.ONE_TASK_BYTES = WAYS[way]
+                        hosted.ONE_TASK_BYTES = WAYS[way]
                         table.land(part)
                         took = table.update()
                         if turn >= warm_up * len(WAYS):

@@ -22,8 +22,8 @@ from benchmarks.stream_spark.rows import SECONDS_BEFORE_EPOCH, as_timestamps, wi
 from headgate.stream import Collect, Output, Stream, from_batches, on_spark
 from headgate.stream.kernel import Part, Snapshot
 from headgate.stream.spec import QuerySpec
-from headgate.workloads.tpcxbb import q1, sales
-from headgate.workloads.tpcxbb.dims import Dims
+from workloads.tpcxbb import q1, sales
+from workloads.tpcxbb.dims import Dims
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,10 +20,10 @@ from city import CITY, UNTRAINED, by_field, by_sensor, extract, train
 from sensors import landed
 
 from headgate.stream import Collect, Query, Stream, from_batches, run
-from headgate.warehouse.reading import read, tables
-from headgate.workloads.riot.models import CLASSES, LinearModel, TreeModel
-from headgate.workloads.riot.results import ANALYSES
-from headgate.workloads.riot.schema import OBSERVABLES, SENSORS
+from headgate.warehouse import read, tables
+from workloads.riot.models import CLASSES, LinearModel, TreeModel
+from workloads.riot.results import ANALYSES
+from workloads.riot.schema import OBSERVABLES, SENSORS
 
 REJECTED = "readings__rejected"
 BLOCK = 5

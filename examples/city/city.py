@@ -4,34 +4,41 @@
     python examples/city/check.py
 
 Each table is a query of the stream engine, which Spark runs inside the table's updates. The operators are those of
-``headgate.workloads.riot``; what is written here is how they hang together, and what matters how much.
+``workloads.riot``; what is written here is how they hang together, and what matters how much.
 """
 
+import sys
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
-from sensors import SensorLines
 
 import headgate as hg
 from headgate.core.errors import UnknownNameError
 from headgate.stream import on_spark
-from headgate.warehouse.reading import NotAWarehouseError
-from headgate.workloads.riot import City
-from headgate.workloads.riot.bloom import BloomFilter
-from headgate.workloads.riot.etl import RANGES, Annotations, RangeFilter, bloom_filter, observe
-from headgate.workloads.riot.interpolation import Interpolation
-from headgate.workloads.riot.join import MessageJoin
-from headgate.workloads.riot.models import CITY_LINEAR, CITY_TREE, LinearModel, TreeModel
-from headgate.workloads.riot.periodic import PeriodicTraining
-from headgate.workloads.riot.pred import BlockAverage, ErrorEstimate, classify, predict
-from headgate.workloads.riot.results import ANALYSES
-from headgate.workloads.riot.schema import OBSERVABLES
-from headgate.workloads.riot.sketches import DistinctCount, SecondOrderMoment
-from headgate.workloads.riot.smoothing import Kalman, SlidingRegression
-from headgate.workloads.riot.stats import measurements
+from headgate.warehouse import NotAWarehouseError
+
+# The operators lie beside the examples in the repository, not in the package.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from sensors import SensorLines
+
+from workloads.riot import City
+from workloads.riot.bloom import BloomFilter
+from workloads.riot.etl import RANGES, Annotations, RangeFilter, bloom_filter, observe
+from workloads.riot.interpolation import Interpolation
+from workloads.riot.join import MessageJoin
+from workloads.riot.models import CITY_LINEAR, CITY_TREE, LinearModel, TreeModel
+from workloads.riot.periodic import PeriodicTraining
+from workloads.riot.pred import BlockAverage, ErrorEstimate, classify, predict
+from workloads.riot.results import ANALYSES
+from workloads.riot.schema import OBSERVABLES
+from workloads.riot.sketches import DistinctCount, SecondOrderMoment
+from workloads.riot.smoothing import Kalman, SlidingRegression
+from workloads.riot.stats import measurements
 
 # 200 sensors that send once a second each, so that a minute is enough for every window of every sensor; one line in a
 # hundred is damaged, one in two hundred is of a sensor that nobody has registered.

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import headgate as hg
-from headgate.warehouse.sources.generator_ranges import GeneratorRange
-from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN, Range, own
-from headgate.workloads.riot import City
+from headgate.warehouse import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN, GeneratorRange, Range, expect_kind
+from workloads.riot import City
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +36,7 @@ class SensorLines(hg.Generator):
         self._every = every
 
     def read(self, spark: SparkSession, wanted: Range) -> DataFrame:
-        run = own(wanted, GeneratorRange, self)
+        run = expect_kind(wanted, GeneratorRange, self)
         # What arrives first was sent in the time before.
         city = replace(self.city, start=run.began // 1000 - 1000 * self._every)
         rows = landed(city, run.first * self._rows, run.chunks * self._rows)

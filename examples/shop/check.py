@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from headgate.warehouse import open_session
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.run.run import resolved
-from headgate.warehouse.run.session import open_session
 from headgate.warehouse.updates.open_warehouse import open_warehouse
 
 if TYPE_CHECKING:

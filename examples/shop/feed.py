@@ -1,13 +1,14 @@
 """Lets clicks and sales arrive: a file of each, covering two hours of the shop's life, every second.
 
-The rows are those of ``headgate.workloads.tpcxbb``, the same for the same seed. Each carries what the benchmark looks
-up in its dimension tables: the category of its item, the type of its page. Rows of one second are told apart by their
+The rows are those of ``workloads.tpcxbb``, the same for the same seed. Each carries what the benchmark looks up in its
+dimension tables: the category of its item, the type of its page. Rows of one second are told apart by their
 microseconds. Derived from TPCx-BB, unofficial, not comparable.
 """
 
 import argparse
 import itertools
 import os
+import sys
 import threading
 from functools import lru_cache
 from pathlib import Path
@@ -16,9 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.workloads.tpcxbb.clicks import Clicks
-from headgate.workloads.tpcxbb.dims import FIRST_SECOND, PAGE_TYPES, Dims
-from headgate.workloads.tpcxbb.sales import Sales
+# The generators lie beside the examples in the repository, not in the package.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from workloads.tpcxbb.clicks import Clicks
+from workloads.tpcxbb.dims import FIRST_SECOND, PAGE_TYPES, Dims
+from workloads.tpcxbb.sales import Sales
 
 SECONDS_PER_FILE = 2 * 3_600
 #: the clicks of a visit are spread over so long, and made together

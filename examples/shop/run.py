@@ -12,10 +12,7 @@ import threading
 from pathlib import Path
 
 from headgate.cli.run import run_file
-from headgate.warehouse.declare.durations import seconds
-from headgate.warehouse.run.run import SparkOptions
-from headgate.warehouse.run.runtime import RunOptions
-from headgate.warehouse.run.session import open_session
+from headgate.warehouse import RunOptions, SparkOptions, open_session, seconds
 
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER))

@@ -1,11 +1,14 @@
 """Headgate keeps many streaming tables and queries fresh when there is not enough machine for all of them at once.
 
-The layers, from the inside out; imports point inward only, and a test keeps it so:
+The layers, from the inside out. Imports point inward only, and a test keeps it so:
 
-    core       graph, features, policies, placements, the loops' decision logic: NumPy and nothing else
-    sim        virtual time: runs core against modelled nodes and workers
-    warehouse  streams and tables on Spark: declaring, sources, storage, planning and making updates
+    core       what decides: graph, features, policies, placements, loops; the standard library and NumPy only
+    sim        virtual time: the core with modelled nodes and workers (uses core)
+    stream     continuous queries over Arrow packets, on threads or inside Spark (uses core)
+    warehouse  streams and tables on Spark: declared, planned, updated, reported on (uses stream and core)
     cli        the command line, on top of everything
+
+Beside them: ``errors``, all that is raised on purpose, and ``testing``, for tests of a policy of your own.
 
 Importing this package starts nothing and imports neither Spark nor Arrow: names are looked up when they are first
 used.

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.harness.catalogue import discover
 from benchmarks.spark import arrivals, workload
 from benchmarks.spark.arrivals import Landing
-from benchmarks.spark.log import LogWriter, Update, read_log
+from benchmarks.spark.log import LogWriter, Visible, read_log
 from benchmarks.spark.measure import Window, staleness, table_staleness, without_waiting
 
 AIR = workload.STREAMS[0]
@@ -103,7 +103,7 @@ def test_files_land_whole_and_the_manifest_says_what_landed(tmp_path: Path) -> N
 
 
 def test_a_log_reads_as_written_and_an_unfinished_line_is_left_out(tmp_path: Path) -> None:
-    updates = [Update("air", START, START - 1), Update("air_top", START + 0.25, START - 1)]
+    updates = [Visible("air", START, START - 1), Visible("air_top", START + 0.25, START - 1)]
     path = tmp_path / "new" / "log.jsonl"
     with LogWriter(path) as log:
         log.write(updates)
@@ -128,14 +128,14 @@ WINDOW = Window(origin=0.0, start=10.0, end=20.0)
     ],
 )
 def test_staleness_of_a_table(updates: list[tuple[float, float]], mean: float, worst: float, count: int) -> None:
-    log = [Update("t", visible, fresh) for visible, fresh in updates]
+    log = [Visible("t", visible, fresh) for visible, fresh in updates]
     got = table_staleness(log, WINDOW)
     assert (got.mean, got.worst, got.updates_per_second) == pytest.approx((mean, worst, count / 10))
 
 
 def test_the_mean_is_the_time_average() -> None:
     chance = np.random.default_rng(5)
-    log = [Update("t", visible, visible - delay) for visible, delay in chance.uniform(0, 20, (30, 2))]
+    log = [Visible("t", visible, visible - delay) for visible, delay in chance.uniform(0, 20, (30, 2))]
     moments = np.linspace(10, 20, 20_001)
     fresh = [max([0.0, *(u.fresh for u in log if u.visible <= moment)]) for moment in moments]
     assert table_staleness(log, WINDOW).mean == pytest.approx(float(np.mean(moments - fresh)), abs=0.01)
@@ -143,7 +143,7 @@ def test_the_mean_is_the_time_average() -> None:
 
 
 def test_staleness_is_weighted_by_priority() -> None:
-    log = [Update("hot", 9, 9), Update("cold", 9, 4)]
+    log = [Visible("hot", 9, 9), Visible("cold", 9, 4)]
     got = staleness(log, {"hot": 9, "cold": 1}, WINDOW)
     assert got.weighted == pytest.approx((9 * 6 + 1 * 11) / 10)
     assert got.updates_per_second == 0
@@ -151,7 +151,7 @@ def test_staleness_is_weighted_by_priority() -> None:
 
 def test_a_table_nobody_knows_is_an_error() -> None:
     with pytest.raises(ValueError, match="'colour'"):
-        staleness([Update("colour", 1, 1)], {"air": 1}, WINDOW)
+        staleness([Visible("colour", 1, 1)], {"air": 1}, WINDOW)
 
 
 def test_without_waiting_every_table_of_a_stream_is_as_fresh_as_its_last_file() -> None:

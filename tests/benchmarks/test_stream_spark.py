@@ -14,9 +14,9 @@ from benchmarks.harness.catalogue import discover
 from benchmarks.stream_spark import rows, running_totals, sessionising, ticket_pairs
 from benchmarks.stream_spark.sessions_peers import Held, divided
 from headgate.stream import Collect, Query, Stream, from_batches, run
-from headgate.workloads.tpcxbb import q1
-from headgate.workloads.tpcxbb.clicks import web_clickstreams
-from headgate.workloads.tpcxbb.sales import store_sales
+from workloads.tpcxbb import q1
+from workloads.tpcxbb.clicks import web_clickstreams
+from workloads.tpcxbb.sales import store_sales
 
 HOUR = 3_600
 

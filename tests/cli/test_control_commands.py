@@ -18,12 +18,12 @@ import pytest
 from headgate.cli import main
 from headgate.core.errors import HeadgateError
 from headgate.core.registry import placement_from, policy_from
-from headgate.core.trace import OperatorFigures
+from headgate.core.update import OperatorFigures
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.lock import WarehouseLock, running_process
-from headgate.warehouse.schedule.book import NodeStatistics
-from headgate.warehouse.storage import TableStore
-from headgate.warehouse.updates.state import UpdateState
+from headgate.warehouse.schedule.ledger import NodeStatistics
+from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.commit_state import CommitState
 from tests.warehouse.control_helpers import TABLES, Recorder, serving, statistics_of
 
 SECOND = 1_000_000
@@ -75,7 +75,7 @@ def committed(tmp_path: Path) -> Path:
     store = TableStore(tmp_path / "tables" / "air", "ts")
     for update, kind in ((1, "load"), (2, "append")):
         rows = pa.table({"ts": pa.array([15 * update * SECOND], pa.timestamp("us", tz="UTC"))})
-        state = UpdateState(update, kind, 15 * update * SECOND, 1, time="ts").to_json()
+        state = CommitState(update, kind, 15 * update * SECOND, 1, time="ts").to_json()
         store.commit(update, store.write_arrow(update, rows, 3600), state=state, schema=rows.schema)
     return tmp_path
 

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from headgate.cli.live import live_view, operators_table, print_summary
-from headgate.core.trace import OperatorFigures
-from headgate.warehouse.schedule.book import NodeStatistics
+from headgate.core.update import OperatorFigures
+from headgate.warehouse.schedule.ledger import NodeStatistics
 from tests.warehouse.control_helpers import statistics_of
 
 NOW = 1_794_736_800.0

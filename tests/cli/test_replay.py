@@ -12,8 +12,7 @@ import pytest
 
 from headgate.cli import main
 from headgate.core.trace.lines import end_line, header_line, update_line
-from headgate.sim.compare_replay import ReplayRow
-from headgate.sim.tables.scenario import Table, TableScenario
+from headgate.sim import ReplayRow, Table, TableScenario
 from tests.sim.recording import START, recorded
 
 SCENARIO = TableScenario(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.trace import OperatorFigures, added_up
+from headgate.core.update import OperatorFigures, added_up
 
 FILTER = OperatorFigures(
     query="visits",

@@ -12,15 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.trace import (
-    Arrival,
     Change,
     FreshnessHistory,
-    OperatorFigures,
+    StreamArrival,
     Trace,
     TraceError,
     TraceHeader,
     TraceTable,
-    UpdateRecord,
     arrivals,
     measured,
     on_time,
@@ -28,7 +26,8 @@ from headgate.core.trace import (
     track_use,
     waiting,
 )
-from headgate.core.trace.lines import change_line, end_line, full_line, header_line, update_line
+from headgate.core.trace.lines import TRACED_FIELDS, change_line, end_line, full_line, header_line, update_line
+from headgate.core.update import OperatorFigures, Update
 
 START = 1_794_736_800.0
 
@@ -37,10 +36,10 @@ def micros(seconds: float) -> int:
     return round((START + seconds) * 1e6)
 
 
-def update(name: str, began: float, seconds: float, reaches: float | None, **more: object) -> UpdateRecord:
+def update(name: str, began: float, seconds: float, reaches: float | None, **more: object) -> Update:
     """A live update by seconds from the start of the run; ``reaches`` is the event time that it brings the table to."""
-    plain = UpdateRecord(
-        name=name,
+    plain = Update(
+        table=name,
         layer="live",
         track=0,
         released=START + began,
@@ -57,14 +56,12 @@ def update(name: str, began: float, seconds: float, reaches: float | None, **mor
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
-def load(name: str, came: tuple[float, float, int], began: float, seconds: float, reaches: float) -> UpdateRecord:
+def load(name: str, came: tuple[float, float, int], began: float, seconds: float, reaches: float) -> Update:
     first, last, chunks = came
     return update(name, began, seconds, reaches, arrived=(START + first, START + last, chunks))
 
 
-def run_of(
-    tables: tuple[TraceTable, ...], *updates: UpdateRecord, end: float, changes: tuple[Change, ...] = ()
-) -> Trace:
+def run_of(tables: tuple[TraceTable, ...], *updates: Update, end: float, changes: tuple[Change, ...] = ()) -> Trace:
     header = TraceHeader("city", START, 2, "max-benefit", "proportional", "max", None, tables)
     return Trace(header, updates, changes, START + end)
 
@@ -115,8 +112,8 @@ OPERATORS = st.builds(
     seconds=NUMBERS,
 )
 UPDATES = st.builds(
-    UpdateRecord,
-    name=st.text(),
+    Update,
+    table=st.text(),
     layer=st.sampled_from(["live", "backfill", "maintenance"]),
     track=st.integers(0, 100),
     released=MOMENTS,
@@ -168,7 +165,7 @@ def test_every_line_is_one_json_object_without_a_line_break_inside(trace: Trace)
 
 
 @given(UPDATES, st.data())
-def test_a_last_line_that_was_cut_off_anywhere_is_passed_over(cut: UpdateRecord, data: st.DataObject) -> None:
+def test_a_last_line_that_was_cut_off_anywhere_is_passed_over(cut: Update, data: st.DataObject) -> None:
     whole = run_of((STREAM,), update("s", 1.0, 0.5, 1.0), end=2.0)
     line = update_line(cut)
     kept = data.draw(st.integers(0, len(line) - 2))
@@ -351,7 +348,7 @@ def test_loads_that_do_not_make_a_stream_fresher_bring_nothing() -> None:
 def test_data_that_could_not_be_loaded_waits_for_ever() -> None:
     failed = [update("s", began, 1.0, None, released=START + 6.0, error="no") for began in (6.0, 9.0)]
     trace = run_of((STREAM,), load("s", (5.0, 5.0, 1), 5.0, 0.5, 5.0), *failed, end=20.0)
-    assert arrivals(trace, STREAM)[-1] == Arrival(START + 6.0, math.inf)
+    assert arrivals(trace, STREAM)[-1] == StreamArrival(START + 6.0, math.inf)
     assert [piece.since - START for piece in waiting(trace, STREAM)] == [5.0, 6.0]
 
 
@@ -402,7 +399,14 @@ def test_every_field_of_a_record_is_in_the_document() -> None:
     from tests.test_docs import DOCS, rows
 
     assert (DOCS / "traces.md").exists()
-    kinds = ((UpdateRecord, {"name": "update"}), (TraceTable, {"importance_class": "class"}), (OperatorFigures, {}))
-    for kind, renamed in kinds:
-        names = [renamed.get(field.name, field.name) for field in fields(kind)]
+    traced = {
+        Update: ["update", *TRACED_FIELDS[1:], "operators"],
+        TraceTable: ["class" if field.name == "importance_class" else field.name for field in fields(TraceTable)],
+        OperatorFigures: [field.name for field in fields(OperatorFigures)],
+    }
+    for kind, names in traced.items():
         assert list(rows("traces.md", f"trace: {kind.__name__}")) == names
+
+
+def test_whatever_is_not_traced_does_not_make_updates_differ() -> None:
+    assert {field.name for field in fields(Update) if field.compare} == {*TRACED_FIELDS, "operators"}

@@ -15,7 +15,7 @@ import numpy as np
 from headgate.core.graph import Floats
 from headgate.core.matrix import FeatureView
 from headgate.core.policy import Policy
-from headgate.sim.tables.scenario import Table, TableScenario
+from headgate.sim import Table, TableScenario
 
 # --- policies that take notes -------------------------------------------------------------------------------
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.registry import placement_from, policy_from
-from headgate.core.trace import Trace, TraceHeader, TraceTable, UpdateRecord
-from headgate.sim.tables.result import TableResult
-from headgate.sim.tables.scenario import Table, TableScenario
-from headgate.sim.tables.simulation import TableSimulation
+from headgate.core.trace import Trace, TraceHeader, TraceTable
+from headgate.core.update import Update
+from headgate.sim import Table, TableResult, TableScenario, TableSimulation
 
 #: when all these runs begin, by the wall clock
 START = 1_794_736_800.0
@@ -22,7 +21,7 @@ class RecordingSimulation(TableSimulation):
 
     def __init__(self, scenario: TableScenario, policy: Policy, placement: Placement, seed: int) -> None:
         super().__init__(scenario, policy, placement, seed)
-        self.records: list[UpdateRecord] = []
+        self.records: list[Update] = []
         self._begun: dict[int, tuple[float, list[float]]] = {}
 
     def _start(self, table: int, track: int, now: float) -> None:
@@ -36,8 +35,8 @@ class RecordingSimulation(TableSimulation):
         before, came = self._begun.pop(track)
         declared, reached = self.scenario.tables[table], self._target[table]
         self.records.append(
-            UpdateRecord(
-                name=declared.name,
+            Update(
+                table=declared.name,
                 layer="live",
                 track=track,
                 released=START + released,

@@ -12,44 +12,53 @@ from headgate.core.consumption import All, AtMost, Half
 from headgate.core.placements import Anywhere, RandomWorker
 from headgate.core.policies import FirstCome, LongestQueue
 from headgate.core.policy import Policy
-from headgate.sim.operators.arrivals import Replay
-from headgate.sim.operators.engine import OperatorSimulation, simulate_operators
-from headgate.sim.operators.loops import DispatchLoop, Loop, RoundsLoop, ThreadsLoop
-from headgate.sim.operators.results import NodeResult, OperatorResult
-from headgate.sim.operators.spec import Operator, OperatorScenario, Query
+from headgate.sim import (
+    DispatchModel,
+    LoopModel,
+    OperatorModel,
+    OperatorResult,
+    OperatorScenario,
+    OperatorSimulation,
+    QueryModel,
+    RecordedArrivals,
+    RoundsModel,
+    ThreadsModel,
+    simulate_operators,
+)
+from headgate.sim.operators.results import NodeResult
 
-LOOPS: dict[str, Loop] = {
-    "dispatch": DispatchLoop(AtMost(3)),
-    "dispatch, all, with costs": DispatchLoop(All(), decision_cost=0.001, switch_cost=0.002),
-    "dispatch, half": DispatchLoop(Half()),
-    "rounds": RoundsLoop(period=0.1, batch=3),
-    "rounds, with costs": RoundsLoop(0.1, 4, feature_cost=1e-4, place_cost=1e-4, rank_cost=1e-4, switch_cost=1e-3),
-    "threads": ThreadsLoop(),
-    "threads, impatient": ThreadsLoop(quantum=0.003, switch_cost=0.0, wakeup_granularity=0.0),
+LOOPS: dict[str, LoopModel] = {
+    "dispatch": DispatchModel(AtMost(3)),
+    "dispatch, all, with costs": DispatchModel(All(), decision_cost=0.001, switch_cost=0.002),
+    "dispatch, half": DispatchModel(Half()),
+    "rounds": RoundsModel(period=0.1, batch=3),
+    "rounds, with costs": RoundsModel(0.1, 4, feature_cost=1e-4, place_cost=1e-4, rank_cost=1e-4, switch_cost=1e-3),
+    "threads": ThreadsModel(),
+    "threads, impatient": ThreadsModel(quantum=0.003, switch_cost=0.0, wakeup_granularity=0.0),
 }
 POLICIES: list[Policy] = [FirstCome(), LongestQueue()]
 
 
 @st.composite
-def queries(draw: st.DrawFn) -> Query:
+def queries(draw: st.DrawFn) -> QueryModel:
     """A graph of up to five operators, joined in any way, each with its own cost, selectivity, queue and workers."""
-    operators: list[Operator] = []
+    operators: list[OperatorModel] = []
     for number in range(draw(st.integers(1, 5))):
         inputs = draw(st.sets(st.sampled_from([o.name for o in operators]))) if operators else set()
         times = draw(st.lists(st.integers(0, 20), min_size=1, max_size=12))
         operators.append(
-            Operator(
+            OperatorModel(
                 name=f"o{number}",
                 cost=draw(st.sampled_from([0.001, 0.01, 0.05])),
                 selectivity=draw(st.sampled_from([0.0, 0.3, 0.5, 1.0, 1.7])),
                 inputs=tuple(sorted(inputs)),
-                arrivals=None if inputs else Replay(tuple(time / 10 for time in sorted(times))),
+                arrivals=None if inputs else RecordedArrivals(tuple(time / 10 for time in sorted(times))),
                 spread=draw(st.sampled_from([0.0, 0.5])),
                 capacity=draw(st.integers(2, 8)),
                 max_workers=draw(st.integers(1, 3)),
             )
         )
-    return Query("q", tuple(operators))
+    return QueryModel("q", tuple(operators))
 
 
 scenarios = st.builds(
@@ -62,10 +71,10 @@ scenarios = st.builds(
 )
 
 
-def inflow(node: NodeResult, operators: dict[str, Operator], result: OperatorResult) -> int:
+def inflow(node: NodeResult, operators: dict[str, OperatorModel], result: OperatorResult) -> int:
     """What must have come to a node: its arrivals, or all that its inputs have put out."""
     operator = operators[node.name]
-    if isinstance(operator.arrivals, Replay):
+    if isinstance(operator.arrivals, RecordedArrivals):
         return sum(time <= result.seconds for time in operator.arrivals.times)
     return sum(other.produced for other in result.nodes if other.name.removeprefix("q/") in operator.inputs)
 
@@ -89,7 +98,7 @@ def test_tuples_are_conserved_and_queues_stay_within_bounds_at_every_moment(
 
 @given(queries(), st.integers(1, 3))
 @settings(max_examples=12)
-def test_all_loops_agree_on_totals_once_everything_is_worked_off(query: Query, workers: int) -> None:
+def test_all_loops_agree_on_totals_once_everything_is_worked_off(query: QueryModel, workers: int) -> None:
     totals = []
     for loop in LOOPS.values():
         result = simulate_operators(OperatorScenario((query,), workers, loop), FirstCome(), RandomWorker())
@@ -99,9 +108,9 @@ def test_all_loops_agree_on_totals_once_everything_is_worked_off(query: Query, w
 
 
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
-def test_a_full_queue_keeps_tuples_outside_and_loses_none(loop: Loop) -> None:
-    source = Operator("o", 0.01, capacity=3, arrivals=Replay((0.0,) * 50))
-    simulation = OperatorSimulation(OperatorScenario((Query("q", (source,)),), 1, loop), FirstCome(), Anywhere())
+def test_a_full_queue_keeps_tuples_outside_and_loses_none(loop: LoopModel) -> None:
+    source = OperatorModel("o", 0.01, capacity=3, arrivals=RecordedArrivals((0.0,) * 50))
+    simulation = OperatorSimulation(OperatorScenario((QueryModel("q", (source,)),), 1, loop), FirstCome(), Anywhere())
     simulation.advance()
     node = simulation.network.nodes["q/o"]
     assert (node.length, node.room) == (3, 0)
@@ -113,30 +122,30 @@ def test_a_full_queue_keeps_tuples_outside_and_loses_none(loop: Loop) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
 @pytest.mark.parametrize("selectivity", [0.1, 0.29, 1 / 3, 0.7, 1.0, 1.1, 2.5])
-def test_the_number_of_outputs_is_exact_whatever_the_batches(loop: Loop, selectivity: float) -> None:
-    source = Operator("o", 0.001, selectivity, arrivals=Replay((0.0,) * 100))
-    result = simulate_operators(OperatorScenario((Query("q", (source,)),), 2, loop), LongestQueue(), Anywhere())
+def test_the_number_of_outputs_is_exact_whatever_the_batches(loop: LoopModel, selectivity: float) -> None:
+    source = OperatorModel("o", 0.001, selectivity, arrivals=RecordedArrivals((0.0,) * 100))
+    result = simulate_operators(OperatorScenario((QueryModel("q", (source,)),), 2, loop), LongestQueue(), Anywhere())
     assert result.overall.results == math.floor(100 * selectivity + 1e-9)
 
 
 def test_a_tuple_carries_the_time_it_came_into_the_system_through_the_whole_graph() -> None:
     operators = (
-        Operator("a", 1.0, arrivals=Replay((0.0, 10.0))),
-        Operator("b", 2.0, inputs=("a",)),
-        Operator("c", 3.0, inputs=("b",)),
+        OperatorModel("a", 1.0, arrivals=RecordedArrivals((0.0, 10.0))),
+        OperatorModel("b", 2.0, inputs=("a",)),
+        OperatorModel("c", 3.0, inputs=("b",)),
     )
-    result = simulate_operators(OperatorScenario((Query("q", operators),), 1), FirstCome(), Anywhere())
+    result = simulate_operators(OperatorScenario((QueryModel("q", operators),), 1), FirstCome(), Anywhere())
     assert (result.overall.latency.mean, result.overall.latency.max) == (6.0, 6.0)
 
 
 def test_every_output_goes_to_all_operators_downstream() -> None:
     operators = (
-        Operator("source", 1.0, 3.0, arrivals=Replay((0.0,))),
-        Operator("left", 1.0, 2.0, inputs=("source",)),
-        Operator("right", 1.0, inputs=("source",)),
-        Operator("meet", 1.0, inputs=("left", "right")),
+        OperatorModel("source", 1.0, 3.0, arrivals=RecordedArrivals((0.0,))),
+        OperatorModel("left", 1.0, 2.0, inputs=("source",)),
+        OperatorModel("right", 1.0, inputs=("source",)),
+        OperatorModel("meet", 1.0, inputs=("left", "right")),
     )
-    result = simulate_operators(OperatorScenario((Query("q", operators),), 2), FirstCome(), Anywhere())
+    result = simulate_operators(OperatorScenario((QueryModel("q", operators),), 2), FirstCome(), Anywhere())
     assert {node.name: node.consumed for node in result.nodes} == {
         "q/source": 1,
         "q/left": 3,

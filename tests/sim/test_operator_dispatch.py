@@ -24,12 +24,21 @@ from headgate.core.policies import (
     ReleaseOrder,
 )
 from headgate.core.policy import Policy
-from headgate.sim.operators.arrivals import Constant, Poisson, Replay
+from headgate.sim import (
+    ConstantArrivals,
+    DispatchModel,
+    OperatorModel,
+    OperatorResult,
+    OperatorScenario,
+    OperatorSimulation,
+    PoissonArrivals,
+    QueryModel,
+    RecordedArrivals,
+    RoundsModel,
+    chain,
+    simulate_operators,
+)
 from headgate.sim.operators.dispatch_run import DispatchRun
-from headgate.sim.operators.engine import OperatorSimulation, simulate_operators
-from headgate.sim.operators.loops import DispatchLoop, RoundsLoop
-from headgate.sim.operators.results import OperatorResult
-from headgate.sim.operators.spec import Operator, OperatorScenario, Query, chain
 
 
 @dataclass(frozen=True)
@@ -87,34 +96,34 @@ class NeedsTheWeather(Policy):
         return view["rainfall"]
 
 
-def one(cost: float, times: tuple[float, ...], name: str = "q", **about: float) -> Query:
-    return Query(name, (Operator("o", cost, arrivals=Replay(times)),), **about)  # type: ignore[arg-type]
+def one(cost: float, times: tuple[float, ...], name: str = "q", **about: float) -> QueryModel:
+    return QueryModel(name, (OperatorModel("o", cost, arrivals=RecordedArrivals(times)),), **about)  # type: ignore[arg-type]
 
 
 def run(
-    *queries: Query, loop: DispatchLoop | None = None, policy: Policy | None = None, **about: float
+    *queries: QueryModel, loop: DispatchModel | None = None, policy: Policy | None = None, **about: float
 ) -> OperatorResult:
-    scenario = OperatorScenario(queries, loop=loop or DispatchLoop(), **about)  # type: ignore[arg-type]
+    scenario = OperatorScenario(queries, loop=loop or DispatchModel(), **about)  # type: ignore[arg-type]
     return simulate_operators(scenario, policy or LongestQueue(), Anywhere())
 
 
 def refusals(policy: Policy) -> int:
     """How often the operator that a policy ranks first, among those with input, has no room for its output."""
-    operators = [Operator("upstream", 1.0, capacity=2), Operator("downstream", 1.0, capacity=2)]
-    query = chain("q", operators, Poisson(0.45))
-    scenario = OperatorScenario((query,), 1, DispatchLoop(AtMost(1)), events=200)
+    operators = [OperatorModel("upstream", 1.0, capacity=2), OperatorModel("downstream", 1.0, capacity=2)]
+    query = chain("q", operators, PoissonArrivals(0.45))
+    scenario = OperatorScenario((query,), 1, DispatchModel(AtMost(1)), events=200)
     simulation = OperatorSimulation(scenario, policy, Anywhere())
     executor = simulation.executor
     assert isinstance(executor, DispatchRun)
     refused = 0
     while simulation.network.present or simulation.network.arrived < 200:
-        simulation.agenda.step()
+        simulation.events.run_moment()
         ranks = policy.priorities(executor.matrix.view()).tolist()
         with_input = [node for node in simulation.network.nodes.values() if node.length]
         if with_input and executor.dispatch.statistics().free_workers:
             best = max(with_input, key=lambda node: (ranks[node.index], node.name == "q/downstream"))
             refused += best.blocked > 0
-        executor.settle(simulation.agenda.now)
+        executor.settle(simulation.events.now)
     return refused
 
 
@@ -126,8 +135,8 @@ def test_longest_queue_first_avoids_the_backpressure_that_the_order_of_the_pipel
 
 @pytest.mark.parametrize("max_workers", [1, 2, 3])
 def test_a_node_runs_on_as_many_workers_as_it_may_and_no_more(max_workers: int) -> None:
-    query = Query("q", (Operator("o", 1.0, arrivals=Replay((0.0,) * 12), max_workers=max_workers),))
-    simulation = OperatorSimulation(OperatorScenario((query,), 4, DispatchLoop(AtMost(1))), LongestQueue(), Anywhere())
+    query = QueryModel("q", (OperatorModel("o", 1.0, arrivals=RecordedArrivals((0.0,) * 12), max_workers=max_workers),))
+    simulation = OperatorSimulation(OperatorScenario((query,), 4, DispatchModel(AtMost(1))), LongestQueue(), Anywhere())
     most = 0
     while simulation.advance():
         most = max(most, simulation.network.nodes["q/o"].running)
@@ -136,18 +145,18 @@ def test_a_node_runs_on_as_many_workers_as_it_may_and_no_more(max_workers: int) 
 
 
 def test_workers_sent_to_a_node_that_has_no_tuple_left_for_them_go_elsewhere_at_once() -> None:
-    wide = Query("wide", (Operator("o", 1.0, arrivals=Replay((0.0,)), max_workers=4),))
+    wide = QueryModel("wide", (OperatorModel("o", 1.0, arrivals=RecordedArrivals((0.0,)), max_workers=4),))
     result = run(wide, one(1.0, (0.0,), "other"), workers=2)
     assert result.seconds == 1.0
 
 
 def test_upstream_nodes_that_share_the_last_room_downstream_do_not_both_take_it() -> None:
     operators = (
-        Operator("a", 1.0, arrivals=Replay((0.0,) * 4)),
-        Operator("b", 1.0, arrivals=Replay((0.0,) * 4)),
-        Operator("sink", 0.5, inputs=("a", "b"), capacity=1),
+        OperatorModel("a", 1.0, arrivals=RecordedArrivals((0.0,) * 4)),
+        OperatorModel("b", 1.0, arrivals=RecordedArrivals((0.0,) * 4)),
+        OperatorModel("sink", 0.5, inputs=("a", "b"), capacity=1),
     )
-    scenario = OperatorScenario((Query("q", operators),), 2, DispatchLoop(AtMost(4)))
+    scenario = OperatorScenario((QueryModel("q", operators),), 2, DispatchModel(AtMost(4)))
     simulation = OperatorSimulation(scenario, LongestQueue(), Anywhere())
     while simulation.advance():
         simulation.network.validate()
@@ -163,19 +172,19 @@ def test_upstream_nodes_that_share_the_last_room_downstream_do_not_both_take_it(
     ],
 )
 def test_a_turn_takes_what_the_consumption_rule_says(consumption: AtMost, runs: int) -> None:
-    result = run(one(0.1, (0.0,) * 20), loop=DispatchLoop(consumption), workers=1, known=True)
+    result = run(one(0.1, (0.0,) * 20), loop=DispatchModel(consumption), workers=1, known=True)
     assert result.runs == runs
 
 
 def test_outputs_are_handed_on_while_the_turn_goes_on() -> None:
-    query = chain("q", [Operator("a", 1.0), Operator("b", 1.0)], Replay((0.0,) * 10))
+    query = chain("q", [OperatorModel("a", 1.0), OperatorModel("b", 1.0)], RecordedArrivals((0.0,) * 10))
     ends = {hand_over: run(query, workers=2, hand_over=hand_over).seconds for hand_over in (1, 5, 10)}
     assert ends == {1: 11.0, 5: 15.0, 10: 20.0}
 
 
 def test_a_turn_ends_early_when_the_queue_downstream_is_full() -> None:
-    query = chain("q", [Operator("a", 1.0), Operator("b", 1.0, capacity=4)], Replay((0.0,) * 8))
-    result = run(query, loop=DispatchLoop(All()), workers=1, hand_over=2)
+    query = chain("q", [OperatorModel("a", 1.0), OperatorModel("b", 1.0, capacity=4)], RecordedArrivals((0.0,) * 8))
+    result = run(query, loop=DispatchModel(All()), workers=1, hand_over=2)
     assert {node.name: node.runs for node in result.nodes} == {"q/a": 2, "q/b": 2}
 
 
@@ -184,7 +193,7 @@ def test_a_turn_ends_early_when_the_queue_downstream_is_full() -> None:
 
 def test_one_lock_for_all_decisions_limits_the_rate_of_turns() -> None:
     queries = [one(0.0005, (0.0,) * 100, f"q{n}") for n in range(8)]
-    result = run(*queries, loop=DispatchLoop(AtMost(1), decision_cost=0.001), workers=4)
+    result = run(*queries, loop=DispatchModel(AtMost(1), decision_cost=0.001), workers=4)
     assert result.seconds == pytest.approx(800 * 0.001 + 0.0005)
     assert result.scheduling.parts["decide"] == pytest.approx(800 * 0.001)
     assert result.scheduling.parts["lock"] > 0.0
@@ -192,10 +201,10 @@ def test_one_lock_for_all_decisions_limits_the_rate_of_turns() -> None:
 
 
 def test_going_to_another_node_costs_and_staying_does_not() -> None:
-    stay = run(one(1.0, (0.0,) * 10), loop=DispatchLoop(AtMost(1), switch_cost=0.5), workers=1)
+    stay = run(one(1.0, (0.0,) * 10), loop=DispatchModel(AtMost(1), switch_cost=0.5), workers=1)
     assert stay.seconds == 10.5
     go = run(
-        one(1.0, (0.0,) * 5, "a"), one(1.0, (0.0,) * 5, "b"), loop=DispatchLoop(AtMost(1), switch_cost=0.5), workers=1
+        one(1.0, (0.0,) * 5, "a"), one(1.0, (0.0,) * 5, "b"), loop=DispatchModel(AtMost(1), switch_cost=0.5), workers=1
     )
     assert go.seconds == 15.0
     assert go.scheduling.parts["switch"] == 5.0
@@ -205,8 +214,10 @@ def test_going_to_another_node_costs_and_staying_does_not() -> None:
 # --- what policies get to know ------------------------------------------------------------------------------------
 
 
-def columns_after(query: Query, seconds: float, policy: Policy, *, known: bool = False) -> dict[str, dict[str, float]]:
-    scenario = OperatorScenario((query,), 1, DispatchLoop(AtMost(2)), horizon=seconds, known=known, learning=0.5)
+def columns_after(
+    query: QueryModel, seconds: float, policy: Policy, *, known: bool = False
+) -> dict[str, dict[str, float]]:
+    scenario = OperatorScenario((query,), 1, DispatchModel(AtMost(2)), horizon=seconds, known=known, learning=0.5)
     simulation = OperatorSimulation(scenario, policy, LeastLoaded())
     while simulation.advance():
         pass
@@ -217,7 +228,7 @@ def columns_after(query: Query, seconds: float, policy: Policy, *, known: bool =
 
 
 def test_costs_and_selectivities_are_learned_by_running_unless_they_are_known() -> None:
-    query = chain("q", [Operator("a", 0.5, 0.5), Operator("b", 8.0)], Replay((0.0,) * 4))
+    query = chain("q", [OperatorModel("a", 0.5, 0.5), OperatorModel("b", 8.0)], RecordedArrivals((0.0,) * 4))
     before = columns_after(query, 0.9, HighestRate())
     assert (before["cost"]["q/a"], before["selectivity"]["q/a"]) == (0.0, 1.0)
     after = columns_after(query, 1.1, HighestRate())
@@ -236,12 +247,12 @@ def test_features_of_tables_have_a_meaning_for_operators() -> None:
     assert columns_after(query, 6.0, ReleaseOrder())["release_time"] == {"q/o": math.inf}
     lookahead = columns_after(query, 0.3, MaxBenefitLookahead())
     assert lookahead["next_release"] == {"q/o": 0.25 + 0.75 / 4}
-    paced = chain("q", [Operator("a", 0.001), Operator("b", 0.001)], Constant(4.0))
+    paced = chain("q", [OperatorModel("a", 0.001), OperatorModel("b", 0.001)], ConstantArrivals(4.0))
     assert columns_after(paced, 0.8, EarliestDeadline())["period"] == {"q/a": 0.25, "q/b": 0.25}
 
 
 def test_what_waits_downstream_is_told_to_the_operator_upstream() -> None:
-    query = chain("q", [Operator("a", 0.1), Operator("b", 10.0)], Replay((0.0,) * 6))
+    query = chain("q", [OperatorModel("a", 0.1), OperatorModel("b", 10.0)], RecordedArrivals((0.0,) * 6))
     assert columns_after(query, 5.0, QueueThrottle())["output_pending"] == {"q/a": 4.0, "q/b": 0.0}
 
 
@@ -249,13 +260,13 @@ def test_what_waits_downstream_is_told_to_the_operator_upstream() -> None:
 def test_the_loop_is_told_of_every_change_that_a_policy_may_go_by(seed: int) -> None:
     """A policy that is asked about changed nodes only decides like one that is asked about all of them every time."""
     operators = (
-        Operator("source", 0.01, 1.5, arrivals=Poisson(40.0), capacity=30),
-        Operator("left", 0.004, 0.5, inputs=("source",), spread=0.5, capacity=5),
-        Operator("right", 0.006, inputs=("source",), spread=0.5, capacity=9, max_workers=2),
-        Operator("sink", 0.003, inputs=("left", "right"), capacity=4),
+        OperatorModel("source", 0.01, 1.5, arrivals=PoissonArrivals(40.0), capacity=30),
+        OperatorModel("left", 0.004, 0.5, inputs=("source",), spread=0.5, capacity=5),
+        OperatorModel("right", 0.006, inputs=("source",), spread=0.5, capacity=9, max_workers=2),
+        OperatorModel("sink", 0.003, inputs=("left", "right"), capacity=4),
     )
-    queries = (Query("a", operators), Query("b", operators, patience=0.5))
-    scenario = OperatorScenario(queries, 2, DispatchLoop(AtMost(4)), horizon=3.0, hand_over=2, sample_every=0.1)
+    queries = (QueryModel("a", operators), QueryModel("b", operators, patience=0.5))
+    scenario = OperatorScenario(queries, 2, DispatchModel(AtMost(4)), horizon=3.0, hand_over=2, sample_every=0.1)
     all_nodes, changed_nodes = (simulate_operators(scenario, p, Anywhere(), seed) for p in (Mixture(), LocalMixture()))
     assert repr(all_nodes) == repr(changed_nodes)
     assert all_nodes.runs > 200
@@ -273,8 +284,8 @@ def test_a_policy_that_reads_what_operators_do_not_have_is_refused_by_name() -> 
         run(one(1.0, (0.0,)), policy=NeedsTheWeather())
 
 
-@pytest.mark.parametrize("loop", [DispatchLoop(), RoundsLoop()], ids=["dispatch", "rounds"])
-def test_loops_that_rank_need_a_policy(loop: DispatchLoop | RoundsLoop) -> None:
+@pytest.mark.parametrize("loop", [DispatchModel(), RoundsModel()], ids=["dispatch", "rounds"])
+def test_loops_that_rank_need_a_policy(loop: DispatchModel | RoundsModel) -> None:
     with pytest.raises(ScenarioError, match="needs a policy and a placement; got policy=None"):
         simulate_operators(OperatorScenario((one(1.0, (0.0,)),), loop=loop))
 
@@ -283,14 +294,14 @@ def test_loops_that_rank_need_a_policy(loop: DispatchLoop | RoundsLoop) -> None:
 
 
 def test_the_guard_serves_a_query_that_the_policy_would_let_wait_for_ever() -> None:
-    favoured = chain("favoured", [Operator("o", 0.01)], Constant(150.0))
+    favoured = chain("favoured", [OperatorModel("o", 0.01)], ConstantArrivals(150.0))
     neglected = {
-        patience: chain("neglected", [Operator("o", 0.02)], Constant(10.0), patience=patience)
+        patience: chain("neglected", [OperatorModel("o", 0.02)], ConstantArrivals(10.0), patience=patience)
         for patience in (math.inf, 0.5)
     }
     results = {
         patience: run(
-            favoured, query, policy=HighestRate(), loop=DispatchLoop(AtMost(5)), workers=1, horizon=20.0, known=True
+            favoured, query, policy=HighestRate(), loop=DispatchModel(AtMost(5)), workers=1, horizon=20.0, known=True
         )
         for patience, query in neglected.items()
     }

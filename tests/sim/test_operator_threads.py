@@ -6,19 +6,32 @@ import math
 
 import pytest
 
-from headgate.sim.operators.arrivals import Constant, Replay
-from headgate.sim.operators.engine import OperatorSimulation, simulate_operators
-from headgate.sim.operators.loops import ThreadsLoop
-from headgate.sim.operators.results import OperatorResult
-from headgate.sim.operators.spec import Operator, OperatorScenario, Query, chain
+from headgate.sim import (
+    ConstantArrivals,
+    OperatorModel,
+    OperatorResult,
+    OperatorScenario,
+    OperatorSimulation,
+    QueryModel,
+    RecordedArrivals,
+    ThreadsModel,
+    chain,
+    simulate_operators,
+)
 
 
-def busy(name: str, cost: float, start: float = 0.0, max_workers: int = 1, tuples: int = 5000) -> Query:
-    return Query(name, (Operator("o", cost, arrivals=Replay((start,) * tuples), max_workers=max_workers),))
+def busy(name: str, cost: float, start: float = 0.0, max_workers: int = 1, tuples: int = 5000) -> QueryModel:
+    return QueryModel(
+        name, (OperatorModel("o", cost, arrivals=RecordedArrivals((start,) * tuples), max_workers=max_workers),)
+    )
 
 
-def run(*queries: Query, workers: int = 1, seconds: float = 2.0, loop: ThreadsLoop | None = None) -> OperatorResult:
-    return simulate_operators(OperatorScenario(queries, workers, loop or ThreadsLoop(switch_cost=0.0), horizon=seconds))
+def run(
+    *queries: QueryModel, workers: int = 1, seconds: float = 2.0, loop: ThreadsModel | None = None
+) -> OperatorResult:
+    return simulate_operators(
+        OperatorScenario(queries, workers, loop or ThreadsModel(switch_cost=0.0), horizon=seconds)
+    )
 
 
 def processor_seconds(result: OperatorResult) -> dict[str, float]:
@@ -49,7 +62,7 @@ def test_a_thread_for_each_worker_that_a_node_may_have() -> None:
 
 
 def test_a_sleeper_is_credited_with_no_more_than_it_may_be() -> None:
-    loop = ThreadsLoop(switch_cost=0.0, sleeper_credit=0.02)
+    loop = ThreadsModel(switch_cost=0.0, sleeper_credit=0.02)
     result = run(busy("early", 0.001), busy("late", 0.001, start=1.0), loop=loop)
     shares = processor_seconds(result)
     assert 0.5 <= shares["late"] <= 0.5 + 0.02 + loop.quantum
@@ -62,8 +75,8 @@ def test_a_sleeper_is_credited_with_no_more_than_it_may_be() -> None:
 def test_a_light_thread_that_wakes_up_far_behind_does_not_wait_for_heavy_ones(
     granularity: float, slowest: float
 ) -> None:
-    light = chain("light", [Operator("o", 0.001)], Constant(9.7))
-    loop = ThreadsLoop(switch_cost=0.0, wakeup_granularity=granularity)
+    light = chain("light", [OperatorModel("o", 0.001)], ConstantArrivals(9.7))
+    loop = ThreadsModel(switch_cost=0.0, wakeup_granularity=granularity)
     result = run(light, busy("heavy", 0.1), loop=loop)
     assert result.queries["light"].latency.max <= slowest
     if granularity == math.inf:
@@ -71,7 +84,7 @@ def test_a_light_thread_that_wakes_up_far_behind_does_not_wait_for_heavy_ones(
 
 
 def test_a_change_of_threads_costs_and_going_on_does_not() -> None:
-    loop = ThreadsLoop(quantum=0.01, switch_cost=0.001)
+    loop = ThreadsModel(quantum=0.01, switch_cost=0.001)
     alone = run(busy("a", 0.001, tuples=100), loop=loop, seconds=math.inf)
     assert alone.seconds == pytest.approx(0.101)
     result = run(busy("a", 0.001, tuples=100), busy("b", 0.001, tuples=100), loop=loop, seconds=math.inf)
@@ -80,8 +93,10 @@ def test_a_change_of_threads_costs_and_going_on_does_not() -> None:
 
 
 def test_a_full_queue_downstream_puts_the_thread_to_sleep_until_there_is_room() -> None:
-    query = chain("q", [Operator("fast", 0.001), Operator("slow", 0.01, capacity=20)], Replay((0.0,) * 100))
-    simulation = OperatorSimulation(OperatorScenario((query,), 2, ThreadsLoop(switch_cost=0.0)), None, None)
+    query = chain(
+        "q", [OperatorModel("fast", 0.001), OperatorModel("slow", 0.01, capacity=20)], RecordedArrivals((0.0,) * 100)
+    )
+    simulation = OperatorSimulation(OperatorScenario((query,), 2, ThreadsModel(switch_cost=0.0)), None, None)
     while simulation.advance():
         simulation.network.validate()
     result = simulation.result()
@@ -92,8 +107,13 @@ def test_a_full_queue_downstream_puts_the_thread_to_sleep_until_there_is_room() 
 
 def test_equal_shares_leave_a_heavy_operator_behind() -> None:
     """EdgeWise, section 5.1: a fair scheduler is blind to who needs more."""
-    steps = [Operator("light1", 0.001), Operator("heavy", 0.004), Operator("light2", 0.001), Operator("light3", 0.001)]
-    scenario = OperatorScenario((chain("q", steps, Constant(200.0)),), 1, ThreadsLoop(), horizon=3.0)
+    steps = [
+        OperatorModel("light1", 0.001),
+        OperatorModel("heavy", 0.004),
+        OperatorModel("light2", 0.001),
+        OperatorModel("light3", 0.001),
+    ]
+    scenario = OperatorScenario((chain("q", steps, ConstantArrivals(200.0)),), 1, ThreadsModel(), horizon=3.0)
     result = simulate_operators(scenario)
     queues = {node.name: node.queued_mean for node in result.nodes}
     assert queues["q/heavy"] > 20 * max(queues["q/light1"], queues["q/light2"], queues["q/light3"])

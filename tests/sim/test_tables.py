@@ -13,9 +13,12 @@ from headgate.core.errors import DeclarationError, GraphError, ScenarioError
 from headgate.core.matrix import FeatureView
 from headgate.core.placements import Anywhere
 from headgate.core.table_grain import TABLE_FEATURES
-from headgate.sim.tables.result import TableOutcome, TableResult
-from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
-from headgate.sim.tables.simulation import (
+from headgate.sim import (
+    Slowdown,
+    Table,
+    TableOutcome,
+    TableResult,
+    TableScenario,
     TableSimulation,
     simulate_tables,
     simulate_without_waiting,

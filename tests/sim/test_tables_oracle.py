@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core.placements import Anywhere
-from headgate.sim.tables.result import TableResult
-from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
-from headgate.sim.tables.simulation import TableSimulation
+from headgate.sim import Slowdown, Table, TableResult, TableScenario, TableSimulation
 from tests.core.oracles import few_examples
 from tests.sim.oracles import Benefit, BenefitOfAll, InOrder, NaiveRun, Noting, Oldest, naive_tables
 

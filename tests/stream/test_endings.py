@@ -21,9 +21,8 @@ from headgate.stream.errors import EngineStoppedError, QueryError, Reject
 from headgate.stream.query import Query
 from headgate.stream.sinks import to_function, to_list
 from headgate.stream.sources import Socket, from_rows
-from headgate.stream.sources.block import Block
-from headgate.stream.sources.inbox import Inbox
-from headgate.stream.sources.received import Received, clock_from
+from headgate.stream.sources.blocks import Block
+from headgate.stream.sources.receiving import Inbox, InboxReader, clock_from
 from headgate.stream.sources.source import Wake
 
 TIMEOUT = 20.0
@@ -37,10 +36,10 @@ class Pipe:
 
     schema = SCHEMA
 
-    def open(self, wake: Wake, now: float) -> Received:
+    def open(self, wake: Wake, now: float) -> InboxReader:
         self._inbox = Inbox(wake, 1000, 1 << 20)
         self._clock = clock_from(now)
-        return Received(self._inbox, _block, lambda: None)
+        return InboxReader(self._inbox, _block, lambda: None)
 
     def put(self, *numbers: int) -> None:
         self._inbox.put([{"n": number} for number in numbers], lambda _: 1, self._clock())
@@ -212,7 +211,7 @@ def test_a_name_is_free_when_the_query_that_had_it_has_let_go_of_everything(loop
         old = engine.add(query(slow))
         assert entered.wait(TIMEOUT)
         old.stop()
-        with pytest.raises(DeclarationError, match="has not let go of everything yet"):
+        with pytest.raises(DeclarationError, match="has not been closed yet"):
             engine.add(query(lambda batch: batch))
         leave.set()
         assert old.wait(TIMEOUT)

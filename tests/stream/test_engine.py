@@ -189,7 +189,7 @@ def test_a_slow_sink_slows_its_own_source_only(loop: Any) -> None:
         blocked = engine.add(slow)
         quick = engine.add(QUERIES["chain"](quick_sink))
         quick.result(TIMEOUT)
-        read = blocked.operators["source"].books.rows_in
+        read = blocked.operators["source"].counters.rows_in
         gate.set()
         blocked.result(TIMEOUT)
     assert read < 200, "bounded queues hold the source back"
@@ -225,7 +225,7 @@ def test_a_stop_that_drains_lets_everything_through_that_was_read(loop: Any) -> 
     assert seen.wait(TIMEOUT)
     engine.stop(drain=True, timeout=TIMEOUT)
     assert run.ending.value == "done"
-    assert len(sink.rows()) == run.operators["source"].books.rows_out
+    assert len(sink.rows()) == run.operators["source"].counters.rows_out
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.stream.packet_size import FEWEST, MOST
-from headgate.stream.packet_tuner import PacketTuner
+from headgate.stream.packet import FEWEST, MOST, PacketTuner
 
 
 def after(packets: int, start: int, cost: Callable[[int], float], full: bool = True) -> PacketTuner:

@@ -16,7 +16,7 @@ from headgate.core.placement import Lane, Placement
 from headgate.core.policy import Policy
 from headgate.warehouse.run.control import PATIENCE, ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
-from headgate.warehouse.schedule.book import NodeStatistics
+from headgate.warehouse.schedule.ledger import NodeStatistics
 
 TABLES = ("air", "alerts", "meters")
 

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from headgate.warehouse.storage import TableStore, partition_label
+from headgate.warehouse.storage.partitions import partition_label
+from headgate.warehouse.storage.store import TableStore
 
 SECOND = 1_000_000
 HOUR = 3_600

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from headgate.core.errors import DeclarationError, HeadgateError, UserCodeError
+from headgate.core.errors import DeclarationError, HeadgateError, InvariantError, UserCodeError
 from headgate.core.registry import placement_from, policy_from
 from headgate.warehouse.run.control import MOST_CONNECTIONS, ControlServer
 from headgate.warehouse.run.control_client import ControlError, NotRunningError, RefusedError, RunningWarehouse
 from headgate.warehouse.run.control_commands import MOST_BYTES
 from headgate.warehouse.run.lock import FILE_NAME, Holder, WarehouseInUseError, WarehouseLock, holder, running_process
-from headgate.warehouse.schedule.book import NodeStatistics
+from headgate.warehouse.schedule.ledger import NodeStatistics
 from tests.warehouse.control_helpers import TABLES, Recorder, serving, statistics_of
 
 #: how long a test waits for what should happen at once
@@ -477,5 +477,5 @@ def test_somebody_who_only_looks_is_not_taken_for_a_run(tmp_path: Path, monkeypa
 
 
 def test_only_who_holds_the_lock_says_where_commands_are_taken(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="acquire"):
+    with pytest.raises(InvariantError, match="acquire"):
         WarehouseLock(tmp_path).announce(tmp_path)

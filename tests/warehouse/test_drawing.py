@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from headgate.cli.declare import Format, graph
+from headgate.cli.run import GraphFormat, graph
 from headgate.core.errors import DeclarationError
 from headgate.warehouse.declare.spec import WarehouseSpec
 from headgate.warehouse.declare.warehouse import Warehouse
@@ -226,7 +226,7 @@ BEGINNINGS = {"text": "city: 1 stream, 1 table\n", "mermaid": "flowchart LR\n", 
 
 
 def test_the_formats_of_the_command_are_those_that_can_be_drawn() -> None:
-    assert [*Format] == [*FORMATS] == [*BEGINNINGS]
+    assert [*GraphFormat] == [*FORMATS] == [*BEGINNINGS]
 
 
 @pytest.mark.parametrize(("name", "beginning"), BEGINNINGS.items(), ids=BEGINNINGS)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
-CITY = Path(__file__).parents[2] / "examples" / "city"
+ROOT = Path(__file__).parents[2]
+CITY = ROOT / "examples" / "city"
 TABLES = ("lines", "readings", "stats", "models", "predictions")
 #: so long that every sensor has had the eleven values after which its regression speaks, and that models are trained
 SECONDS_OF_LINES = (14, 10)
@@ -32,9 +33,13 @@ SECONDS_OF_LINES = (14, 10)
 
 @pytest.fixture
 def city(tmp_path: Path) -> Path:
+    """The example in a repository of its own, in which it can write."""
+    (tmp_path / "workloads").symlink_to(ROOT / "workloads")
+    folder = tmp_path / "examples" / "city"
+    folder.mkdir(parents=True)
     for file in CITY.glob("*.py"):
-        shutil.copy(file, tmp_path)
-    return tmp_path
+        shutil.copy(file, folder)
+    return folder
 
 
 def declared(city: Path, now: float) -> WarehouseSpec:
@@ -46,8 +51,12 @@ def declared(city: Path, now: float) -> WarehouseSpec:
 
 
 def checked(city: Path, warehouse: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(city / "check.py"), str(warehouse)]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    return in_another_folder([sys.executable, str(city / "check.py"), str(warehouse)], city, timeout=60)
+
+
+def in_another_folder(command: list[str], city: Path, timeout: float) -> subprocess.CompletedProcess[str]:
+    """What a command does where neither this process nor Spark's workers find the repository by accident."""
+    return subprocess.run(command, cwd=city, check=False, capture_output=True, text=True, timeout=timeout)
 
 
 def test_after_some_updates_and_restarts_every_table_is_what_the_check_computes(
@@ -77,8 +86,10 @@ def test_after_some_updates_and_restarts_every_table_is_what_the_check_computes(
     assert tables["readings"].num_rows < tables["lines"].num_rows, "damaged lines"
 
     # A check that could not fail would be none.
-    other = tmp_path_factory.mktemp("other")
-    shutil.copytree(city, other, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.warehouse"))
+    repository = tmp_path_factory.mktemp("other")
+    (repository / "workloads").symlink_to(ROOT / "workloads")
+    other = repository / "examples" / "city"
+    shutil.copytree(city, other, ignore=shutil.ignore_patterns("*.warehouse"))
     text = (other / "city.py").read_text(encoding="utf-8")
     (other / "city.py").write_text(text.replace("City(seed=7", "City(seed=8"), encoding="utf-8")
     answer = checked(other, warehouse)
@@ -88,7 +99,7 @@ def test_after_some_updates_and_restarts_every_table_is_what_the_check_computes(
 
 def test_one_command_runs_the_city(city: Path) -> None:
     command = [sys.executable, "-m", "headgate.cli", "run", str(city / "city.py"), "--for", "6 seconds"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180)
+    done = in_another_folder(command, city, timeout=180)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed" not in done.stdout + done.stderr
     answer = checked(city, city / "city.warehouse")

@@ -18,16 +18,21 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
-SHOP = Path(__file__).parents[2] / "examples" / "shop"
+ROOT = Path(__file__).parents[2]
+SHOP = ROOT / "examples" / "shop"
 #: two hours each: the second lot brings the third day, and with it two days that are over
 FILES = (14, 13)
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
+    """The example in a repository of its own, in which it can write."""
+    (tmp_path / "workloads").symlink_to(ROOT / "workloads")
+    folder = tmp_path / "examples" / "shop"
+    folder.mkdir(parents=True)
     for file in SHOP.glob("*.py"):
-        shutil.copy(file, tmp_path)
-    return tmp_path
+        shutil.copy(file, folder)
+    return folder
 
 
 def test_after_some_updates_every_table_is_what_the_batch_sql_says(shop: Path, spark: SparkSession) -> None:
@@ -51,6 +56,7 @@ def test_after_some_updates_every_table_is_what_the_batch_sql_says(shop: Path, s
 def test_one_command_opens_the_shop_and_checks_its_tables(shop: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(shop / "run.py"), "--for", "3 seconds"],
+        cwd=shop,
         check=False,
         capture_output=True,
         text=True,

@@ -62,12 +62,12 @@ def test_a_file_that_changes_while_it_is_read_is_loaded_once_as_it_is_then(tmp_p
     arrive(tmp_path, "readings", "1", [reading(0)])
     warehouse = opened(tmp_path, spark)
     node = warehouse.nodes["readings"]
-    job = node.begin()
-    assert job is not None
+    update = node.begin()
+    assert update is not None
     arrive(tmp_path, "readings", "1", [reading(0), reading(1), reading(2)])
     with pytest.raises(SourceChanged, match=r"1\.json"):
-        job.run(spark)
-    node.end(job, None)
+        node.run(update, spark)
+    node.end(update)
     warehouse.bring_up_to_date(spark)
     assert len(rows(warehouse, "readings")) == 3
 
@@ -77,12 +77,12 @@ def test_a_file_that_disappears_is_told_and_the_others_are_loaded(tmp_path: Path
     arrive(tmp_path, "readings", "2", [reading(1)])
     warehouse = opened(tmp_path, spark)
     node = warehouse.nodes["readings"]
-    job = node.begin()
-    assert job is not None
+    update = node.begin()
+    assert update is not None
     (tmp_path / "readings" / "1.json").unlink()
     with pytest.raises(SourceChanged, match=r"1\.json.*removed"):
-        job.run(spark)
-    node.end(job, None)
+        node.run(update, spark)
+    node.end(update)
     warehouse.bring_up_to_date(spark)
     assert len(rows(warehouse, "readings")) == 1
 
@@ -93,7 +93,7 @@ def test_an_empty_file_is_loaded_without_rows(tmp_path: Path, spark: SparkSessio
     warehouse = opened(tmp_path, spark)
     warehouse.bring_up_to_date(spark)
     assert len(rows(warehouse, "readings")) == 1
-    assert warehouse.nodes["readings"].pending() is None
+    assert warehouse.nodes["readings"].plan() is None
 
 
 @pytest.mark.parametrize("table", ["readings", "derived"])

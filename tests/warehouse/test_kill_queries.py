@@ -40,7 +40,7 @@ UPDATES = 50
 #: virtual machines that live for some seconds: no time for the better compiler, nor for code of Spark's own making
 QUICK_START = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 INTERPRETED = ("--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN")
-TASKS_APART = "\nfrom headgate.warehouse.updates import inside\n\ninside.ONE_TASK_BYTES = -1\n"
+TASKS_APART = "\nfrom headgate.warehouse.updates import hosted\n\nhosted.ONE_TASK_BYTES = -1\n"
 VICTIMS = {"worker": busy_workers, "executor": executors}
 
 

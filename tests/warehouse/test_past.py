@@ -12,8 +12,8 @@ import pytest
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
 from headgate.warehouse.storage.store import TableStore
-from headgate.warehouse.updates import writing
-from headgate.warehouse.updates.nodes import BackfillNode, TableNode
+from headgate.warehouse.updates import write
+from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 from tests.warehouse.test_opened import START, arrive, assert_all_as_batch, reading, rows_of
 
@@ -121,7 +121,7 @@ def test_after_an_outage_the_newest_comes_first_and_the_rest_is_filled_in_behind
     assert minutes.update(spark, most_seconds=1200) is not None
     assert minutes.freshness == micros(295)
     assert len(rows_of(minutes.store)) == 4
-    assert minutes.pending() is None, "what is older is no live update"
+    assert minutes.plan() is None, "what is older is no live update"
     backfill = BackfillNode(minutes)
     assert backfill.update(spark, most_seconds=1200) is not None
     assert len(rows_of(minutes.store)) == 8
@@ -133,9 +133,9 @@ def test_after_an_outage_the_newest_comes_first_and_the_rest_is_filled_in_behind
 def test_results_too_large_for_the_driver_are_written_by_spark_and_are_the_same(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("loading", "deriving"):
-        monkeypatch.setattr(f"headgate.warehouse.{module}.LARGE_BYTES", 0)
-    assert writing.LARGE_BYTES > 0
+    for module in ("load", "derive"):
+        monkeypatch.setattr(f"headgate.warehouse.updates.{module}.LARGE_BYTES", 0)
+    assert write.LARGE_BYTES > 0
     arrive(tmp_path, "readings", "1", [*(reading(m, temp=m) for m in range(60)), '{"ts": 5', '{"temp": 1.0}'])
     warehouse = opened(tmp_path, spark)
     warehouse.bring_up_to_date(spark)

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from headgate.cli.declare import check
+from headgate.cli.run import check
 from headgate.core.errors import DeclarationError, UserCodeError
 from headgate.warehouse.declare.checks import DeclarationErrors
 from headgate.warehouse.declare.pipeline_file import load

@@ -11,11 +11,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
 
 import headgate as hg
-from headgate.core.trace import added_up
+from headgate.core.update import Update, added_up
 from headgate.stream import Stream, on_spark
 from headgate.warehouse.report.figures import figures_of
 from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-from headgate.warehouse.run.runtime import UpdateMade
 from headgate.warehouse.run.trace import read_trace
 
 if TYPE_CHECKING:
@@ -47,12 +46,12 @@ def warehouse(folder: Path) -> hg.Warehouse:
 def test_statistics_trace_and_report_of_a_run_tell_the_same_of_its_operators(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    made: list[UpdateMade] = []
+    made: list[Update] = []
     enough = threading.Event()
 
-    def note(update: UpdateMade) -> None:
+    def note(update: Update) -> None:
         made.append(update)
-        if sum(each.name == "counts" and each.outcome is not None for each in made) >= 2:
+        if sum(each.name == "counts" and each.committed for each in made) >= 2:
             enough.set()
 
     run = WarehouseRun(warehouse(tmp_path).spec(), spark=SparkOptions(session=spark), observer=note)
@@ -60,7 +59,7 @@ def test_statistics_trace_and_report_of_a_run_tell_the_same_of_its_operators(
         assert enough.wait(PATIENCE), made[-5:]
         run.runtime.stop()
         told = {table.name: table for table in run.runtime.statistics()}
-    outcomes = [each.outcome for each in made if each.name == "counts" and each.outcome is not None]
+    outcomes = [each for each in made if each.name == "counts" and each.committed]
     operators = {operator.name: operator for operator in told["counts"].operators}
 
     assert told["readings"].operators == ()

@@ -32,9 +32,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from headgate.core.update import Update
 from headgate.warehouse.sources.errors import SourceChanged
 from headgate.warehouse.storage.store import TableStore
-from headgate.warehouse.updates.nodes import BackfillNode, Job, Node, Outcome, TableNode
+from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
+from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import open_warehouse
 from tests.warehouse.pipelines import MENU, Pipeline, Stream, Table
 from tests.warehouse.scenarios import (
@@ -107,12 +109,11 @@ class Oracle:
 
 @dataclass
 class Begun:
-    """An update that has begun, and what came of it."""
+    """An update that has begun, and whether it has been run."""
 
     node: Node
-    job: Job
+    update: Update
     ran: bool = False
-    outcome: Outcome | None = None
 
 
 @dataclass
@@ -157,7 +158,7 @@ class World:
                 self.reopen()
         for name, node in self.warehouse.nodes.items():
             if name not in self.begun:
-                node.pending()  # as often as a running warehouse asks
+                node.plan()  # as often as a running warehouse asks
 
     def table_node(self, name: str) -> TableNode:
         node = self.warehouse.nodes[name]
@@ -180,12 +181,12 @@ class World:
 
     def begin(self, event: Begin) -> None:
         node = BackfillNode(self.table_node(event.table)) if event.backfill else self.warehouse.nodes[event.table]
-        announced = node.pending() is not None
-        job = node.begin(event.most_seconds)
+        announced = node.plan() is not None
+        update = node.begin(event.most_seconds)
         if not any(begun.ran for begun in self.begun.values()):  # others know of all that has been committed
-            assert announced == (job is not None), f"{node.name} said {announced}, and then there was {job}"
-        if job is not None:
-            self.begun[event.table] = Begun(node, job)
+            assert announced == (update is not None), f"{node.name} said {announced}, and then there was {update}"
+        if update is not None:
+            self.begun[event.table] = Begun(node, update)
 
     def run(self, name: str, begun: Begun, dies: str | None) -> None:
         begun.ran = True
@@ -198,21 +199,23 @@ class World:
 
         if dies is None:
             with contextlib.suppress(SourceChanged):  # a file of a dimension was replaced meanwhile: to be tried again
-                begun.outcome = begun.job.run(self.spark)
+                begun.node.run(begun.update, self.spark)
+                begun.update.commits(begun.update.work)
         else:
             store.commit = dying_commit  # type: ignore[method-assign]
             with pytest.raises((PowerCutError, SourceChanged)):
-                begun.job.run(self.spark)
+                begun.node.run(begun.update, self.spark)
             del store.commit  # type: ignore[method-assign]
 
     def end(self, name: str, begun: Begun) -> None:
-        begun.node.end(begun.job, begun.outcome)
-        if begun.outcome is not None:
+        begun.node.end(begun.update)
+        if begun.update.committed:
             self.warehouse.updated(name)
 
     def maintain(self, event: Upkeep) -> None:
         store = self.store(event.table)
-        lengths = {node.name: node.partition for node in self.warehouse.spec.with_time()}
+        spec = self.warehouse.spec
+        lengths = {node.name: node.partition for node in (*spec.streams, *spec.tables)}
         if event.what == "compact":
             store.compact()
         elif event.what == "vacuum":
@@ -259,7 +262,7 @@ class World:
             assert state.freshness == expected, name
             assert expected is None or all(first > expected for first, _ in state.dirty), f"{name}: {state.dirty}"
         nodes = [*self.warehouse.nodes.values(), *map(BackfillNode, self.warehouse.tables())]
-        assert not [node.name for node in nodes if node.pending() is not None]
+        assert not [node.name for node in nodes if node.plan() is not None]
         self.check_that_nothing_more_is_needed()
 
     def check_streams(self) -> None:
@@ -319,8 +322,8 @@ def test_tables_equal_the_batch_query_whatever_happens(
 ) -> None:
     scenario = random_scenario(seed)
     if scenario.pipeline.large:
-        for module in ("loading", "deriving"):
-            monkeypatch.setattr(f"headgate.warehouse.{module}.LARGE_BYTES", 0)
+        for module in ("load", "derive"):
+            monkeypatch.setattr(f"headgate.warehouse.updates.{module}.LARGE_BYTES", 0)
     try:
         play(scenario, tmp_path, spark)
     except Exception as error:

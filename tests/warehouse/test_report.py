@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from headgate.core.errors import ParameterError
-from headgate.core.trace import Change, OperatorFigures, Trace, TraceHeader, TraceTable, UpdateRecord
-from headgate.warehouse.report.charts import bars, over_time, rounded_up
+from headgate.core.trace import Change, Trace, TraceHeader, TraceTable
+from headgate.core.update import OperatorFigures, Update
 from headgate.warehouse.report.figures import STRETCHES, figures_of
+from headgate.warehouse.report.page import bars, over_time, rounded_up
 from headgate.warehouse.report.report import FORMATS, check_report, write_report
 
 START = 1_794_736_800.0
@@ -49,11 +50,9 @@ def some_run(seed: int = 1) -> Trace:
     return Trace(header, tuple(updates), changes, START + LENGTH)
 
 
-def _update(
-    name: str, released: float, began: float, seconds: float, reaches: float | None, **more: object
-) -> UpdateRecord:
+def _update(name: str, released: float, began: float, seconds: float, reaches: float | None, **more: object) -> Update:
     fresh = None if reaches is None else micros(reaches)
-    plain = UpdateRecord(
+    plain = Update(
         name, "live", 0, START + released, START + began, seconds, 5.0, 10, 0, fresh, None, seconds / 4, None
     )
     return replace(plain, **more)  # type: ignore[arg-type]

@@ -13,8 +13,10 @@ import pytest
 
 from headgate.core.errors import ParameterError, UnknownNameError
 from headgate.core.registry import placement_from, policy_from
+from headgate.core.update import Update
 from headgate.warehouse.declare.warehouse import Warehouse
-from headgate.warehouse.run.runtime import RunOptions, Runtime, UpdateMade
+from headgate.warehouse.run.runtime import Runtime
+from headgate.warehouse.schedule.scheduler import RunOptions
 from headgate.warehouse.sources import Generator
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 
@@ -32,9 +34,9 @@ class Watch:
 
     def __init__(self) -> None:
         self._news = threading.Condition()
-        self.made: list[UpdateMade] = []
+        self.made: list[Update] = []
 
-    def note(self, made: UpdateMade) -> None:
+    def note(self, made: Update) -> None:
         with self._news:
             self.made.append(made)
             self._news.notify_all()
@@ -43,8 +45,8 @@ class Watch:
         """Wait until ``fulfilled(updates by table, failures by table)``."""
 
         def holds() -> bool:
-            good = Counter(m.name for m in self.made if m.outcome is not None)
-            return fulfilled(good, Counter(m.name for m in self.made if m.failure is not None))
+            good = Counter(m.name for m in self.made if m.committed)
+            return fulfilled(good, Counter(m.name for m in self.made if not m.committed))
 
         with self._news:
             assert self._news.wait_for(holds, PATIENCE), self.made[-5:]
@@ -73,7 +75,7 @@ def test_whoever_is_told_of_an_update_may_ask_back(tmp_path: Path, spark: SparkS
     told = threading.Event()
     asked = []
 
-    def note(made: UpdateMade) -> None:
+    def note(made: Update) -> None:
         asked.append(runtime.statistics())
         told.set()
 
@@ -193,5 +195,5 @@ def test_a_table_that_fails_backs_off_with_the_users_own_words_and_the_others_go
     runtime.stop()
     statistics = {row.name: row for row in runtime.statistics()}
     assert statistics["minutes"].state == "failing"
-    assert any("my own mistake" in m.failure.traceback for m in watch.made if m.failure is not None)
+    assert any("my own mistake" in m.traceback for m in watch.made if not m.committed)
     assert statistics["hot"].state == "ok"

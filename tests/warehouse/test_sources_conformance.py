@@ -22,16 +22,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.warehouse.sources import Files, Generator, Limit, Offset, Range, Source
-from headgate.warehouse.sources.file_ranges import FileRange
-from headgate.warehouse.sources.generator_ranges import GeneratorRange
+from headgate.warehouse.sources import DataSource, Files, Generator, Limit, Offset, Range
+from headgate.warehouse.sources.files import FileRange
+from headgate.warehouse.sources.generator import GeneratorRange
 
 
 class Lab(Protocol):
     #: how often each chunk is to be loaded: once
     arrived: Counter[str]
 
-    def source(self) -> Source:
+    def source(self) -> DataSource:
         """A new object for the same source, as after a restart."""
 
     def something_arrives(self, chance: random.Random) -> None: ...
@@ -189,7 +189,7 @@ class Loader:
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self.source: Source = lab.source()
+        self.source: DataSource = lab.source()
         self.committed: list[str] = [json.dumps(self.source.start().to_json())]
         self.loaded = Counter[str]()
         self.ranges: list[Range] = []

@@ -13,9 +13,8 @@ import pytest
 
 from headgate.core.errors import DeclarationError
 from headgate.warehouse.sources import Files, Limit, Notice, Pending, SourceChanged, SourceError, SourceUnreadable
-from headgate.warehouse.sources.directory import LIST_ANYWAY_SECONDS
-from headgate.warehouse.sources.file_ranges import FileOffset, FileRange
-from headgate.warehouse.sources.listing import CHECKED_PER_LOOK
+from headgate.warehouse.sources.files import FileOffset, FileRange
+from headgate.warehouse.sources.listing import CHECKED_PER_LOOK, LIST_ANYWAY_SECONDS
 
 SCHEMA = "ts timestamp, sensor string, temp double"
 
@@ -143,7 +142,7 @@ def test_a_file_is_left_alone_until_it_has_not_changed_for_the_time_to_settle(tm
     files = source(tmp_path, settle="10 seconds", clock=clock)
     write(tmp_path, "a.json")
     assert taken(files) == []
-    assert files.latest(files.start()) == Pending(note="1 file is not whole yet: a.json")
+    assert files.latest(files.start()) == Pending(note="1 file is not complete yet: a.json")
     clock.ahead = 9.0
     assert taken(files) == []
     clock.ahead = 10.1
@@ -154,7 +153,7 @@ def test_an_old_modification_time_does_not_make_a_young_file_whole(tmp_path: Pat
     files = source(tmp_path, settle="10 seconds")
     write(tmp_path, "b.json", "a.json")
     os.utime(tmp_path / "a.json", (1, 1))
-    assert files.latest(files.start()).note == "2 files are not whole yet, among them a.json"
+    assert files.latest(files.start()).note == "2 files are not complete yet, among them a.json"
 
 
 def test_a_file_that_grows_again_between_poll_and_range_has_to_settle_again(tmp_path: Path) -> None:
@@ -193,7 +192,7 @@ def test_a_file_that_ends_in_its_footer_is_whole_when_that_is_there(
     (tmp_path / "a").write_bytes(content)
     files = source(tmp_path, format=format_)
     assert taken(files) == (["a"] if whole else [])
-    assert files.latest(files.start()).note == ("" if whole else "1 file is not whole yet: a")
+    assert files.latest(files.start()).note == ("" if whole else "1 file is not complete yet: a")
     (tmp_path / "a").write_bytes(PARQUET if format_ == "parquet" else ORC)
     assert taken(files) == ["a"]
 

@@ -11,7 +11,7 @@ import pytest
 from headgate.core.errors import DeclarationError, UserCodeError
 from headgate.warehouse.sources import Generator, Limit, Pending, Range
 from headgate.warehouse.sources.generated_rows import BROKEN, Recipe
-from headgate.warehouse.sources.generator_ranges import GeneratorOffset, GeneratorRange
+from headgate.warehouse.sources.generator import GeneratorOffset, GeneratorRange
 from headgate.warehouse.sources.schema import parse_schema
 
 pa = pytest.importorskip("pyarrow")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from headgate.core.errors import DeclarationError
-from headgate.warehouse.sources import Files, Generator, Limit, Offset, Range, Source, SourceError
-from headgate.warehouse.sources.file_ranges import FileOffset, FileRange
-from headgate.warehouse.sources.generator_ranges import GeneratorOffset, GeneratorRange
+from headgate.warehouse.sources import DataSource, Files, Generator, Limit, Offset, Range, SourceError
+from headgate.warehouse.sources.files import FileOffset, FileRange
+from headgate.warehouse.sources.generator import GeneratorOffset, GeneratorRange
 from headgate.warehouse.sources.listing import Stamp
 from headgate.warehouse.sources.protocol import within
 
@@ -111,8 +111,8 @@ def test_a_table_is_not_continued_from_a_source_of_another_kind(tmp_path: Path) 
 
 
 def test_both_sources_are_sources(tmp_path: Path) -> None:
-    sources: list[Source] = [Files(tmp_path, schema=SCHEMA), Generator()]
-    assert all(isinstance(source, Source) for source in sources)
+    sources: list[DataSource] = [Files(tmp_path, schema=SCHEMA), Generator()]
+    assert all(isinstance(source, DataSource) for source in sources)
     assert [source.schema for source in sources] == [SCHEMA, SCHEMA]
 
 

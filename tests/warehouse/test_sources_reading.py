@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headgate.warehouse.sources import Files, Limit, SourceChanged, SourceError
-from headgate.warehouse.sources.file_ranges import FileRange
+from headgate.warehouse.sources.files import FileRange
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

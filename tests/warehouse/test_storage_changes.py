@@ -7,7 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate.warehouse.storage import ALL, HistoryLostError, StorageError, TableStore
+from headgate.warehouse.storage.errors import HistoryLostError, StorageError
+from headgate.warehouse.storage.files import ALL
+from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import (
     CLICKS,
     HOUR,

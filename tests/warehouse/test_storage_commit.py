@@ -11,8 +11,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from headgate.warehouse.storage import ALL, AlreadyCommittedError, ForeignCommitError, StorageError, TableStore
+from headgate.warehouse.storage.errors import AlreadyCommittedError, ForeignCommitError, StorageError
+from headgate.warehouse.storage.files import ALL
 from headgate.warehouse.storage.log import CHECKPOINT_INTERVAL
+from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import (
     CLICKS,
     HOUR,

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 import headgate
-from headgate.warehouse.storage import TableStore
+from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import CLICKS, HOUR, clicks, hours, load, on_disk, paths, seen_by_delta, values
 
 SOURCES = Path(headgate.__file__).parents[1]
 PREAMBLE = """
 import sys
-from headgate.warehouse.storage import TableStore
+from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import CLICKS, HOUR, clicks, hours, load
 
 def say(word):

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.core.errors import InvariantError
-from headgate.warehouse.storage import TableStore
-from headgate.warehouse.storage.cleaning import clean_up_log
 from headgate.warehouse.storage.files import DataFile
-from headgate.warehouse.storage.index import FileIndex
+from headgate.warehouse.storage.history import clean_up_log
+from headgate.warehouse.storage.live import FileIndex
+from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import (
     CLICKS,
     HOUR,

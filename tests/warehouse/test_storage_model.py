@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headgate.warehouse.storage import ALL, TableStore, partition_label, partition_start
-from headgate.warehouse.storage.files import DataFile
-from headgate.warehouse.storage.index import FileIndex
+from headgate.warehouse.storage.files import ALL, DataFile
+from headgate.warehouse.storage.live import FileIndex
+from headgate.warehouse.storage.partitions import partition_label, partition_start
+from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import CLICKS, HOUR, SECOND, TIME, hours, rows_of, seen_by_delta
 
 hour_numbers = st.integers(0, 9)

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.warehouse.storage import StorageError, partition_label, partition_labels, partition_start
-from headgate.warehouse.storage.partitions import format_time, parse_time, split_by_partition
+from headgate.warehouse.storage.errors import StorageError
+from headgate.warehouse.storage.partitions import (
+    format_time,
+    parse_time,
+    partition_label,
+    partition_start,
+    split_by_partition,
+)
 from tests.warehouse.storage_helpers import HOUR, SECOND, TIME, clicks
 
 YEAR_1, YEAR_9999 = -62_135_596_800 * SECOND, 253_402_300_799 * SECOND
@@ -46,9 +52,11 @@ def test_names_sort_like_time(one: int, other: int, length: int) -> None:
 
 
 @given(st.lists(times, max_size=20), lengths)
-def test_a_column_of_times_gets_the_names_that_its_times_get(micros: list[int], length: int) -> None:
-    labels = partition_labels(pa.chunked_array([pa.array(micros, TIME)]), length)
-    assert labels.to_pylist() == [partition_label(time, length) for time in micros]
+def test_rows_go_to_the_partitions_that_their_times_are_in(micros: list[int], length: int) -> None:
+    parts = split_by_partition(pa.table({"ts": pa.array(micros, TIME)}), "ts", length)
+    labels = [label for label, part in parts for _ in range(part.num_rows)]
+    assert [label for label, _ in parts] == sorted({partition_label(time, length) for time in micros})
+    assert sorted(labels) == sorted(partition_label(time, length) for time in micros)
 
 
 @given(times)
@@ -88,4 +96,4 @@ def test_other_ways_to_write_a_time_are_no_names_of_partitions(label: str) -> No
 )
 def test_rows_that_belong_to_no_partition_are_refused(column: pa.Array, complaint: str) -> None:
     with pytest.raises(StorageError, match=complaint):
-        partition_labels(column, HOUR)
+        split_by_partition(pa.table({"ts": column}), "ts", HOUR)

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from headgate.warehouse.storage import SchemaError, TableStore
+from headgate.warehouse.storage.errors import SchemaError
+from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import CLICKS, HOUR, SECOND, clicks, hours, load, rows_of, seen_by_delta, values
 
 if TYPE_CHECKING:

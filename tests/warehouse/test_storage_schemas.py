@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from headgate.warehouse.storage import ALL, SchemaError, StorageError, TableStore
+from headgate.warehouse.storage.errors import SchemaError, StorageError
+from headgate.warehouse.storage.files import ALL
 from headgate.warehouse.storage.schemas import merge, storable
+from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import CLICKS, TIME, clicks, hours, load, seen_by_delta
 
 

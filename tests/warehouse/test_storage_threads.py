@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.warehouse.storage import TableStore
 from headgate.warehouse.storage.files import DataFile
-from headgate.warehouse.storage.index import FileIndex
+from headgate.warehouse.storage.live import FileIndex
+from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import CLICKS, HOUR, SECOND, clicks, hours, load, seen_by_delta, values
 
 

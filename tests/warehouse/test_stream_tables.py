@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +16,16 @@ import pytest
 import headgate as hg
 from headgate.core.errors import DeclarationError, UserCodeError
 from headgate.stream import Collect, Query, Reject, Stream, from_batches, on_spark, run
+from headgate.stream.spark.hosted_frame import HostedFrame
+from headgate.stream.spark.passes import rows_of_all
 from headgate.stream.spark.update import state_folder
+from headgate.warehouse.declare.analysis import apply_query
 from headgate.warehouse.storage.files import ALL
 from headgate.warehouse.storage.store import TableStore
-from headgate.warehouse.updates.nodes import TableNode
+from headgate.warehouse.updates.derived_table import TableNode
+from headgate.warehouse.updates.hosted import HostedQueries
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
-from headgate.warehouse.updates.reads import Reads
-from headgate.warehouse.updates.rejected import SetAside
-from headgate.warehouse.updates.sharing import share_passes
+from headgate.warehouse.updates.run_updates import run_updates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -156,10 +160,10 @@ def test_rows_that_a_query_rejects_are_in_a_table_of_their_own_once_each(spark: 
         bad += [row["price"] for row in land(tmp_path, number) if row["price"] == 0]
         opened.nodes["clicks"].update(spark)
         opened.updated("clicks")
-        outcome = opened.nodes["counts"].update(spark)
-        assert outcome is not None
-        assert outcome.rejected == 8
-        assert [figure.rejected for figure in outcome.operators if figure.name == "_not_too_cheap"] == [8]
+        update = opened.nodes["counts"].update(spark)
+        assert update is not None
+        assert update.rejected == 8
+        assert [figure.rejected for figure in update.operators if figure.name == "_not_too_cheap"] == [8]
     found = rejected_rows(tmp_path)
     assert len(found) == len(bad) == 24
     assert {row["reason"] for row in found} == {"a price of nothing"}
@@ -172,23 +176,22 @@ def test_rejected_rows_are_not_lost_if_the_process_dies_between_the_two_commits(
     opened = open_warehouse(counting(tmp_path).spec(), spark)
     land(tmp_path, 0)
 
-    def die(self: SetAside) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
         opened.nodes["clicks"].update(spark)
         opened.updated("clicks")
-        job = opened.nodes["counts"].begin()
-        assert job is not None
-        real, calls = SetAside.settle, []
+        update = opened.nodes["counts"].begin()
+        assert update is not None
+        commit_rejected, calls = HostedQueries.commit_rejected, []
 
-        def second_dies(self: SetAside) -> None:
+        def second_dies(self: HostedQueries) -> None:
             calls.append(1)
-            real(self) if len(calls) == 1 else die(self)
+            if len(calls) > 1:
+                raise KeyboardInterrupt
+            commit_rejected(self)
 
-        patched.setattr(SetAside, "settle", second_dies)
+        patched.setattr(HostedQueries, "commit_rejected", second_dies)
         with pytest.raises(KeyboardInterrupt):
-            job.run(spark)
+            opened.nodes["counts"].run(update, spark)
     assert rejected_rows(tmp_path) == []
     again = open_warehouse(counting(tmp_path).spec(), spark)
     assert len(rejected_rows(tmp_path)) == 8
@@ -202,33 +205,40 @@ def test_rejected_rows_are_not_lost_if_the_process_dies_between_the_two_commits(
 
 
 def test_tables_of_a_group_are_served_by_one_job_and_a_broken_one_hurts_nobody(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wh = counting(tmp_path, tables=("first", "second"))
 
     @wh.table(time="ts", mode="append", partition="1 hour", group="all")
-    def third(clicks: DataFrame) -> DataFrame:
+    def third(clicks: DataFrame) -> HostedFrame:
         return on_spark(clicks, failing, keys=["user"], time="ts", buckets=2)
 
     opened = open_warehouse(wh.spec(), spark)
+    shared: list[int] = []
+    monkeypatch.setattr(
+        "headgate.stream.spark.update.rows_of_all",
+        lambda requests, reports: shared.append(len(requests)) or rows_of_all(requests, reports),
+    )
+    calls: Counter[str] = Counter()
+    monkeypatch.setattr(
+        "headgate.warehouse.updates.derive.apply_query",
+        lambda spec, frames, spark: calls.update([spec.name]) or apply_query(spec, frames, spark),
+    )
     for number in range(2):
         land(tmp_path, number)
         opened.nodes["clicks"].update(spark)
         opened.updated("clicks")
-        jobs = {name: opened.nodes[name].begin() for name in ("first", "second", "third")}
-        with Reads(spark, keep=True) as reads:
-            share_passes([job for job in jobs.values() if job is not None], spark, reads)
-            passes = Counter(id(update.shared["query"][1]) for update in reads.hosted.values() if update.shared)
-            # the broken table has not taken in the first file, so the second time it reads other rows
-            assert list(passes.values()) == [3 - number]
-            for name, job in jobs.items():
-                assert job is not None
-                if name == "third":
-                    with pytest.raises(UserCodeError, match=r"table 'third' failed: .* operator 'always' failed"):
-                        job.run(spark, reads)
-                    opened.nodes[name].end(job, None)
-                else:
-                    opened.nodes[name].end(job, job.run(spark, reads))
+        begun = [opened.nodes[name].begin() for name in ("first", "second", "third")]
+        updates = [update for update in begun if update is not None]
+        assert len(updates) == 3
+        for update in run_updates(updates, lambda update: opened.nodes[update.name], spark, time.time):
+            opened.nodes[update.name].end(update)
+        # the broken table has not taken in the first file, so the second time it reads other rows
+        assert shared.pop() == 3 - number
+        assert not shared
+        assert [update.status for update in updates] == ["committed", "committed", "failed"]
+        assert re.search(r"table 'third' failed: .* operator 'always' failed", str(updates[2].error))
+        assert calls == {"first": number + 1, "second": number + 1, "third": number + 1}, "once for every update"
     alone = tmp_path / "alone"
     other = open_warehouse(counting(alone).spec(), spark)
     for number in range(2):
@@ -273,7 +283,7 @@ def test_a_query_that_has_changed_asks_for_a_rebuild_which_runs_as_a_backfill(
         node.update(spark)
     assert isinstance(node, TableNode)
     node.backfill(0, 1 << 62)
-    assert node.pending() is None, "what is new is taken in by the rebuild"
+    assert node.plan() is None, "what is new is taken in by the rebuild"
     assert changed.bring_up_to_date(spark) == 1
     land(tmp_path, 2)
     update_all(changed, spark)

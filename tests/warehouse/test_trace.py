@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable, UpdateRecord
+from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable
+from headgate.core.update import Update
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.run.trace import (
     TraceWriter,
@@ -30,9 +31,9 @@ def header(started: float) -> TraceHeader:
     return TraceHeader("city", started, 1, "fifo", "anywhere", "none", None, ())
 
 
-def update(began: float, error: str | None = None) -> UpdateRecord:
+def update(began: float, error: str | None = None) -> Update:
     fresh, came = round((START + began) * 1e6), (START, START + 1, 3)
-    return UpdateRecord("s", "live", 0, START, START + began, 0.5, 10.0, 7, 1, fresh, came, 0.1, error)
+    return Update("s", "live", 0, START, START + began, 0.5, 10.0, 7, 1, fresh, came, 0.1, error)
 
 
 NewWriter = Callable[..., TraceWriter]

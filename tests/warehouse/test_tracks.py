@@ -1,54 +1,77 @@
-"""Tracks: every job that was handed over is reported, whatever goes wrong around it."""
+"""Tracks: every update that was handed over is reported, whatever goes wrong around it."""
 
 from __future__ import annotations
 
 import queue
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.warehouse.run.session import LIVE_POOL
-from headgate.warehouse.run.tracks import Done, Task, Tracks
-from headgate.warehouse.updates.nodes.node import Job, Outcome
-from headgate.warehouse.updates.reads import Reads
+from headgate.core.update import Update
+from headgate.warehouse.run.tracks import Tracks
+from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.read import FileReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.stream.spark.update import Update
+    from headgate.stream.spark.update import HostedUpdate
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PATIENCE = 60.0
 
 
-class Unplannable(Job):
-    """Fails before it is run, when it is asked what it has in common with others."""
+class Failing(Node):
+    """Fails when it is run, or before, when it is asked what it has in common with others."""
 
-    def run(self, spark: SparkSession, reads: Reads | None = None) -> Outcome:
-        raise AssertionError("never comes to this")
+    def __init__(self, folder: Path) -> None:
+        self.table = "failing"
+        self.store = TableStore(folder)
 
-    def hosted(self, spark: SparkSession, reads: Reads) -> Update | None:
+    def plan(self) -> Update | None:
+        return self._planned(1.0)
+
+    def begin(self, most_seconds: float = 0.0) -> Update | None:
+        return self._planned(1.0)
+
+    def query(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
         raise OSError("no space left")
 
-
-class Failing(Job):
-    def run(self, spark: SparkSession, reads: Reads | None = None) -> Outcome:
+    def run(
+        self,
+        update: Update,
+        spark: SparkSession,
+        files: FileReader | None = None,
+        query: HostedUpdate | None = None,
+    ) -> None:
         raise ValueError("my own mistake")
 
 
-def test_jobs_whose_common_part_fails_are_reported_and_the_track_goes_on(spark: SparkSession) -> None:
-    reported: queue.SimpleQueue[Done] = queue.SimpleQueue()
-    tracks = Tracks(spark, reported.put, time.time)
+def test_updates_whose_common_part_fails_are_reported_and_the_track_goes_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: queue.SimpleQueue[Update] = queue.SimpleQueue()
+    node = Failing(tmp_path)
+    tracks = Tracks(spark, lambda update: node, reported.put, time.time)
     tracks.resize(1)
     try:
-        tracks.submit(0, Task({"a": Unplannable(), "b": Unplannable()}, LIVE_POOL))
-        tracks.submit(0, Task({"c": Failing()}, LIVE_POOL))
+        tracks.submit(0, [Update("a"), Update("b")])
+        tracks.submit(0, [Update("c")])
         found = [reported.get(timeout=PATIENCE) for _ in range(3)]
+
+        def cannot_share(updates: object) -> None:
+            raise RuntimeError("no plan for all of them")
+
+        monkeypatch.setattr("headgate.warehouse.updates.run_updates.share_passes", cannot_share)
+        tracks.submit(0, [Update("d"), Update("e")])
+        found += [reported.get(timeout=PATIENCE) for _ in range(2)]
     finally:
         tracks.resize(0)
-    told = [(done.name, done.left, str(done.failure)) for done in found]
-    assert [(name, left) for name, left, _ in told] == [("a", 1), ("b", 0), ("c", 0)]
-    assert ["no space left" in reason for _, _, reason in told] == [True, True, False]
-    assert "my own mistake" in told[2][2]
+    assert [(update.table, update.status) for update in found] == [(name, "failed") for name in "abcde"]
+    reasons = ["no space left"] * 2 + ["my own mistake"] + ["no plan for all of them"] * 2
+    assert [update.error for update in found] == reasons
+    assert all(reason in update.traceback for reason, update in zip(reasons, found, strict=True))

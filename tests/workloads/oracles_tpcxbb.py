@@ -10,8 +10,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 
-from headgate.workloads.tpcxbb import q1, q2, q3, q4, q15
-from headgate.workloads.tpcxbb.dims import PAGE_TYPES, Dims
+from workloads.tpcxbb import q1, q2, q3, q4, q15
+from workloads.tpcxbb.dims import PAGE_TYPES, Dims
 
 Row = tuple[object, ...]
 #: {operator: what it gives out}
@@ -29,7 +29,7 @@ def _in(value: int, chosen: Iterable[int] | None) -> bool:
 # --- Q1 ---------------------------------------------------------------------------------------------------------------
 
 
-def q1_stages(rows: Iterable[tuple[int, ...]], parameters: q1.Parameters, dims: Dims) -> Stages:
+def q1_stages(rows: Iterable[tuple[int, ...]], parameters: q1.Q1Parameters, dims: Dims) -> Stages:
     category = dims.category.tolist()
     lines = [
         (0 if parameters.window is None else ts // parameters.window, ts, ticket, item)
@@ -67,7 +67,7 @@ def _ranking(window: int, counts: dict[int, int], top: int, min_count: int) -> I
             yield window, rank, key // 2**32, key % 2**32, count
 
 
-def _q1_top(counts: Iterable[tuple[int, int, int]], parameters: q1.Parameters) -> Iterator[Row]:
+def _q1_top(counts: Iterable[tuple[int, int, int]], parameters: q1.Q1Parameters) -> Iterator[Row]:
     current, kept = None, dict[int, int]()
     for window, key, count in counts:
         if current is not None and window != current:
@@ -82,7 +82,7 @@ def _q1_top(counts: Iterable[tuple[int, int, int]], parameters: q1.Parameters) -
 # --- Q2 ---------------------------------------------------------------------------------------------------------------
 
 
-def q2_stages(rows: Iterable[tuple[int, ...]], parameters: q2.Parameters, dims: Dims) -> Stages:
+def q2_stages(rows: Iterable[tuple[int, ...]], parameters: q2.Q2Parameters, dims: Dims) -> Stages:
     clicks = [(user, ts, item) for ts, user, item, _, _ in rows if user != -1 and item != -1]
     sessions = list(_q2_sessions(clicks, parameters.timeout))
     pairs = [(trigger, key) for trigger, items in sessions for key in _q2_pairs(items, parameters.given)]
@@ -114,7 +114,7 @@ def _q2_pairs(items: list[int], given: int | None) -> list[int]:
     return [pair(a, b) for place, a in enumerate(items) for b in items[place + 1 :]]
 
 
-def _q2_top(counts: Iterable[tuple[int, int, int]], parameters: q2.Parameters) -> Iterator[Row]:
+def _q2_top(counts: Iterable[tuple[int, int, int]], parameters: q2.Q2Parameters) -> Iterator[Row]:
     current, kept = None, dict[int, int]()
     for trigger, key, count in counts:
         period = trigger // parameters.period
@@ -130,7 +130,7 @@ def _q2_top(counts: Iterable[tuple[int, int, int]], parameters: q2.Parameters) -
 # --- Q3 ---------------------------------------------------------------------------------------------------------------
 
 
-def q3_stages(rows: Iterable[tuple[int, ...]], parameters: q3.Parameters, dims: Dims) -> Stages:
+def q3_stages(rows: Iterable[tuple[int, ...]], parameters: q3.Q3Parameters, dims: Dims) -> Stages:
     category = dims.category.tolist()
     clicks = [
         (user, ts, item, sale != -1, category[item] in parameters.categories)
@@ -159,7 +159,7 @@ def q3_stages(rows: Iterable[tuple[int, ...]], parameters: q3.Parameters, dims: 
 # --- Q4 ---------------------------------------------------------------------------------------------------------------
 
 
-def q4_stages(rows: Iterable[tuple[int, ...]], parameters: q4.Parameters, dims: Dims) -> Stages:
+def q4_stages(rows: Iterable[tuple[int, ...]], parameters: q4.Q4Parameters, dims: Dims) -> Stages:
     types = dims.page_type.tolist()
     clicks = [(user, ts, types[page]) for ts, user, _, page, sale in rows if user != -1 and page != -1 and sale == -1]
     sessions = list(_q4_sessions(clicks, parameters.timeout))
@@ -192,7 +192,7 @@ def _q4_sessions(clicks: Iterable[tuple[int, int, int]], timeout: int) -> Iterat
 # --- Q15 --------------------------------------------------------------------------------------------------------------
 
 
-def q15_stages(rows: Iterable[tuple[int, ...]], parameters: q15.Parameters, dims: Dims) -> Stages:
+def q15_stages(rows: Iterable[tuple[int, ...]], parameters: q15.Q15Parameters, dims: Dims) -> Stages:
     category = dims.category.tolist()
     lines = [
         (ts, item, cents)

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from headgate.core.errors import ParameterError
-from headgate.workloads.chains import (
+from tests.workloads.dag_driver import Collected, Given, run
+from workloads.chains import (
     HIGH,
     LOW,
     TUPLES,
@@ -22,7 +23,6 @@ from headgate.workloads.chains import (
     tuples,
     two_class_plans,
 )
-from tests.workloads.dag_driver import Collected, Given, run
 
 IDLE = Burner(rate=0.0)
 

@@ -13,19 +13,19 @@ import pytest
 
 from headgate.core.policies import SHIPPED
 from headgate.stream import LOOPS, Collect, Engine, QuerySpec, from_batches
-from headgate.workloads.chains import Burner, ChainSettings, chain_plans, chain_query, tuples
-from headgate.workloads.riot.city import City
-from headgate.workloads.riot.etl import EtlSettings, etl_query
-from headgate.workloads.riot.pred import pred_query
-from headgate.workloads.riot.stats import StatsSettings, stats_query
-from headgate.workloads.riot.train import requests, train_query
-from headgate.workloads.tpcxbb import q1, q2, q3, q4, q15
-from headgate.workloads.tpcxbb.clicks import web_clickstreams
-from headgate.workloads.tpcxbb.dims import Dims
-from headgate.workloads.tpcxbb.sales import store_sales
 from tests.workloads.dag_driver import Collected
 from tests.workloads.dag_driver import run as run_plainly
 from tests.workloads.oracles_tpcxbb import STAGES
+from workloads.chains import Burner, ChainSettings, chain_plans, chain_query, tuples
+from workloads.riot.city import City
+from workloads.riot.etl import EtlSettings, etl_query
+from workloads.riot.pred import pred_query
+from workloads.riot.stats import StatsSettings, stats_query
+from workloads.riot.train import requests, train_query
+from workloads.tpcxbb import q1, q2, q3, q4, q15
+from workloads.tpcxbb.clicks import web_clickstreams
+from workloads.tpcxbb.dims import Dims
+from workloads.tpcxbb.sales import store_sales
 
 TIMEOUT = 60.0
 ROWS = 600

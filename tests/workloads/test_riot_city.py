@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 import pytest
 
 from headgate.core.errors import ParameterError
-from headgate.workloads.riot.city import BLOCK, City
-from headgate.workloads.riot.etl import RANGES
+from workloads.riot.city import BLOCK, City
+from workloads.riot.etl import RANGES
 
 #: {column: (least, greatest)} of the sample
 SAMPLE = {

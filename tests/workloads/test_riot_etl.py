@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from headgate.stream.kernel import Part
-from headgate.workloads.riot.city import City
-from headgate.workloads.riot.etl import EtlSettings, RangeFilter, etl_query
-from headgate.workloads.riot.join import MessageJoin
-from headgate.workloads.riot.schema import LINES, OBSERVABLES, OBSERVATIONS
 from tests.workloads.dag_driver import GRID, GRID_IDS, MOST_ROWS, SIZES, Collected, Given, Run, rows_until, run
+from workloads.riot.city import City
+from workloads.riot.etl import EtlSettings, RangeFilter, etl_query
+from workloads.riot.join import MessageJoin
+from workloads.riot.schema import LINES, OBSERVABLES, OBSERVATIONS
 
 CITY = City(seed=7, sources=6, missing=0.08, unknown=0.05, malformed=0.06)
 SENSORS = ("temperature", "humidity", "light", "dust", "airquality_raw")

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from headgate.core.errors import ParameterError
-from headgate.workloads.riot.bloom import BloomFilter
-from headgate.workloads.riot.hashing import mix, text_hashes
-from headgate.workloads.riot.keyed import History, KeySlots, grown, rounds
+from workloads.riot.bloom import BloomFilter
+from workloads.riot.hashing import mix, text_hashes
+from workloads.riot.keyed import KeySlots, LastValues, grown, rounds
 
 
 @pytest.mark.parametrize("size", [1, 6, 200])
@@ -20,7 +20,7 @@ def test_a_history_is_the_last_values_of_each_slot(size, width) -> None:
     random = np.random.default_rng(size * 10 + width)
     slots, values, kept = random.integers(0, 9, 200), random.random(200), random.random(200) < 0.7
     last: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=width))
-    history = History(width)
+    history = LastValues(width)
     for begin in range(0, 200, size):
         piece = slice(begin, begin + size)
         asked = np.flatnonzero(random.random(len(slots[piece])) < 0.6)

@@ -12,9 +12,9 @@ import pytest
 
 from headgate.core.errors import ParameterError
 from headgate.stream.kernel import Part, Snapshot
-from headgate.workloads.riot.city import City
-from headgate.workloads.riot.periodic import PeriodicTraining
-from headgate.workloads.riot.schema import READINGS, SENSORS
+from workloads.riot.city import City
+from workloads.riot.periodic import PeriodicTraining
+from workloads.riot.schema import READINGS, SENSORS
 
 PERIOD = 2_000
 #: ten readings a second, so twenty for a model; the first one comes in the middle of a period

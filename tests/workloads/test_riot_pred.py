@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from headgate.stream.kernel import Part
-from headgate.workloads.riot.city import City
-from headgate.workloads.riot.pred import ESTIMATES, ErrorEstimate, PredSettings, pred_query
-from headgate.workloads.riot.schema import LINES
 from tests.workloads.dag_driver import GRID, GRID_IDS, MOST_ROWS, SIZES, Collected, Given, rows_until, run
+from workloads.riot.city import City
+from workloads.riot.pred import ESTIMATES, ErrorEstimate, PredSettings, pred_query
+from workloads.riot.schema import LINES
 
 CITY = City(seed=5, sources=30, missing=0.08, malformed=0.03)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.workloads.riot import csv_lines, senml
-from headgate.workloads.riot.city import City
-from headgate.workloads.riot.schema import LINES
+from workloads.riot import csv_lines, senml
+from workloads.riot.city import City
+from workloads.riot.schema import LINES
 
 UNITS = {"longitude": "lon", "latitude": "lat", "temperature": "far"} | dict.fromkeys(
     ("humidity", "light", "dust", "airquality_raw"), "per"

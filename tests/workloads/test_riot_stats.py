@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.workloads.riot.city import City
-from headgate.workloads.riot.schema import LINES
-from headgate.workloads.riot.stats import StatsSettings, stats_query
 from tests.workloads.dag_driver import GRID, GRID_IDS, MOST_ROWS, SIZES, Collected, Given, Run, rows_until, run
+from workloads.riot.city import City
+from workloads.riot.schema import LINES
+from workloads.riot.stats import StatsSettings, stats_query
 
 CITY = City(seed=11, sources=2, missing=0.08, unknown=0.05, malformed=0.03)
 SENSORS = ("temperature", "humidity", "light", "dust", "airquality_raw")

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from headgate.core.errors import ParameterError
-from headgate.workloads.riot.city import City
-from headgate.workloads.riot.models import CITY_LINEAR, CITY_TREE, UNKNOWN, LinearModel, TreeModel
-from headgate.workloads.riot.train import REQUESTS, percentiles, requests, train_query
 from tests.workloads.dag_driver import Collected, Given, Run, run
+from workloads.riot.city import City
+from workloads.riot.models import CITY_LINEAR, CITY_TREE, UNKNOWN, LinearModel, TreeModel
+from workloads.riot.train import REQUESTS, percentiles, requests, train_query
 
 CITY = City(seed=2, sources=20, missing=0.03)
 SENSORS = ("temperature", "humidity", "light", "dust", "airquality_raw")

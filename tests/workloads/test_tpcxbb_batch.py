@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.core.errors import UnknownNameError
-from headgate.workloads.tpcxbb import q1, q2, q3, q4, q15
-from headgate.workloads.tpcxbb.batch import numbered, oracle_sql
-from headgate.workloads.tpcxbb.clicks import web_clickstreams
-from headgate.workloads.tpcxbb.dims import Dims
-from headgate.workloads.tpcxbb.sales import store_sales
 from tests.workloads.serial_driver import ListSink, Rows, SerialRun, TableSource, rows_of
+from workloads.tpcxbb import q1, q2, q3, q4, q15
+from workloads.tpcxbb.batch import numbered, oracle_sql
+from workloads.tpcxbb.clicks import web_clickstreams
+from workloads.tpcxbb.dims import Dims
+from workloads.tpcxbb.sales import store_sales
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from headgate.core.errors import ParameterError
-from headgate.workloads.tpcxbb import q4
-from headgate.workloads.tpcxbb.clicks import Clicks, web_clickstreams
-from headgate.workloads.tpcxbb.dims import FIRST_SECOND, HOT_ITEMS, PAGE_TYPES, Dims
-from headgate.workloads.tpcxbb.sales import Sales, store_sales
 from tests.workloads.serial_driver import ListSink, SerialRun, TableSource, rows_of
+from workloads.tpcxbb import q4
+from workloads.tpcxbb.clicks import Clicks, web_clickstreams
+from workloads.tpcxbb.dims import FIRST_SECOND, HOT_ITEMS, PAGE_TYPES, Dims
+from workloads.tpcxbb.sales import Sales, store_sales
 
 SALES = Sales(Dims(seed=1))
 CLICKS = Clicks(Dims(seed=1), clicks_per_day=200_000)

@@ -7,11 +7,11 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from headgate.workloads.tpcxbb.arrays import lookup, packed, spread, stretches, unpacked
-from headgate.workloads.tpcxbb.chains import Chains
-from headgate.workloads.tpcxbb.counting import PairCounter
-from headgate.workloads.tpcxbb.ranking import Best
-from headgate.workloads.tpcxbb.runs import Runs
+from workloads.tpcxbb.arrays import lookup, packed, spread, stretches, unpacked
+from workloads.tpcxbb.chains import Chains
+from workloads.tpcxbb.counting import PairCounter
+from workloads.tpcxbb.ranking import Best
+from workloads.tpcxbb.runs import KeyRuns
 
 
 def test_packed_pairs_sort_as_pairs_do_and_come_back() -> None:
@@ -37,7 +37,7 @@ def test_a_lookup_leaves_out_what_does_not_exist() -> None:
 
 
 def test_runs_hold_the_rows_of_a_slot_in_their_order() -> None:
-    runs = Runs.by_key(np.array([9, 2, 9, 9, 2]))
+    runs = KeyRuns.by_key(np.array([9, 2, 9, 9, 2]))
     assert runs.order.tolist() == [1, 4, 0, 2, 3]
     assert (runs.keys.tolist(), runs.starts.tolist(), runs.ends.tolist()) == ([2, 9], [0, 2], [2, 5])
     assert runs.of.tolist() == [0, 0, 1, 1, 1]
@@ -47,13 +47,13 @@ def test_runs_of_wide_keys_are_those_of_a_stable_sort() -> None:
     values = np.random.default_rng(8).integers(-(2**62), 2**62, size=40)[
         np.random.default_rng(9).integers(40, size=999)
     ]
-    runs = Runs.by_key(values)
+    runs = KeyRuns.by_key(values)
     assert runs.order.tolist() == np.argsort(values, kind="stable").tolist()
     assert runs.keys[runs.of].tolist() == np.sort(values).tolist()
 
 
 def test_a_gap_is_longer_than_the_timeout_also_across_parts() -> None:
-    runs = Runs.by_key(np.array([0, 0, 1, 1]))
+    runs = KeyRuns.by_key(np.array([0, 0, 1, 1]))
     gaps = runs.gaps(np.array([10, 20, 10, 21]), last=np.array([0, -1]), timeout=10)
     assert gaps.tolist() == [False, False, True, True]
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from headgate.stream.spec import Kind, QuerySpec
-from headgate.workloads.tpcxbb import q1, q2, q3, q4, q15
-from headgate.workloads.tpcxbb.clicks import web_clickstreams
-from headgate.workloads.tpcxbb.dims import Dims
-from headgate.workloads.tpcxbb.sales import store_sales
 from tests.workloads.oracles_tpcxbb import STAGES, Stages
 from tests.workloads.serial_driver import ListSink, SerialRun, TableSource, rows_of
+from workloads.tpcxbb import q1, q2, q3, q4, q15
+from workloads.tpcxbb.clicks import web_clickstreams
+from workloads.tpcxbb.dims import Dims
+from workloads.tpcxbb.sales import store_sales
 
 DIMS = Dims(seed=7, customers=300)
 ROWS = 20_000
@@ -64,7 +64,9 @@ CASES = {
     "q4 long sessions": Case(q4, "clicks in long sessions", q4.TPC),
     "q15 paper": Case(q15, "sales by day", q15.PAPER),
     "q15 tpc": Case(q15, "sales by day", q15.TPC),
-    "q15 few days": Case(q15, "sales by day", q15.Parameters((1, 2), q15.PAPER.first_day + 2, q15.PAPER.first_day + 9)),
+    "q15 few days": Case(
+        q15, "sales by day", q15.Q15Parameters((1, 2), q15.PAPER.first_day + 2, q15.PAPER.first_day + 9)
+    ),
 }
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 #: one of each query

@@ -14,10 +14,9 @@ import typer
 from headgate import __version__
 from headgate.cli.begin import demo, init
 from headgate.cli.control import backfill, change, explain, pause, refresh, resume, stop
-from headgate.cli.declare import check, graph
-from headgate.cli.listing import policies
+from headgate.cli.policies import policies
 from headgate.cli.read import query, status
-from headgate.cli.run import run
+from headgate.cli.run import check, graph, run
 from headgate.cli.simulate import simulate
 from headgate.core.errors import DeclarationError, HeadgateError, UserCodeError
 

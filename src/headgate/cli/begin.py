@@ -33,8 +33,8 @@ def init(
     text = _template("first.py").replace("{name}", name)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("x", encoding="utf-8") as written:
-            written.write(text)
+        with file.open("x", encoding="utf-8") as pipeline:
+            pipeline.write(text)
     except FileExistsError:
         raise ParameterError(f"{file} exists already and was not changed; give another file name") from None
     except OSError as error:

@@ -16,9 +16,8 @@ from rich.table import Table
 from headgate.warehouse.declare.durations import readable
 
 if TYPE_CHECKING:
-    from headgate.core.trace import OperatorFigures
-    from headgate.warehouse.run.runtime import UpdateMade
-    from headgate.warehouse.schedule.book import NodeStatistics
+    from headgate.core.update import OperatorFigures, Update
+    from headgate.warehouse.schedule.ledger import NodeStatistics
 
 #: what the columns mean
 LEGEND = (
@@ -35,19 +34,19 @@ OPERATOR_LEGEND = (
 _COLORS = {"updating": "cyan", "held": "red", "failing": "yellow", "paused": "dim"}
 
 
-class Lines:
+class UpdateLines:
     """One log line per update, for output that is not a terminal; failures always."""
 
     def __init__(self) -> None:
         self._quiet = sys.stdout.isatty()
 
-    def note(self, made: UpdateMade) -> None:
-        if made.failure is not None:
-            print(made.failure.traceback, file=sys.stderr)
-            print(f"{_clock()} {made.name}: failed: {made.failure.summary}", file=sys.stderr, flush=True)
-        elif made.outcome is not None and not self._quiet and made.layer != "maintenance":
-            rejected = f", {made.outcome.rejected} rejected" if made.outcome.rejected else ""
-            print(f"{_clock()} {made.name}: {made.outcome.rows} rows{rejected} in {made.seconds:.2f} s", flush=True)
+    def note(self, update: Update) -> None:
+        if not update.committed:
+            print(update.traceback, file=sys.stderr)
+            print(f"{_clock()} {update.name}: failed: {update.error}", file=sys.stderr, flush=True)
+        elif not self._quiet and update.layer != "maintenance":
+            rejected = f", {update.rejected} rejected" if update.rejected else ""
+            print(f"{_clock()} {update.name}: {update.rows} rows{rejected} in {update.seconds:.2f} s", flush=True)
 
     def tell(self, line: str) -> None:
         print(f"{_clock()} {line}", file=sys.stderr, flush=True)

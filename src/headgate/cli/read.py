@@ -21,7 +21,7 @@ from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.control_client import RunningWarehouse
 
 if TYPE_CHECKING:
-    from headgate.warehouse.reading import Answer, TableStatus
+    from headgate.warehouse.reading import QueryResult, TableStatus
 
 _SHOWN_ROWS = 20
 #: seconds to wait for the statistics of the running process; without an answer, the status shows commits only
@@ -65,8 +65,8 @@ def status(
     live = None if process is None else _live(directory)
     if as_json:
         entries = [asdict(table) | {"staleness": _staleness(table, now)} for table in found]
-        told = {"path": str(directory), "process": process, "tables": entries, "live": live}
-        print(json.dumps(told, indent=2))
+        summary = {"path": str(directory), "process": process, "tables": entries, "live": live}
+        print(json.dumps(summary, indent=2))
         return
     console = _console()
     if process is None:
@@ -145,15 +145,15 @@ def _status_table(found: Sequence[TableStatus], now: float, live: Sequence[Mappi
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("last", no_wrap=True)
     table.add_column("complete up to", no_wrap=True)
-    said = {row["name"]: row for row in live or ()}
+    by_name = {row["name"]: row for row in live or ()}
     for row in found:
         name = row.name if row.rejected_of is None else f"  rejected by {row.rejected_of}"
-        cells = [] if live is None else _live_cells(said.get(row.name))
-        staleness = said[row.name]["staleness"] if row.name in said else _staleness(row, now)
+        cells = [] if live is None else _live_cells(by_name.get(row.name))
+        staleness = by_name[row.name]["staleness"] if row.name in by_name else _staleness(row, now)
         stale = "-" if staleness is None else readable(max(0.0, staleness))
         table.add_row(name, *cells, stale, *_committed_cells(row))
     committed = {row.name for row in found}
-    for name, only_live in said.items():
+    for name, only_live in by_name.items():
         if name not in committed:
             table.add_row(name, *_live_cells(only_live), *["-"] * 8)
     return table
@@ -183,11 +183,11 @@ def _result_table(rows: Any) -> Table:
 
 
 def _print_lines(rows: Any) -> None:
-    from headgate.warehouse.reading import QueryError
+    from headgate.warehouse.reading import SqlError
 
     names = rows.column_names
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise QueryError(f"the query gives several columns called {twice[0]!r}; tell them apart with AS")
+        raise SqlError(f"the query gives several columns called {twice[0]!r}; tell them apart with AS")
     for row in rows.to_pylist():
         print(json.dumps(_finite(row), default=_other, ensure_ascii=False))
 
@@ -219,7 +219,7 @@ def _other(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _where_read(answer: Answer) -> str:
+def _where_read(answer: QueryResult) -> str:
     from headgate.warehouse.storage.partitions import format_time
 
     parts = [] if answer.edge is None else [f"read up to {format_time(answer.edge)}"]
@@ -228,12 +228,12 @@ def _where_read(answer: Answer) -> str:
     return "; ".join(parts) or "the tables have no data yet"
 
 
-def event_time(written: str, option: str) -> int:
-    """The time given to an option, in microseconds; UTC if it does not say."""
+def event_time(text: str, option: str) -> int:
+    """The value of an option that takes a time, in microseconds; UTC if it does not say."""
     from headgate.warehouse.storage.partitions import parse_time
 
     try:
-        moment = datetime.fromisoformat(written)
+        moment = datetime.fromisoformat(text)
         return parse_time((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat())
     except (ValueError, OverflowError):
-        raise ParameterError(f"{option} takes a time such as 2026-11-15T10:00:00Z; got {written!r}") from None
+        raise ParameterError(f"{option} takes a time such as 2026-11-15T10:00:00Z; got {text!r}") from None

@@ -1,11 +1,13 @@
-"""``headgate run FILE``: keep the tables of a pipeline file fresh."""
+"""``headgate check``, ``graph`` and ``run``: check and draw a pipeline file, and keep its tables fresh."""
 
 from __future__ import annotations
 
 import math
 import signal
+import sys
 import threading
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,14 +15,69 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from headgate.cli.live import Lines, live_view, print_summary
-from headgate.core.errors import ParameterError
+from headgate.cli.live import UpdateLines, live_view, print_summary
+from headgate.core.errors import DeclarationError, ParameterError
 from headgate.core.registry import placement_from, policy_from
 from headgate.warehouse.declare.durations import seconds
+from headgate.warehouse.declare.pipeline_file import load
+from headgate.warehouse.report.drawing import FORMATS, counts
 
 if TYPE_CHECKING:
     from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-    from headgate.warehouse.run.runtime import RunOptions
+    from headgate.warehouse.schedule.scheduler import RunOptions
+
+PipelineFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The pipeline file: a Python file that declares a warehouse.")
+]
+
+
+class GraphFormat(StrEnum):
+    """How a graph is written."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    SVG = "svg"
+
+
+#: what the ending of an output file says about its format
+_ENDINGS = {".svg": GraphFormat.SVG, ".mmd": GraphFormat.MERMAID, ".mermaid": GraphFormat.MERMAID}
+
+
+def check(file: PipelineFile) -> None:
+    """Check a pipeline file and list every error in it.
+
+    Starts nothing and writes nothing.
+    """
+    spec = load(file).spec()
+    print(f"{spec.name}: {counts(spec)}: no errors")
+
+
+def graph(
+    file: PipelineFile,
+    form: Annotated[
+        GraphFormat | None,
+        typer.Option("--format", help="Output format; by default from the suffix of --output, else text."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to this file instead of standard output.")
+    ] = None,
+) -> None:
+    """Draw which table is computed from which.
+
+    Formats are text, Mermaid and SVG.
+    """
+    spec = load(file).spec()
+    if form is None:
+        form = _ENDINGS.get(output.suffix.lower(), GraphFormat.TEXT) if output else GraphFormat.TEXT
+    picture = FORMATS[form](spec)
+    if output is None:
+        sys.stdout.write(picture)
+        return
+    try:
+        output.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise DeclarationError(f"cannot write the graph to {output}: {error.strerror}") from None
+    print(f"wrote {output}", file=sys.stderr)
 
 
 def run(
@@ -64,7 +121,7 @@ def run(
 
 def options_from(tracks: int, policy: str, placement: str, chop: float | None) -> RunOptions:
     """The options of a run, from those of the command line."""
-    from headgate.warehouse.run.runtime import RunOptions
+    from headgate.warehouse.schedule.scheduler import RunOptions
 
     if chop is not None and not chop >= 1:
         raise ParameterError(f"--chop takes a number of periods of at least 1; got {chop:g}")
@@ -78,7 +135,6 @@ def options_from(tracks: int, policy: str, placement: str, chop: float | None) -
 
 def run_file(file: Path, options: RunOptions, spark: SparkOptions, limit: float | None, report: Path | None) -> None:
     """Run a pipeline file until it is stopped or ``limit`` seconds have passed; then print a summary."""
-    from headgate.warehouse.declare.pipeline_file import load
     from headgate.warehouse.report.report import check_report, write_report
     from headgate.warehouse.run.run import WarehouseRun
     from headgate.warehouse.run.trace import read_trace
@@ -86,7 +142,7 @@ def run_file(file: Path, options: RunOptions, spark: SparkOptions, limit: float 
     if report is not None:
         check_report(report)
     spec = load(file).spec()
-    lines = Lines()
+    lines = UpdateLines()
     running = WarehouseRun(spec, options, spark, lines.note, pipeline=file, told=lines.tell)
     started = time.monotonic()
     try:

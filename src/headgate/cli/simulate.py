@@ -13,21 +13,27 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from headgate.cli.comparison import print_about, print_comparison, print_nodes, print_story
-from headgate.cli.replay import print_replay
+from headgate.cli.comparison import print_about, print_comparison, print_nodes, print_replay, print_story
 from headgate.core.errors import ParameterError, ScenarioError, UnknownNameError
 from headgate.core.registry import placement_from, policy_from
-from headgate.sim.compare import Compared, Variant, compare, variants
-from headgate.sim.compare_replay import compare_replay
-from headgate.sim.operators.loops import Loop
-from headgate.sim.operators.scenario_file import loop_from
-from headgate.sim.operators.spec import OperatorScenario
-from headgate.sim.scenario_file import ScenarioFile, read_scenario
-from headgate.sim.tables.scenario import TableScenario
-from headgate.sim.trace_file import replay_of
+from headgate.sim import (
+    Compared,
+    CostModel,
+    LoopModel,
+    OperatorScenario,
+    ScenarioFile,
+    TableScenario,
+    Variant,
+    compare,
+    compare_replay,
+    loop_from,
+    read_scenario,
+    replay_of,
+    variants,
+)
 from headgate.warehouse.declare.durations import seconds
+from headgate.warehouse.run.control_commands import finite
 from headgate.warehouse.run.trace import read_trace
-from headgate.warehouse.schedule.cost import CostModel
 
 #: suffix of trace files
 TRACE_SUFFIX = ".jsonl"
@@ -120,13 +126,14 @@ def _replay(
         placements = [placement_from(text) for text in placement or (replay.placement,)]
     except UnknownNameError as error:
         raise ParameterError(
-            f"{error} The run used what is not known here; give another with --policy or --placement."
+            f"{error} The run used a policy or placement that is not known here; give another with --policy or"
+            " --placement."
         ) from None
     chosen = [(one, other) for one in policies for other in placements]
     rows = list(compare_replay(replay, chosen, tracks, seed))
     if as_json:
         whole = {"scenario": replay.scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
-        print(json.dumps(_without_nan(whole), indent=2, allow_nan=False))
+        print(json.dumps(finite(whole), indent=2, allow_nan=False))
         return
     print_replay(Console(), replay.about, rows, nodes)
 
@@ -159,21 +166,21 @@ def _variants(
         raise ScenarioError("--loop is for scenarios of operators; tables always use the dispatch loop")
     policies = [policy_from(text) for text in policy or file.policies or _DEFAULT_POLICIES[grain]]
     placements = [placement_from(text) for text in placement or file.placements or ("anywhere",)]
-    own = scenario.loop if isinstance(scenario, OperatorScenario) else None
-    return list(variants(scenario, policies, placements, [_loop(text, own) for text in loop or ()]))
+    default = scenario.loop if isinstance(scenario, OperatorScenario) else None
+    return list(variants(scenario, policies, placements, [_loop(text, default) for text in loop or ()]))
 
 
-def _loop(text: str, own: Loop | None) -> Loop:
+def _loop(text: str, default: LoopModel | None) -> LoopModel:
     """The loop that ``text`` states; if it has the kind of the scenario's loop, other settings are the scenario's."""
     kind, _, parameters = text.partition(":")
     values: dict[str, object] = {"kind": kind}
     for part in parameters.split(",") if parameters else ():
         key, _, value = part.partition("=")
         values[key] = _number(value)
-    written = loop_from(values, f"--loop {text}")
-    if own is None or type(written) is not type(own):
-        return written
-    return replace(own, **{key: getattr(written, key) for key in values if key != "kind"})
+    loop = loop_from(values, f"--loop {text}")
+    if default is None or type(loop) is not type(default):
+        return loop
+    return replace(default, **{key: getattr(loop, key) for key in values if key != "kind"})
 
 
 def _number(text: str) -> object:
@@ -208,12 +215,4 @@ def _run(scenario: TableScenario | OperatorScenario, chosen: Sequence[Variant], 
 def _print_json(scenario: TableScenario | OperatorScenario, rows: Sequence[Compared], seed: int) -> None:
     whole = {"scenario": scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
     # NaN is not JSON: a latency that nobody measured is null.
-    print(json.dumps(_without_nan(whole), indent=2, allow_nan=False))
-
-
-def _without_nan(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+    print(json.dumps(finite(whole), indent=2, allow_nan=False))

@@ -1,17 +1,14 @@
-"""Everything Headgate raises on purpose.
+"""The root of all errors, and those of the core; ``headgate.errors`` has the whole tree.
 
 HeadgateError
-├── DeclarationError       what was asked for cannot be done as written; exit status 2 on the command line
-│   ├── GraphError         two nodes of one name, an edge to nowhere, a cycle
-│   ├── UnknownNameError   a policy, placement or feature that does not exist, with the nearest names
-│   ├── ParameterError     a policy or placement was given a parameter it does not take, or a bad value
+├── DeclarationError         what was asked for cannot be done as written; exit status 2 on the command line
+│   ├── GraphError           two nodes of one name, an edge to nowhere, a cycle
+│   ├── UnknownNameError     a policy, placement or feature that does not exist, with the nearest names
+│   ├── ParameterError       a policy or placement was given a parameter it does not take, or a bad value
 │   ├── MissingFeatureError  a policy reads a feature that this engine does not have
-│   └── ScenarioError      a scenario file with an unknown key or an impossible value
-├── UserCodeError          a policy or function written by the user failed; carries the user's own exception
-├── SourceError, StorageError, StateError, MisplacedRowsError, WarehouseInUseError
-│                          the warehouse: a source, a table on disk, or who runs it (``headgate.warehouse``)
-├── SchedulerMisuseError   an engine broke the protocol of the locality loop (``headgate.core.locality``)
-└── InvariantError         a rule that Headgate keeps by itself was broken: our bug, please report it
+│   └── ScenarioError        a scenario file with an unknown key or an impossible value
+├── UserCodeError            a policy or function written by the user failed; carries the user's own exception
+└── InvariantError           a rule that Headgate keeps by itself was broken: our bug, please report it
 """
 
 from __future__ import annotations

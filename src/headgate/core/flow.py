@@ -1,8 +1,8 @@
 """Path arithmetic: what lies before and after every node of a graph, for all nodes at once.
 
-The sums and products that policies and capacity estimates share. Each takes one number per node of the graph, in the
-order of the graph, and works level by level, so a Python loop is as long as the longest path and not as the
-list of nodes. Nothing here knows queues, workers or time.
+The sums and products that policies share. Each takes one number per node of the graph, in the order of the graph,
+and works level by level, so a Python loop is as long as the longest path and not as the list of nodes. Nothing
+here knows queues, workers or time.
 """
 
 from __future__ import annotations

@@ -13,14 +13,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate.core.errors import DeclarationError, ScenarioError
-from headgate.sim.operators.scenario_file import operator_scenario
-from headgate.sim.operators.spec import OperatorScenario
+from headgate.core.consumption import consumption_from
+from headgate.core.errors import DeclarationError, ParameterError, ScenarioError
+from headgate.sim.kernel import (
+    ArrivalPattern,
+    BatchArrivals,
+    BurstyArrivals,
+    ConstantArrivals,
+    PoissonArrivals,
+    RecordedArrivals,
+)
+from headgate.sim.operators.scenario import (
+    DispatchModel,
+    LoopModel,
+    OperatorModel,
+    OperatorScenario,
+    QueryModel,
+    RoundsModel,
+    ThreadsModel,
+)
 from headgate.sim.strict import build, convert, counted
 from headgate.sim.tables.scenario import Table, TableScenario
 
 #: keys as written in a file, where the dataclass field cannot have that name
 RENAMED = {"class": "importance_class"}
+
+PATTERNS: Mapping[str, type[Any]] = {
+    "constant": ConstantArrivals,
+    "batches": BatchArrivals,
+    "poisson": PoissonArrivals,
+    "bursty": BurstyArrivals,
+    "replay": RecordedArrivals,
+}
+LOOPS: Mapping[str, type[Any]] = {"dispatch": DispatchModel, "rounds": RoundsModel, "threads": ThreadsModel}
 
 _ABOUT = ("grain", "policies", "placements", "about")
 
@@ -79,6 +104,9 @@ def _texts(data: Mapping[str, object], key: str, where: str) -> tuple[str, ...]:
     return texts
 
 
+# --- tables -----------------------------------------------------------------------------------------------------
+
+
 def _table_scenario(data: dict[str, Any], where: str) -> TableScenario:
     entries = data.pop("table", [])
     if not isinstance(entries, list) or not entries:
@@ -88,10 +116,10 @@ def _table_scenario(data: dict[str, Any], where: str) -> TableScenario:
         for number, entry in enumerate(entries, 1)
         for table in _tables(entry, entries, f"{where}: table {number}")
     )
-    given: dict[str, object] = {"tables": tables}
+    ready: dict[str, object] = {"tables": tables}
     if data.get("spread") == "exact":
-        given["spread"] = data.pop("spread") and None
-    return build(TableScenario, data, where, given=given, elsewhere=(*_ABOUT, "table"))
+        ready["spread"] = data.pop("spread") and None
+    return build(TableScenario, data, where, ready=ready, elsewhere=(*_ABOUT, "table"))
 
 
 def _tables(entry: dict[str, Any], entries: list[dict[str, Any]], where: str) -> Iterator[Table]:
@@ -102,3 +130,86 @@ def _tables(entry: dict[str, Any], entries: list[dict[str, Any]], where: str) ->
             # a counted table is built on its own copy of a source that is counted alike, else on the one there is
             values["sources"] = [f"{s}{suffix}" if counts.get(s, 1) == entry["count"] else s for s in sources]
         yield build(Table, values, where, RENAMED)
+
+
+# --- operators --------------------------------------------------------------------------------------------------
+
+
+def operator_scenario(data: Mapping[str, Any], where: str) -> OperatorScenario:
+    """A scenario from the keys of a file; every mistake is named by its path."""
+    values = dict(data)
+    entries = values.pop("query", [])
+    if not isinstance(entries, list) or not entries:
+        raise ScenarioError(f"{where}: a scenario of operators needs at least one [[query]]")
+    queries = tuple(
+        _query(copy, f"{where}: query {number} ({copy['name']})")
+        for number, entry in enumerate(entries, 1)
+        for _, copy in counted(entry, f"{where}: query {number}")
+    )
+    loop = loop_from(values.pop("loop", {"kind": "dispatch"}), f"{where}: loop")
+    ready = {"queries": queries, "loop": loop, "changes": ()}
+    return build(
+        OperatorScenario, values, where, ready=ready, elsewhere=("grain", "policies", "placements", "query", "loop")
+    )
+
+
+def loop_from(data: object, where: str) -> LoopModel:
+    """A loop from its ``kind`` and its parameters."""
+    chosen, rest = _chosen(data, "kind", LOOPS, where)
+    ready = {}
+    if chosen is DispatchModel and "consumption" in rest:
+        try:
+            ready["consumption"] = consumption_from(str(rest.pop("consumption")))
+        except ParameterError as error:
+            raise ScenarioError(f"{where}: {error}") from None
+    loop: LoopModel = build(chosen, rest, where, ready=ready)
+    return loop
+
+
+def _arrivals(data: object, where: str) -> ArrivalPattern:
+    chosen, rest = _chosen(data, "pattern", PATTERNS, where)
+    arrivals: ArrivalPattern = build(chosen, rest, where)
+    return arrivals
+
+
+def _chosen(data: object, key: str, known: Mapping[str, type[Any]], where: str) -> tuple[type[Any], dict[str, Any]]:
+    """The class that ``key`` names, and the other keys."""
+    if not isinstance(data, Mapping):
+        raise ScenarioError(f"{where} takes a table of keys with {key!r}; got {data!r}")
+    rest = dict(data)
+    name = rest.pop(key, None)
+    if name not in known:
+        raise ScenarioError(f"{where}.{key} takes one of {', '.join(map(repr, known))}; got {name!r}")
+    return known[name], rest
+
+
+def _query(values: dict[str, Any], where: str) -> QueryModel:
+    operators = convert(values.pop("operator", []), list[dict[str, Any]], f"{where}: operator")
+    if not isinstance(operators, list) or not operators:
+        raise ScenarioError(f"{where}: a query needs at least one [[query.operator]]")
+    arrivals = _arrivals(values.pop("arrivals"), f"{where}: arrivals") if "arrivals" in values else None
+    # Operators that name no inputs at all are a chain, the common case.
+    if not any("inputs" in operator for operator in operators):
+        names = [operator.get("name", "") for operator in operators]
+        operators = [
+            {**operator, "inputs": [names[number - 1]]} if number else operator
+            for number, operator in enumerate(operators)
+        ]
+    built = tuple(_operator(operator, arrivals, where) for operator in operators)
+    return build(
+        QueryModel,
+        values,
+        where,
+        {"class": "importance_class"},
+        ready={"operators": built},
+        elsewhere=("arrivals", "operator"),
+    )
+
+
+def _operator(values: dict[str, Any], of_query: ArrivalPattern | None, where: str) -> OperatorModel:
+    keys = dict(values)
+    where = f"{where}: operator {keys.get('name', 'without a name')!r}"
+    arrivals = None if keys.get("inputs") else of_query
+    if "arrivals" in keys:
+        arrivals = _arrivals(keys.pop("arrivals"), f"{where}: arrivals")
+    return build(OperatorModel, keys, where, ready={"arrivals": arrivals}, elsewhere=("arrivals",))

@@ -23,22 +23,21 @@ def build(
     data: Mapping[str, object],
     where: str,
     rename: Mapping[str, str] | None = None,
-    given: Mapping[str, object] | None = None,
+    ready: Mapping[str, object] | None = None,
     elsewhere: Sequence[str] = (),
 ) -> T:
     """An instance of the dataclass ``cls`` from ``data``.
 
-    ``rename`` maps keys as written to field names. ``given`` are fields that are made already; they are no keys.
+    ``rename`` maps keys as written to field names. ``ready`` are values of fields that are no keys.
     ``elsewhere`` are keys that stand in the same place and were taken already, for the message about an unknown one.
     """
     names = dict(rename or {})
-    made = dict(given or {})
-    accepted = {_key_of(field, names): field for field in fields(cls) if field.name not in made}  # type: ignore[arg-type]
+    values = dict(ready or {})
+    accepted = {_key_of(field, names): field for field in fields(cls) if field.name not in values}  # type: ignore[arg-type]
     for key in data:
         if key not in accepted:
             raise ScenarioError(f"{where}: {unknown_key(key, (*elsewhere, *accepted))}")
     hints = get_type_hints(cls)
-    values = made
     for key, field in accepted.items():
         if key in data:
             values[field.name] = convert(data[key], hints[field.name], f"{where}.{key}", names)

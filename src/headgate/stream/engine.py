@@ -1,19 +1,21 @@
-"""The stream engine: several queries in one process, on a few threads, by a loop and a policy that the user picks.
+"""The stream engine runs queries in one process, on a few threads. The user picks the loop and the policy.
 
-    with Engine(workers=2, policy="last-in-pipeline") as engine:
+    with Engine(workers=2, policy="longest-queue") as engine:
         run = engine.add(query)
         run.result()
 
-The output of a query is the sequence of a serial run, whatever is picked here.
+The output of a query is the row sequence of a serial run, whatever is picked.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
+from threading import Lock
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from headgate.core.consumption import Consumption, consumption_from
 from headgate.core.errors import DeclarationError, UnknownNameError
@@ -32,24 +34,79 @@ from headgate.stream.query import Query
 from headgate.stream.query_run import CAPACITY, Buffer, Ending, QueryRun, Scheme
 from headgate.stream.spec import QuerySpec
 from headgate.stream.statistics import EngineStatistics, query_statistics
-from headgate.stream.switching import SWITCH_INTERVAL, Switching
 
 LoopName = Literal["dispatch", "rounds", "locality", "threads", "fifo"]
 LOOPS: tuple[LoopName, ...] = ("dispatch", "rounds", "locality", "threads", "fifo")
 DEFAULT_POLICY = "lp"
 #: seconds that a source waits for more rows after a packet that was not full
 LINGER = 0.005
-#: queries that have ended and can still be asked about
+#: ended queries whose runs and statistics are kept
 KEPT_RUNS = 1000
+#: seconds after which the interpreter lets another thread run
+SWITCH_INTERVAL = 0.0001
+
+
+class SwitchInterval:
+    """Sets a shorter switch interval of the interpreter from ``begin`` to ``end``.
+
+    A worker whose Arrow or NumPy call has ended needs the interpreter again. If another worker has it, it waits until
+    that one calls Arrow or NumPy, or until the switch interval is over. Python's default is 5 ms, many times what most
+    calls take. A shorter interval makes two workers on two cores about 10 % faster and changes nothing for one.
+
+    The interval belongs to the process, so several engines share it: the first to begin sets it, the last to end
+    restores it.
+    """
+
+    _lock: ClassVar[Lock] = Lock()
+    _before: ClassVar[list[float]] = []
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._begun = False
+
+    def begin(self) -> None:
+        if self._seconds is None or self._begun:
+            return
+        with self._lock:
+            self._begun = True
+            self._before.append(sys.getswitchinterval())
+            sys.setswitchinterval(min(self._seconds, sys.getswitchinterval()))
+
+    def end(self) -> None:
+        if not self._begun:
+            return
+        with self._lock:
+            self._begun = False
+            longest = max(self._before)
+            self._before.pop()
+            if not self._before:
+                sys.setswitchinterval(longest)
 
 
 class Engine:
-    """Runs queries. Start it, add queries, stop it; or use it in a ``with`` statement, which does the first and the
-    last.
+    """Runs queries. Start it, add queries, stop it; a ``with`` statement starts and stops it.
 
-    ``loop``: *dispatch* decides whenever a worker is free, *rounds* every ``period`` seconds for all workers,
-    *locality* keeps packets in the cache of the core that made them, *threads* leaves it to the operating system with
-    one thread per operator, and *fifo* is the simple scheduler that *locality* is compared with.
+    What runs next:
+
+    - ``workers``: threads; as many as the machine has cores if left out.
+    - ``loop``: *dispatch* decides whenever a worker is free, *rounds* every ``period`` seconds for all workers,
+      *locality* keeps packets in the cache of the core that made them, *threads* leaves it to the operating system with
+      one thread per operator, and *fifo* is the simple scheduler that *locality* is compared with.
+    - ``policy``, ``placement``: for *dispatch* and *rounds*, by name or as objects.
+    - ``consumption``: how much a worker takes at a turn; for *dispatch*.
+    - ``period``, ``batch``: seconds between rounds, and rows at a turn; for *rounds*.
+    - ``nodes``: how many workers each NUMA node has, found out if left out; for *locality*.
+
+    How packets flow:
+
+    - ``scheme``: how parts of packets are queued at partitioned operators (``headgate.stream.bucket_queues``).
+    - ``buffer``: how outputs are put back in order (``headgate.stream.reorder``).
+    - ``capacity``: packets that wait at an operator before the one that feeds it has to pause.
+    - ``packet_rows``: rows of a packet; measured while queries run if left out.
+    - ``linger``: seconds that a source waits for more rows after a packet that was not full.
+
+    The rest: ``switch_interval`` of the interpreter in seconds, None to leave it alone; ``seed`` of random choices;
+    ``history``, decisions that are kept for ``explain``; ``clock`` in seconds.
     """
 
     def __init__(
@@ -76,8 +133,8 @@ class Engine:
         self.clock = clock
         cores = os.cpu_count() or 1
         count = workers or cores
-        # Where one worker at a time runs an operator, more than one bucket would only cost. Where several may, each
-        # bucket costs as well: no more than there can be workers, as far as that is known.
+        # Each bucket costs something. Where one worker at a time runs an operator, one is enough; where several may, as
+        # many as there can be workers, as far as that is known.
         buckets = max(count, cores) if loop == "dispatch" else 1
         self._settings: dict[str, Any] = {
             "scheme": scheme,
@@ -87,16 +144,16 @@ class Engine:
             "buckets": buckets,
             "linger": linger,
         }
-        self._switching = Switching(switch_interval)
-        chosen = policy_from(policy) if isinstance(policy, str) else policy
-        placed = placement_from(placement) if isinstance(placement, str) else placement
-        taken = consumption_from(consumption) if isinstance(consumption, str) else consumption
+        self._switch_interval = SwitchInterval(switch_interval)
+        ranker = policy_from(policy) if isinstance(policy, str) else policy
+        placer = placement_from(placement) if isinstance(placement, str) else placement
+        portion = consumption_from(consumption) if isinstance(consumption, str) else consumption
         makers: dict[str, Callable[[], Loop]] = {
             "dispatch": lambda: DispatchLoop(
-                clock, count, chosen, placed, consumption=taken, seed=seed, history=history
+                clock, count, ranker, placer, consumption=portion, seed=seed, history=history
             ),
             "rounds": lambda: RoundsLoop(
-                clock, count, chosen, placed, config=RoundsConfig(period=period, batch=batch, seed=seed)
+                clock, count, ranker, placer, config=RoundsConfig(period=period, batch=batch, seed=seed)
             ),
             "locality": lambda: LocalityLoop(clock, count, nodes=nodes),
             "fifo": lambda: LocalityLoop(clock, count, fifo=True),
@@ -106,22 +163,22 @@ class Engine:
             raise UnknownNameError("loop", loop, makers)
         self.loop = makers[loop]()
         self._loop_name = loop
-        self._policy = str(chosen) if loop in ("dispatch", "rounds") else "-"
+        self._policy = str(ranker) if loop in ("dispatch", "rounds") else "-"
         self._runs: dict[str, QueryRun] = {}
 
     # --- life -----------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Begin to run queries; those added before begin now."""
+        """Begin to run queries, including those added before."""
         if self.loop.started:
-            raise EngineStoppedError("the engine has been started before; make a new one for another run")
-        self._switching.begin()
+            raise EngineStoppedError("this engine has been started before; make a new one for another run")
+        self._switch_interval.begin()
         self.loop.start()
         return self
 
     def stop(self, *, drain: bool = False, timeout: float | None = None) -> None:
-        """End everything. With ``drain``, sources read no more and what was read goes through first, for at most
-        ``timeout`` seconds; otherwise packets under way are dropped."""
+        """End all queries. With ``drain``, sources stop reading and what was read is processed first, for at most
+        ``timeout`` seconds; otherwise packets in the queues are dropped."""
         if drain:
             deadline = None if timeout is None else self.clock() + timeout
             for run in self._runs.values():
@@ -131,7 +188,7 @@ class Engine:
         try:
             self.loop.stop()
         finally:
-            self._switching.end()
+            self._switch_interval.end()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -144,15 +201,12 @@ class Engine:
     # --- queries --------------------------------------------------------------------------------------------
 
     def add(self, query: Query | QuerySpec, **settings: Any) -> QueryRun:
-        """Take up a query, also while others run. ``settings`` are those of ``QueryRun`` that differ from the engine's.
-
-        Before the engine is started, states can still be given to the run's operators.
-        """
+        """Run a query; others may be running. ``settings`` are those of ``QueryRun`` that differ from the engine's."""
         spec = query.spec() if isinstance(query, Query) else query
-        known = self._runs.get(spec.name)
-        if known is not None and not known.wait(0):
+        earlier = self._runs.get(spec.name)
+        if earlier is not None and not earlier.wait(0):
             raise DeclarationError(
-                f"a query called {spec.name!r} runs already, or was stopped and has not let go of everything yet; "
+                f"a query called {spec.name!r} is running, or was stopped and has not been closed yet; "
                 "give this one another name, or wait() for the other"
             )
         run = QueryRun(spec, self.clock, **{**self._settings, **settings})
@@ -166,13 +220,13 @@ class Engine:
         return run
 
     def _forget_old_runs(self) -> None:
-        """An engine that is used for long does not remember every query that it ever ran."""
+        """Keep only the newest ended queries: an engine may run for months."""
         ended = [name for name, run in self._runs.items() if run.stopped]
         for name in ended[: max(0, len(ended) - KEPT_RUNS)]:
             del self._runs[name]
 
     def remove(self, name: str, *, drain: bool = True, timeout: float | None = None) -> QueryRun:
-        """End one query while the others go on; with ``drain``, what it has read goes through first."""
+        """End one query while the others go on; with ``drain``, what it has read is processed first."""
         if name not in self._runs:
             raise UnknownNameError("query", name, self._runs)
         run = self._runs[name]
@@ -193,9 +247,9 @@ class Engine:
 
     def replace_policy(self, policy: str | Policy) -> None:
         """Rank by another policy from now on."""
-        chosen = policy_from(policy) if isinstance(policy, str) else policy
-        self.loop.replace_policy(chosen)
-        self._policy = str(chosen)
+        policy = policy_from(policy) if isinstance(policy, str) else policy
+        self.loop.replace_policy(policy)
+        self._policy = str(policy)
 
     def replace_placement(self, placement: str | Placement) -> None:
         """Place by another rule from now on."""
@@ -213,19 +267,19 @@ class Engine:
         return self.loop.explain(operators[operator])
 
     def validate(self) -> None:
-        """Check the invariants of the loop, and the books of queries that have ended; for tests and debugging."""
+        """Check the invariants of the loop, and the counters of queries that have ended; for tests and debugging."""
         self.loop.validate()
         for run in self._runs.values():
             if run.stopped and run.wait(0):
                 for operator in run.operators.values():
                     if run.ending is Ending.DONE:
-                        operator.books.validate()
+                        operator.counters.validate()
 
     def statistics(self) -> EngineStatistics:
-        """How everything stands, as frozen numbers."""
+        """All numbers at this moment."""
         scheduling = self.loop.scheduling()
-        total = sum(scheduling.values())
-        spent = total + self.loop.busy
+        scheduling_seconds = sum(scheduling.values())
+        total = scheduling_seconds + self.loop.busy
         return EngineStatistics(
             loop=self._loop_name,
             policy=self._policy,
@@ -233,7 +287,7 @@ class Engine:
             decisions=self.loop.decisions,
             busy=self.loop.busy,
             scheduling=scheduling,
-            scheduling_share=total / spent if spent else 0.0,
+            scheduling_share=scheduling_seconds / total if total else 0.0,
             queries=tuple(query_statistics(run) for run in self._runs.values()),
         )
 

@@ -1,7 +1,12 @@
 """What can be done with a stream whose rows have keys: aggregates, windows, and everything else that keeps a state per
 key.
 
-    clicks.key_by("item").tumbling("ts", 3600).aggregate(n="count", spent=("sum", "price"))
+    >>> from headgate.stream import Query, from_batches
+    >>> rows = pa.table({"ts": [0, 10], "item": ["pen", "ink"], "price": [1.0, 4.0]})
+    >>> clicks = Query("clicks").source(from_batches(rows))
+    >>> hourly = clicks.key_by("item").tumbling("ts", 3600).aggregate(n="count", spent=("sum", "price"))
+    >>> hourly.schema.names
+    ['item', 'window_start', 'window_end', 'n', 'spent']
 
 Each of these is an operator with a state for every bucket of keys, so as many workers may run it as there are buckets.
 """

@@ -1,12 +1,14 @@
-"""Which bucket a row belongs to: by a hash of its key, or by the range that the key lies in.
+"""Splitting a packet into parts by bucket, and putting the outputs of its parts together again.
 
-A bucket number depends on the key's value and on nothing else: neither on the process nor on what was seen before.
-State kept under a bucket number can so be taken up by another process.
+A row belongs to a bucket by a hash of its key, or by the range that the key lies in. The bucket depends on the key's
+value and on nothing else: neither on the process nor on what was seen before. So the state of a bucket can be taken up
+by another process.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,9 +18,11 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from headgate.core.errors import DeclarationError, ParameterError
+from headgate.stream.kernel import Output, Part, Rejected
 from headgate.stream.packet import Ints
+from headgate.stream.sorting import sorted_places
 
-#: odd, and near 2**64 divided by the golden ratio: neighbouring keys are thrown far apart
+#: odd, and near 2**64 divided by the golden ratio: neighbouring keys end up far apart
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(40)
 #: keys of several columns: hash by hash, so that (1, 2) and (2, 1) differ
@@ -26,7 +30,7 @@ _CHAIN = np.uint64(0xBF58476D1CE4E5B9)
 
 
 class Partitioning(Protocol):
-    """Sorts the rows of a batch into buckets."""
+    """Assigns the rows of a batch to buckets."""
 
     @property
     def columns(self) -> tuple[str, ...]: ...
@@ -37,7 +41,7 @@ class Partitioning(Protocol):
 
 @dataclass(frozen=True)
 class ByHash:
-    """Equal keys meet in one bucket, and buckets are about equally full unless few keys have most of the rows."""
+    """By a hash of the key. Buckets are about equally full unless few keys have most of the rows."""
 
     columns: tuple[str, ...]
 
@@ -143,3 +147,50 @@ class Split:
 
     def rows_of(self, place: int) -> Ints:
         return self.rows[self.bounds[place] : self.bounds[place + 1]]
+
+
+def combine_outputs(outputs: Sequence[Output], parts: Sequence[Part]) -> Output:
+    """The output of a packet, made of those of its parts: rows in the order of their parents, then of ``order``.
+
+    Rows with the same parent come from one bucket, where they are in order already, unless outputs have an ``order``.
+    """
+    rejected = tuple(each for output in outputs for each in output.rejected)
+    if len(outputs) > 1 and rejected:
+        rejected = tuple(sorted(rejected, key=_row_of))
+    with_rows = [place for place, output in enumerate(outputs) if output.batch.num_rows]
+    if len(with_rows) <= 1:
+        place = with_rows[0] if with_rows else 0
+        return Output(outputs[place].batch, _parents(outputs[place], parts[place]), (), rejected)
+    batch = pa.concat_batches([outputs[place].batch for place in with_rows])
+    parents = np.concatenate([_parents(outputs[place], parts[place]) for place in with_rows])
+    sort_columns = [outputs[place].order for place in with_rows]
+    if sort_columns[0]:
+        order = sorted_places([pa.array(parents), *_chunked(sort_columns)])
+    else:
+        order = np.argsort(parents, kind="stable")
+    return Output(batch.take(pa.array(order)), parents[order], (), rejected)
+
+
+def combine_flushed(outputs: Sequence[Output]) -> pa.RecordBatch:
+    """One batch of what the states of several buckets had kept, in the order of keys."""
+    with_rows = [output for output in outputs if output.batch.num_rows]
+    if len(with_rows) <= 1:
+        return (with_rows or outputs)[0].batch
+    batch = pa.concat_batches([output.batch for output in with_rows])
+    if not with_rows[0].order:
+        return batch
+    return batch.take(pa.array(sorted_places(_chunked([output.order for output in with_rows]))))
+
+
+def _parents(output: Output, part: Part) -> Ints:
+    """The rows of the packet that an output's rows come from, as an array in any case."""
+    return part.rows if output.parents is None else output.parents
+
+
+def _row_of(rejected: Rejected) -> int:
+    return rejected.row
+
+
+def _chunked(columns: Sequence[tuple[pa.Array, ...]]) -> list[pa.ChunkedArray]:
+    """Columns of several batches one below the other."""
+    return [pa.chunked_array(column) for column in zip(*columns, strict=True)]

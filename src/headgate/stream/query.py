@@ -1,8 +1,14 @@
 """Writing a query: a graph of operators, built from its sources to its sinks.
 
-    query = Query("hot items")
-    clicks = query.source(from_batches(batches))
-    clicks.filter(pc.field("sale") >= 0).key_by("item").tumbling("ts", 3600).aggregate(n="count").to(to_list(found))
+    >>> from headgate.stream import Collect, from_batches, run
+    >>> rows = pa.table({"ts": [0, 10, 20, 3600], "item": ["pen", "ink", "pen", "pen"], "sale": [1, -1, 2, 3]})
+    >>> found = Collect()
+    >>> query = Query("hot items")
+    >>> clicks = query.source(from_batches(rows)).filter(pc.field("sale") >= 0)
+    >>> _ = clicks.key_by("item").tumbling("ts", 3600).aggregate(n="count").to(found)
+    >>> _ = run(query)
+    >>> found.rows()[0]
+    {'item': 'pen', 'window_start': 0, 'window_end': 3600, 'n': 2}
 
 Nothing runs until an engine gets the query. Columns are known while it is written, so mistakes are found there.
 """

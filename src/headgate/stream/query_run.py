@@ -14,12 +14,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from headgate.core.errors import HeadgateError
 from headgate.core.latency import LatencyRecorder, LatencySummary
 from headgate.stream.bucket_queues import BucketQueues, bucket_queues
+from headgate.stream.counters import MiddleOfRun, Throughput
 from headgate.stream.errors import QueryError
 from headgate.stream.kernel import Rejected
-from headgate.stream.markers import Markers, MiddleOfRun
 from headgate.stream.operators import OPERATORS, Operator, SourceOperator
+from headgate.stream.operators.merging import UnionOperator
 from headgate.stream.operators.operator import Clock
-from headgate.stream.operators.union import UnionOperator
 from headgate.stream.packet import Ints, Packet
 from headgate.stream.reorder import LockedBuffer, NonBlockingBuffer, ReorderBuffer
 from headgate.stream.spec import Kind, OperatorSpec, QuerySpec
@@ -103,7 +103,7 @@ class QueryRun:
         self.began = clock()
         self.ended_at: float | None = None
         self.latency = LatencyRecorder()
-        self.markers = Markers()
+        self.throughput = Throughput()
         self._scheme, self._buffer = scheme, buffer
         self._lock = Lock()
         self._rejecting = Lock()
@@ -176,7 +176,7 @@ class QueryRun:
                 # The mean of its rows, taken to have come evenly.
                 self.latency.add(max(now - (packet.first_arrival + packet.last_arrival) / 2, 0.0), packet.rows)
             if packet.source_rows:
-                self.markers.note(sink, packet.source_rows, packet.first_arrival, packet.last_arrival, now)
+                self.throughput.note(sink, packet.source_rows, packet.first_arrival, packet.last_arrival, now)
 
     def sink_ended(self, sink: str) -> None:
         with self._lock:
@@ -232,11 +232,11 @@ class QueryRun:
     def flow(self) -> tuple[LatencySummary, MiddleOfRun]:
         """Latency of all rows so far, and throughput and latency in the middle of the run."""
         with self._lock:
-            return self.latency.summary(), self.markers.middle()
+            return self.latency.summary(), self.throughput.middle()
 
     def worker_seconds(self) -> float:
         """Seconds that workers have spent in the query's operators, waiting for the interpreter included."""
-        return sum(operator.books.computed for operator in self.operators.values())
+        return sum(operator.counters.computed for operator in self.operators.values())
 
     @property
     def stopped(self) -> bool:

@@ -20,12 +20,12 @@ Reading = Callable[[Operator], float]
 
 
 def _cost(operator: Operator) -> float:
-    measured = operator.books.cost
+    measured = operator.counters.cost
     return (operator.spec.cost or 0.0) if measured is None else measured
 
 
 def _selectivity(operator: Operator) -> float:
-    measured = operator.books.selectivity
+    measured = operator.counters.selectivity
     if measured is None:
         return 1.0 if operator.spec.selectivity is None else operator.spec.selectivity
     return measured
@@ -59,7 +59,7 @@ READINGS: Mapping[str, Reading] = {
     "output_pending": lambda operator: float(sum(target.pending for target, _ in operator.targets)),
     "freshness_delta": _freshness_delta,
     "execution_time": lambda operator: operator.pending * _cost(operator),
-    "release_time": lambda operator: operator.books.head_since if operator.pending else math.inf,
+    "release_time": lambda operator: operator.counters.head_since if operator.pending else math.inf,
     "next_release": _next_release,
 }
 

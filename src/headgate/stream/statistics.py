@@ -1,4 +1,4 @@
-"""What an engine tells about itself: frozen numbers, taken at one moment."""
+"""The statistics of an engine, its queries and their operators: frozen numbers, taken at one moment."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headgate.core.latency import LatencySummary
-from headgate.stream.markers import MiddleOfRun
+from headgate.stream.counters import MiddleOfRun
 from headgate.stream.operators import Operator
 from headgate.stream.query_run import QueryRun
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorStatistics:
-    """One operator since measuring began. Times are seconds; ``in_queue``, ``for_a_turn`` and ``computing`` are means
+    """One operator since its start. Times are seconds; ``in_queue``, ``for_a_turn`` and ``computing`` are means
     per row: in the middle of the queue, at its head, and with a worker (EdgeWise's T_Q, T_S and T_C)."""
 
     name: str
@@ -58,7 +58,7 @@ class QueryStatistics:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatistics:
-    """All queries, and what scheduling them has cost: seconds of workers by part, and as a share of all worker time."""
+    """All queries, and what scheduling has cost: seconds of workers by kind of work, and as a share of their time."""
 
     loop: str
     policy: str
@@ -71,27 +71,27 @@ class EngineStatistics:
 
 
 def operator_statistics(operator: Operator, now: float) -> OperatorStatistics:
-    books = operator.books
-    with books.lock:
-        rows = max(books.rows_in, 1)
+    counters = operator.counters
+    with counters.lock:
+        rows = max(counters.rows_in, 1)
         return OperatorStatistics(
             name=operator.spec.name,
             kind=operator.spec.kind.value,
-            rows_in=books.rows_in,
-            rows_out=books.rows_out,
-            packets=books.packets,
-            turns=books.turns,
-            rejected=books.rejected,
-            cost=books.cost or 0.0,
-            selectivity=1.0 if books.selectivity is None else books.selectivity,
-            rows_waiting=books.rows_waiting,
-            bytes_waiting=books.bytes_waiting,
-            peak_rows_waiting=books.peak_rows,
-            in_queue=books.in_queue / rows,
-            for_a_turn=books.for_a_turn / rows,
-            computing=books.computed / rows,
-            utilisation=books.utilisation(now),
-            processor=books.processor,
+            rows_in=counters.rows_in,
+            rows_out=counters.rows_out,
+            packets=counters.packets,
+            turns=counters.turns,
+            rejected=counters.rejected,
+            cost=counters.cost or 0.0,
+            selectivity=1.0 if counters.selectivity is None else counters.selectivity,
+            rows_waiting=counters.rows_waiting,
+            bytes_waiting=counters.bytes_waiting,
+            peak_rows_waiting=counters.peak_rows,
+            in_queue=counters.in_queue / rows,
+            for_a_turn=counters.for_a_turn / rows,
+            computing=counters.computed / rows,
+            utilisation=counters.utilisation(now),
+            processor=counters.processor,
         )
 
 

@@ -1,7 +1,7 @@
-"""Reading the tables of a warehouse from its directory: without Spark, the pipeline file or the process that runs it.
+"""Read the tables of a warehouse from its directory: without Spark, the pipeline file or the process that runs it.
 
-Tables that are kept fresh by themselves are never equally fresh. So several are read at one *edge*, a moment of event
-time up to which all of them are complete: the least of their freshnesses, or an earlier one that the reader chooses.
+Tables are updated one by one, so they are never equally fresh. Several are therefore read at one *edge*, a moment of
+event time up to which all of them are complete: the least of their freshnesses, or an earlier one that you choose.
 Rows beyond the edge are left out. Tables without event time (rejected rows) are read whole.
 
 Every table is read at the version that was its newest when it was opened. Nothing is written.
@@ -18,11 +18,12 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from deltalake import DeltaTable, QueryBuilder
 
 from headgate.core.errors import DeclarationError, HeadgateError, UnknownNameError
-from headgate.warehouse.declare.spec import PARTITION_COLUMN, REJECTED_SUFFIX
+from headgate.warehouse.declare.spec import REJECTED_SUFFIX
 from headgate.warehouse.declare.sql_text import read_query
+from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.history import History
 from headgate.warehouse.storage.partitions import EVENT_TIME, format_time
-from headgate.warehouse.updates.state import UpdateState
+from headgate.warehouse.updates.commit_state import CommitState
 
 _FOLDER = "tables"
 
@@ -36,10 +37,10 @@ class BeyondTheEdgeError(DeclarationError):
 
 
 class NoCommonEdgeError(HeadgateError):
-    """Among tables to be read together, one has not taken in anything yet."""
+    """Among tables to be read together, one has no data yet."""
 
 
-class QueryError(DeclarationError):
+class SqlError(DeclarationError):
     """A query cannot be understood or has failed."""
 
 
@@ -48,8 +49,8 @@ class TableStatus:
     """A table as its newest commit leaves it.
 
     ``freshness`` is the event time in microseconds up to which it is complete, and ``time`` the column that holds
-    event times; both are None in tables without. ``kind`` says how update number ``update``, the last, was made.
-    ``rejected_of`` is the stream whose rejected rows the table holds.
+    event times; both are None in tables without. ``update`` is the number of the last update, ``kind`` how it was
+    computed. ``rejected_of`` is the stream whose rejected rows the table holds.
     """
 
     name: str
@@ -65,8 +66,8 @@ class TableStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The rows that a query gives, the edge that it read its tables at, and which of them it read whole."""
+class QueryResult:
+    """The rows of a query, the edge at which it read its tables, and the tables that it read whole."""
 
     rows: pa.Table
     edge: int | None
@@ -82,7 +83,7 @@ def tables(path: Path | str) -> tuple[TableStatus, ...]:
 def trailing_edge(tables: Iterable[TableStatus]) -> int | None:
     """The event time up to which all of ``tables`` are complete; None if none of them has any.
 
-    Raises NoCommonEdgeError if just some have taken in nothing: no moment is known to be complete in all of them.
+    Raises NoCommonEdgeError if only some have no data yet: no moment is known to be complete in all of them.
     """
     return _edge({table.name: table.freshness for table in tables if table.time is not None})
 
@@ -94,11 +95,11 @@ def read(path: Path | str, names: Sequence[str], at: int | None = None) -> dict[
     return {name: table.rows(edge) for name, table in opened.items()}
 
 
-def query(path: Path | str, sql: str, at: int | None = None) -> Answer:
+def query(path: Path | str, sql: str, at: int | None = None) -> QueryResult:
     """What ``sql``, in the dialect of DataFusion, gives over the tables that it names, at one edge as in ``read``."""
     reads = read_query(sql)
     if reads.problems:
-        raise QueryError("; ".join(reads.problems))
+        raise SqlError("; ".join(reads.problems))
     opened = _open(path, reads.sources)
     edge = _common_edge(opened, at)
     builder = QueryBuilder()
@@ -107,8 +108,8 @@ def query(path: Path | str, sql: str, at: int | None = None) -> Answer:
             table.register(builder, edge)
         rows = pa.table(builder.execute(sql).read_all())
     except Exception as error:  # failures while a query runs come as plain Exceptions
-        raise QueryError(f"the query failed: {' '.join(str(error).split())}") from error
-    return Answer(rows, edge, tuple(name for name, table in opened.items() if table.state.time is None))
+        raise SqlError(f"the query failed: {' '.join(str(error).split())}") from error
+    return QueryResult(rows, edge, tuple(name for name, table in opened.items() if table.state.time is None))
 
 
 class _Opened:
@@ -118,7 +119,7 @@ class _Opened:
         self.name = directory.name
         self._delta = DeltaTable(directory)
         self._version = self._delta.version()
-        self.state = UpdateState.from_json(History(directory, None).state(self._version), self.name)
+        self.state = CommitState.from_json(History(directory, None).state(self._version), self.name)
         self._columns = [field.name for field in self._delta.schema().fields if field.name != PARTITION_COLUMN]
 
     def status(self) -> TableStatus:
@@ -188,7 +189,7 @@ def _common_edge(opened: Mapping[str, _Opened], at: int | None) -> int | None:
         return _edge(freshness)
     for name, complete in freshness.items():
         if complete is None or at > complete:
-            reached = "has taken in nothing yet" if complete is None else f"is complete up to {format_time(complete)}"
+            reached = "has no data yet" if complete is None else f"is complete up to {format_time(complete)}"
             raise BeyondTheEdgeError(
                 f"table {name!r} cannot be read at {format_time(at)}: it {reached}. Choose an earlier time, or none "
                 "to read up to where all tables are complete."
@@ -201,7 +202,7 @@ def _edge(freshness: Mapping[str, int | None]) -> int | None:
     empty = [name for name, complete in freshness.items() if complete is None]
     if known and empty:
         raise NoCommonEdgeError(
-            f"{', '.join(empty)}: nothing has been taken in yet, so there is no time up to which all of "
+            f"{', '.join(empty)}: no data yet, so there is no time up to which all of "
             f"{', '.join(freshness)} are complete. Wait for the first update with rows, or read the others alone."
         )
     return min(known, default=None)

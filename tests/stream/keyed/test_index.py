@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.core.errors import DeclarationError, UnknownNameError
 from headgate.stream.keyed import KeyIndex, RowKeys
-from headgate.stream.keyed.emission import sort_order
+from headgate.stream.sorting import sorted_places
 from tests.stream.keyed_driver import few_examples, in_key_order
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -158,7 +158,7 @@ def test_rows_share_a_slot_exactly_if_their_keys_are_equal_and_keys_can_be_read_
     read = keys.columns(slots)
     assert [array.type for array in read] == [SCHEMA.field(name).type for name in columns]
     assert list(zip(*(array.to_pylist() for array in read), strict=True)) == wanted
-    order = sort_order(keys.order(read)).to_pylist()
+    order = sorted_places(keys.order(read)).tolist()
     assert [wanted[place] for place in order] == sorted(wanted, key=in_key_order)
 
 

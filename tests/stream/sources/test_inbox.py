@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from headgate.stream.sources.inbox import Inbox
+from headgate.stream.sources.receiving import Inbox
 from tests.stream.sources.reading import PATIENCE
 
 

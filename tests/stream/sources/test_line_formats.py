@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.stream.sources.fit import Misfit
-from headgate.stream.sources.framing import Framer
-from headgate.stream.sources.line_formats import CsvLines, JsonLines, LineFormat
+from headgate.stream.sources.lines import CsvLines, Framer, JsonLines, LineFormat
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])
 JSON_PARTS = ["{", "}", '"n":', "1", '"s":"x"', ",", '"', "null", " ", "1.5", "[", "]", '{"n":1}', '{"n":2,"s":"y"}']

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headgate.core.errors import DeclarationError, ParameterError, UserCodeError
 from headgate.stream.sources import Batched, Bursts, Constant, Files, Paced, Replay, Socket, from_rows
 from headgate.stream.sources.paced import PacedReader
-from headgate.stream.sources.patterns import Pattern, settled
+from headgate.stream.sources.patterns import Pattern, count_due
 from tests.stream.sources.reading import LATE, nobody, read_all
 
 START = 1000.0
@@ -85,7 +85,7 @@ def test_the_number_of_rows_due_is_found_from_any_guess(times: list[int], guess:
     def at(row: int) -> float:
         return times[row] if row < len(times) else math.inf
 
-    assert settled(guess, at, now) == sum(time <= now for time in times)
+    assert count_due(guess, at, now) == sum(time <= now for time in times)
 
 
 def test_what_is_due_but_not_read_waits_and_keeps_its_arrival() -> None:

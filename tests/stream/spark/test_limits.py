@@ -14,7 +14,7 @@ import pytest
 from headgate.core.errors import UserCodeError
 from headgate.stream import Stream, on_spark
 from headgate.stream.spark.limits import own_memory
-from headgate.stream.spark.update import Update, working_on
+from headgate.stream.spark.update import HostedUpdate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,16 +58,15 @@ def frame(spark: SparkSession, tmp_path: Path) -> DataFrame:
     return spark.read.parquet(str(tmp_path / "u000001.parquet"))
 
 
-def outcome(frame: DataFrame, folder: Path, function: Any, **options: Any) -> Update:
+def outcome(frame: DataFrame, folder: Path, function: Any, **options: Any) -> HostedUpdate:
     """An update with a query that calls the function, after its job."""
 
     def build(stream: Stream) -> Stream:
         return stream.map(function, schema=SCHEMA, name="mine").key_by("user").running(n="count")
 
-    update = Update(1, folder, table="counted")
-    with working_on(update):
-        rows = on_spark(frame, build, keys=["user"], buckets=1, **options)
-    rows.toArrow()
+    update = HostedUpdate(1, folder, table="counted")
+    update.take(on_spark(frame, build, keys=["user"], buckets=1, **options))
+    update.frame.toArrow()
     return update
 
 
@@ -94,15 +93,14 @@ def test_what_goes_wrong_in_a_function_is_told_with_the_name_of_the_operator(
 
 
 def test_a_process_that_cannot_be_reached_ends_itself_and_says_why(frame: DataFrame, tmp_path: Path) -> None:
-    update = Update(1, tmp_path / "states", table="counted")
+    update = HostedUpdate(1, tmp_path / "states", table="counted")
 
     def build(stream: Stream) -> Stream:
         return stream.map(sleeping, schema=SCHEMA, name="mine")
 
-    with working_on(update):
-        rows = on_spark(frame, build, workers=1, time_limit=0.2)  # in a thread that no signal reaches
+    update.take(on_spark(frame, build, workers=1, time_limit=0.2))  # in a thread that no signal reaches
     with pytest.raises(Exception, match="Python worker exited unexpectedly"):
-        rows.toArrow()
+        update.frame.toArrow()
     assert "operator 'mine' of query 'counted.query' has been working" in str(update.verdict())
     assert update.verdict() is None
 

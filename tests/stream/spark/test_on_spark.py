@@ -14,10 +14,8 @@ import pytest
 from headgate.core.errors import HeadgateError, UserCodeError
 from headgate.stream import Collect, Query, QueryDeclarationError, Stream, from_batches, run
 from headgate.stream.spark.on_spark import on_spark
-from headgate.stream.spark.passes import rows_for, rows_of_all, teller
-from headgate.stream.spark.snapshot_file import SnapshotError, read_snapshots
-from headgate.stream.spark.state_chain import read_states
-from headgate.stream.spark.update import StoredStates, Update, read_rejected, working_on
+from headgate.stream.spark.state_files import SnapshotError, read_snapshots, read_states
+from headgate.stream.spark.update import HostedUpdate, StoredStates, read_rejected, share_passes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,10 +67,9 @@ def by_user(found: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     return users
 
 
-def updated(frame: DataFrame, update: Update, build: Any = totals, **options: Any) -> list[dict[str, Any]]:
-    with working_on(update):
-        made = on_spark(frame, build, **{"keys": ["user"], "time": "ts", "buckets": 3, **options})
-    return list(made.toArrow().to_pylist())
+def updated(frame: DataFrame, update: HostedUpdate, build: Any = totals, **options: Any) -> list[dict[str, Any]]:
+    update.take(on_spark(frame, build, **{"keys": ["user"], "time": "ts", "buckets": 3, **options}))
+    return list(update.frame.toArrow().to_pylist())
 
 
 def test_a_query_without_states_gives_each_row_its_answer(spark: SparkSession, tmp_path: Path) -> None:
@@ -96,7 +93,7 @@ def test_updates_go_on_from_the_states_of_the_one_before(
     stored: dict[str, StoredStates] = {}
     found: list[dict[str, Any]] = []
     for number, first in enumerate((0, 40, 90), start=1):
-        update = Update(number, tmp_path / "states", stored, small=small[number - 1])
+        update = HostedUpdate(number, tmp_path / "states", stored, small=small[number - 1])
         found += updated(files(spark, tmp_path / "in", number, rows(first, 50)), update)
         stored = {name: StoredStates.from_json(each.to_json()) for name, each in update.states().items()}
     everything = pa.concat_tables([rows(first, 50) for first in (0, 40, 90)])
@@ -108,20 +105,20 @@ def test_updates_go_on_from_the_states_of_the_one_before(
 
 
 def test_an_update_that_is_made_again_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    first = Update(1, tmp_path / "states")
+    first = HostedUpdate(1, tmp_path / "states")
     updated(files(spark, tmp_path / "in", 1, rows(0, 50)), first)
     stored = first.states()
     frame = files(spark, tmp_path / "in", 2, rows(50, 50))
-    attempts = [by_user(updated(frame, Update(2, tmp_path / "states", stored))) for _ in range(3)]
+    attempts = [by_user(updated(frame, HostedUpdate(2, tmp_path / "states", stored))) for _ in range(3)]
     assert attempts[0] == attempts[1] == attempts[2]
     expected = by_user(serially(totals, rows(0, 100)))
     assert {user: found[-1] for user, found in attempts[0].items()} == {u: f[-1] for u, f in expected.items()}
 
 
 def test_what_tasks_did_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    update = Update(1, tmp_path / "states")
+    update = HostedUpdate(1, tmp_path / "states")
     updated(files(spark, tmp_path / "in", 1, rows(0, 100)), update)
-    done = update.queries["query"].done()
+    done = update._queries["query"].task_reports()
     assert sum(each.rows_in for each in done) == 100
     assert {operator["name"] for operator in done[0].operators} == {"source", "filter", "running", "sink"}
     for each in done:
@@ -132,7 +129,7 @@ def test_what_tasks_did_is_told(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_query_that_was_changed_is_detected(spark: SparkSession, tmp_path: Path) -> None:
-    first = Update(1, tmp_path / "states")
+    first = HostedUpdate(1, tmp_path / "states")
     frame = files(spark, tmp_path / "in", 1, rows(0, 50))
     updated(frame, first)
     stored = first.states()
@@ -143,11 +140,11 @@ def test_a_query_that_was_changed_is_detected(spark: SparkSession, tmp_path: Pat
     def other_state(stream: Stream) -> Stream:
         return stream.key_by("user").running(n="count", least=("min", "price"))
 
-    updated(frame, Update(2, tmp_path / "states", stored), other_filter)
+    updated(frame, HostedUpdate(2, tmp_path / "states", stored), other_filter)
     with pytest.raises(QueryDeclarationError, match="states do not fit any more: operator 'running' is"):
-        updated(frame, Update(2, tmp_path / "states", stored), other_state)
+        updated(frame, HostedUpdate(2, tmp_path / "states", stored), other_state)
     with pytest.raises(QueryDeclarationError, match="it has 4 buckets, and its states are in 3"):
-        updated(frame, Update(2, tmp_path / "states", stored), buckets=4)
+        updated(frame, HostedUpdate(2, tmp_path / "states", stored), buckets=4)
 
 
 def test_keys_that_would_tear_states_apart_are_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -177,7 +174,7 @@ def test_an_engine_on_any_terms_gives_the_same_rows(
     stored: dict[str, StoredStates] = {}
     found: list[dict[str, Any]] = []
     for number in (1, 2):
-        update = Update(number, tmp_path / "states", stored)
+        update = HostedUpdate(number, tmp_path / "states", stored)
         found += updated(files(spark, tmp_path / "in", number, rows(50 * number, 50)), update, buckets=1, **options)
         stored = update.states()
     assert by_user(found) == by_user(serially(totals, rows(50, 100)))
@@ -189,7 +186,7 @@ def test_states_of_an_engine_with_parts_are_taken_up_with_the_parts_they_have(
     stored: dict[str, StoredStates] = {}
     found: list[dict[str, Any]] = []
     for number, options in enumerate(({"workers": 3}, {}, {"workers": 2}), start=1):
-        update = Update(number, tmp_path / "states", stored)
+        update = HostedUpdate(number, tmp_path / "states", stored)
         found += updated(files(spark, tmp_path / "in", number, rows(50 * number, 50)), update, **options)
         stored = update.states()
     assert by_user(found) == by_user(serially(totals, rows(50, 150)))
@@ -198,14 +195,14 @@ def test_states_of_an_engine_with_parts_are_taken_up_with_the_parts_they_have(
 def test_rows_later_than_what_their_key_has_seen_are_rejected_if_the_query_says_so(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    first = Update(1, tmp_path / "states")
+    first = HostedUpdate(1, tmp_path / "states")
     updated(files(spark, tmp_path / "in", 1, rows(20, 30)), first, late="reject")
-    second = Update(2, tmp_path / "states", first.states())
+    second = HostedUpdate(2, tmp_path / "states", first.states())
     # rows 0 to 19 lie before what their keys have seen, rows 50 to 59 do not
     frame = files(spark, tmp_path / "in", 2, pa.concat_tables([rows(0, 20), rows(50, 10)]))
     found = updated(frame, second, late="reject")
     second.check()
-    rejected = read_rejected(tmp_path / "states", second.rejected()).to_pylist()
+    rejected = read_rejected(tmp_path / "states", second.rejected_files()).to_pylist()
     assert second.rejected_rows() == len(rejected) == 20
     assert {json.loads(row["raw"])["ts"] for row in rejected} == {10 * n for n in range(20)}
     assert all("late" in row["reason"] for row in rejected)
@@ -233,7 +230,7 @@ def test_windows_close_by_the_time_of_the_whole_stream(spark: SparkSession, tmp_
     found = []
     # the second update has rows of one user only, but its time closes the windows of all
     for number, (moments, clock) in enumerate([(everybody, 40), ([(70, 0)], 70)], start=1):
-        update = Update(number, tmp_path / "states", stored, clock=("at", clock * 1_000_000), small=small)
+        update = HostedUpdate(number, tmp_path / "states", stored, clock=("at", clock * 1_000_000), small=small)
         frame = files(spark, tmp_path / "in", number, clicks(moments))
         found.append(updated(frame, update, per_minute, time="at"))
         update.check()
@@ -254,24 +251,12 @@ def _broken(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "price": 1 / (row["price"] - row["price"])}
 
 
-def shared(frame: DataFrame, updates: dict[str, tuple[Update, Any]]) -> dict[str, DataFrame]:
+def shared(frame: DataFrame, updates: dict[str, tuple[HostedUpdate, Any]]) -> dict[str, DataFrame]:
     """The frames of several tables' queries, computed in one pass."""
-
-    def ask(update: Update, build: Any) -> DataFrame:
-        with working_on(update):
-            return on_spark(frame, build, keys=["user"], time="ts", buckets=3)
-
     for update, build in updates.values():
-        update.collecting = True
-        ask(update, build)
-        update.collecting = False
-    requests = [update.requests["query"] for update, _ in updates.values()]
-    assert all(request.goes_with(requests[0]) for request in requests)
-    told = teller(frame)
-    together = rows_of_all(requests, told)
-    for number, (update, _) in enumerate(updates.values()):
-        update.shared["query"] = (rows_for(number, together), told)
-    return {name: ask(update, build) for name, (update, build) in updates.items()}
+        update.take(on_spark(frame, build, keys=["user"], time="ts", buckets=3))
+    assert len(share_passes(update for update, _ in updates.values())) == 1
+    return {name: update.frame for name, (update, _) in updates.items()}
 
 
 @SIZES
@@ -284,7 +269,7 @@ def test_queries_of_several_tables_share_one_pass_and_one_may_fail(
     for number in (1, 2):
         frame = files(spark, tmp_path / "in", number, rows(50 * number, 50))
         updates = {
-            name: (Update(number, tmp_path / name, stored[name], table=name, small=small), build)
+            name: (HostedUpdate(number, tmp_path / name, stored[name], table=name, small=small), build)
             for name, build in builds.items()
         }
         for name, made in shared(frame, updates).items():

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.stream.kernel import Changes, Snapshot, TableChange
-from headgate.stream.spark.snapshot_file import (
+from headgate.stream.spark.state_files import (
     Layer,
     SnapshotError,
     files_needed,

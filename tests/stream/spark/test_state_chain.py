@@ -11,8 +11,7 @@ import pytest
 
 from headgate.stream.kernel import Part, State
 from headgate.stream.keyed import Aggregate, Dedupe, RunningAggregate, TumblingAggregate
-from headgate.stream.spark.snapshot_file import SnapshotError
-from headgate.stream.spark.state_chain import SMALL, Chain, read_states, write_states
+from headgate.stream.spark.state_files import SMALL, Chain, SnapshotError, read_states, write_states
 
 SCHEMA = pa.schema([("user", pa.int64()), ("ts", pa.int64())])
 

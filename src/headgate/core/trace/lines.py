@@ -17,10 +17,15 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from headgate.core.errors import DeclarationError
-from headgate.core.trace.operators import OperatorFigures
-from headgate.core.trace.records import Change, Layer, TableKind, Trace, TraceHeader, TraceTable, UpdateRecord
+from headgate.core.trace.records import Change, TableKind, Trace, TraceHeader, TraceTable
+from headgate.core.update import Layer, OperatorFigures, Update
 
 VERSION = 1
+#: what is written of an update; its operators follow if it has any
+TRACED_FIELDS = (
+    *("table", "layer", "track", "released", "began", "seconds", "gained"),
+    *("rows", "rejected", "freshness", "arrived", "overhead", "error"),
+)
 #: what making records of a line that lacks something, or has something else in its place, can raise
 _MALFORMED = (LookupError, TypeError, ValueError, OverflowError)
 
@@ -38,11 +43,11 @@ def header_line(header: TraceHeader) -> str:
     return _line({"trace": VERSION, **fields})
 
 
-def update_line(update: UpdateRecord) -> str:
-    fields = _renamed(asdict(update), {"name": "update"})
-    if not update.operators:  # as in most tables, whose lines stay as short as they were
-        del fields["operators"]
-    return _line(fields)
+def update_line(update: Update) -> str:
+    fields = {name: getattr(update, name) for name in TRACED_FIELDS}
+    if update.operators:
+        fields["operators"] = [asdict(operator) for operator in update.operators]
+    return _line(_renamed(fields, {"table": "update"}))
 
 
 def change_line(change: Change) -> str:
@@ -76,7 +81,7 @@ def trace_from(lines: Iterable[str], where: str = "trace") -> Trace:
     if first is None:
         raise TraceError(f"{where} is empty: the run that made it ended before it had begun to record")
     header = _header(first, where)
-    updates: list[UpdateRecord] = []
+    updates: list[Update] = []
     changes: list[Change] = []
     end: float | None = None
     full: float | None = None
@@ -149,10 +154,10 @@ def _table(entry: Mapping[str, Any]) -> TraceTable:
     )
 
 
-def _update(entry: Mapping[str, Any]) -> UpdateRecord:
+def _update(entry: Mapping[str, Any]) -> Update:
     arrived = entry["arrived"]
-    return UpdateRecord(
-        name=str(entry["update"]),
+    return Update(
+        table=str(entry["update"]),
         layer=_one_of(entry["layer"], get_args(Layer)),
         track=int(entry["track"]),
         released=float(entry["released"]),
@@ -166,6 +171,7 @@ def _update(entry: Mapping[str, Any]) -> UpdateRecord:
         overhead=float(entry["overhead"]),
         error=None if entry["error"] is None else str(entry["error"]),
         operators=tuple(map(_operator, entry.get("operators", ()))),
+        status="committed" if entry["error"] is None else "failed",
     )
 
 

@@ -1,14 +1,183 @@
-"""The figures of a recorded run, in the units of the simulator's results, so that both can stand side by side.
+"""What can be worked out from a trace: freshness over time, arrivals, how long data waited, the figures of a whole run.
 
-A table counts from when it first had rows. Dimensions have no event time and so no staleness; they are left out.
+Everything here is in seconds since the epoch, event times too. What staleness and lag are, and how they are counted, is
+in ``headgate.core.staleness``.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
-from headgate.core.trace.freshness import FreshnessHistory
-from headgate.core.trace.records import Trace
+from headgate.core.staleness import LagMeter, StalenessMeter
+from headgate.core.trace.records import Trace, TraceTable
+
+MICROS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """Of one table over a stretch of time, ``seconds`` of which it had a freshness."""
+
+    mean: float
+    max: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FreshnessHistory:
+    """One table's freshness as a staircase.
+
+    Invariants:
+    1. From ``moments[i]`` on, and up to the next moment, the table was complete up to event time ``reached[i]``.
+    2. Neither ever decreases, and both are of the same length: 0 for a table that never had rows.
+    """
+
+    moments: tuple[float, ...]
+    reached: tuple[float, ...]
+
+    @classmethod
+    def of(cls, trace: Trace, table: TraceTable) -> FreshnessHistory:
+        """From the freshness that the run began with, if it is recorded, and the updates that it made."""
+        moments: list[float] = []
+        reached: list[float] = []
+        if table.freshness is not None:
+            moments.append(trace.header.started)
+            reached.append(table.freshness / MICROS)
+        for update in trace.updates_of(table.name):
+            if update.freshness is not None and (not reached or update.freshness / MICROS > reached[-1]):
+                moments.append(update.ended)
+                reached.append(update.freshness / MICROS)
+        return cls(tuple(moments), tuple(reached))
+
+    def at(self, moment: float) -> float | None:
+        """The event time reached at ``moment``; None before the table had rows."""
+        index = bisect_right(self.moments, moment) - 1
+        return None if index < 0 else self.reached[index]
+
+    def staleness(self, begin: float, end: float) -> Staleness | None:
+        """Between two moments, counted from when the table had rows; None if it had none before ``end``."""
+        if not self.moments or end <= max(begin, self.moments[0]):
+            return None
+        first = max(0, bisect_right(self.moments, begin) - 1)
+        last = bisect_left(self.moments, end)
+        meter = StalenessMeter(max(begin, self.moments[first]), self.reached[first])
+        for moment, reached in zip(self.moments[first + 1 : last], self.reached[first + 1 : last], strict=True):
+            meter.refresh(moment, reached)
+        meter.advance(end)
+        return Staleness(meter.area / meter.seconds, meter.maximum, meter.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamArrival:
+    """When a chunk of a stream came, and up to which event time the stream reaches with it; inf if never loaded."""
+
+    at: float
+    reaches: float
+
+
+def arrivals(trace: Trace, stream: TraceTable) -> tuple[StreamArrival, ...]:
+    """When the data of a stream came that made it fresher, by event time.
+
+    A load says when its first and its last chunk came and how many there were: the others are put between them, at even
+    distances, and so are the event times that they reach. What came and was never tried to be loaded is not recorded.
+    """
+    found: list[StreamArrival] = []
+    before = None if stream.freshness is None else stream.freshness / MICROS
+    loaded = -math.inf
+    for update in trace.updates_of(stream.name):
+        if update.arrived is None or update.freshness is None:
+            continue
+        loaded = max(loaded, update.ended)
+        reached = update.freshness / MICROS
+        start = reached - update.gained if before is None else before
+        if before is None or reached > before:
+            found.extend(_spread(*update.arrived, start, reached))
+            before = reached
+    failed = [
+        update.arrived[0] if update.arrived else update.released
+        for update in trace.updates
+        if update.table == stream.name and update.error is not None and update.began >= loaded
+    ]
+    return (*found, StreamArrival(min(failed), math.inf)) if failed else tuple(found)
+
+
+def _spread(oldest: float, newest: float, chunks: int, start: float, reached: float) -> Iterator[StreamArrival]:
+    gaps = max(1, chunks - 1)
+    for number in range(max(1, chunks)):
+        at = newest if number == chunks - 1 else oldest + (newest - oldest) * number / gaps
+        yield StreamArrival(at, reached if number >= chunks - 1 else start + (reached - start) * (number + 1) / chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """From ``begin`` to ``end`` the table stayed as it was, and the oldest data that it lacked had come at ``since``.
+
+    ``since`` may be later than ``begin``, and is inf if nothing came.
+    """
+
+    begin: float
+    end: float
+    since: float
+
+
+def waiting(trace: Trace, table: TraceTable) -> tuple[Waiting, ...]:
+    """What waited to get into a table, from the beginning of the run to its end."""
+    streams = [_Stream(arrivals(trace, stream)) for stream in _streams_above(trace, table)]
+    history = FreshnessHistory.of(trace, table)
+    steps = [*zip(history.moments, history.reached, strict=True)]
+    if not steps or steps[0][0] > trace.header.started:
+        steps.insert(0, (trace.header.started, -math.inf))
+    bounds = [*(moment for moment, _ in steps), max(trace.finish, steps[-1][0])]
+    return tuple(
+        Waiting(begin, end, max((stream.first_beyond(reached) for stream in streams), default=math.inf))
+        for (begin, end), (_, reached) in zip(pairwise(bounds), steps, strict=True)
+    )
+
+
+def on_time(trace: Trace, table: TraceTable) -> float | None:
+    """The share of the run in which the lag of a table was within its target; None if it has none."""
+    if table.target_lag is None or table.kind == "dimension":
+        return None
+    meter = LagMeter(trace.header.started, table.target_lag)
+    for piece in waiting(trace, table):
+        meter.wait(piece.begin, piece.since)
+        meter.advance(piece.end)
+    return meter.target_met
+
+
+class _Stream:
+    """Finds the earliest arrival of data beyond an event time."""
+
+    def __init__(self, came: Sequence[StreamArrival]) -> None:
+        self._reaches = [arrival.reaches for arrival in came]
+        # Loads need not follow the order of arrival, so what comes later by event time may have come earlier.
+        self._earliest = list(accumulate((arrival.at for arrival in reversed(came)), min))[::-1]
+
+    def first_beyond(self, reached: float) -> float:
+        index = bisect_right(self._reaches, reached)
+        return self._earliest[index] if index < len(self._earliest) else math.inf
+
+
+def _streams_above(trace: Trace, table: TraceTable) -> list[TraceTable]:
+    """The streams that a table is computed from, directly or not; a stream is its own."""
+    by_name = {other.name: other for other in trace.header.tables}
+    seen: dict[str, TraceTable] = {}
+    todo = [table]
+    while todo:
+        current = todo.pop()
+        if current.name not in seen:
+            seen[current.name] = current
+            todo += [by_name[source] for source in current.sources if source in by_name]
+    return [found for found in seen.values() if found.kind == "stream"]
+
+
+# --- the whole run ----------------------------------------------------------------------------------------------
+# In the units of the simulator's results, so that both can stand side by side. A table counts from when it first had
+# rows. Dimensions have no event time and so no staleness; they are left out.
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +216,7 @@ def measured(trace: Trace, skip: float = 0.0) -> Measured:
         if table.kind == "dimension":
             continue
         staleness = FreshnessHistory.of(trace, table).staleness(begin, end)
-        made = [update for update in trace.updates_of(table.name) if begin < update.ended <= end]
+        ended = [update for update in trace.updates_of(table.name) if begin < update.ended <= end]
         busy = sum(_overlap(u.began, u.ended, begin, end) for u in trace.updates_of(table.name))
         tables.append(
             MeasuredTable(
@@ -55,7 +224,7 @@ def measured(trace: Trace, skip: float = 0.0) -> Measured:
                 priority=trace.priority(table, begin),
                 mean_staleness=None if staleness is None else staleness.mean,
                 max_staleness=None if staleness is None else staleness.max,
-                updates=len(made),
+                updates=len(ended),
                 utilisation=busy / length if length else 0.0,
             )
         )

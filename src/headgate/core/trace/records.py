@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar
 
-from headgate.core.trace.operators import OperatorFigures
+from headgate.core.update import Layer, Update
 
-Layer = Literal["live", "backfill", "maintenance"]
 TableKind = Literal["stream", "dimension", "table"]
 Setting = TypeVar("Setting", bound=Hashable)
 
@@ -48,36 +47,6 @@ class TraceHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateRecord:
-    """One update, good or bad.
-
-    ``released`` is since when its work was waiting. ``gained`` is how much event time it was expected to bring.
-    ``arrived`` says of what was loaded from a source when the first and the last chunk came, and how many there were.
-    ``overhead`` are those of its ``seconds`` that were spent in Headgate itself. ``error`` is None if it was committed.
-    ``operators`` are those of the stream queries inside the table, if it holds any.
-    """
-
-    name: str
-    layer: Layer
-    track: int
-    released: float
-    began: float
-    seconds: float
-    gained: float
-    rows: int
-    rejected: int
-    freshness: int | None
-    arrived: tuple[float, float, int] | None
-    overhead: float
-    error: str | None
-    operators: tuple[OperatorFigures, ...] = ()
-
-    @property
-    def ended(self) -> float:
-        return self.began + self.seconds
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """Something that a user changed while the run went on, such as ``{"policy": "fifo"}``."""
 
@@ -94,7 +63,7 @@ class Trace:
     """
 
     header: TraceHeader
-    updates: tuple[UpdateRecord, ...]
+    updates: tuple[Update, ...]
     changes: tuple[Change, ...]
     end: float | None
     full: float | None = None
@@ -109,16 +78,16 @@ class Trace:
         ends = (*(update.ended for update in self.updates), *(change.at for change in self.changes))
         return max(self.header.started, *ends) if ends else self.header.started
 
-    def updates_of(self, name: str, layer: Layer = "live") -> tuple[UpdateRecord, ...]:
+    def updates_of(self, name: str, layer: Layer = "live") -> tuple[Update, ...]:
         """The updates of one table that were committed, by when they were."""
         return self._committed.get((name, layer), ())
 
     @cached_property
-    def _committed(self) -> Mapping[tuple[str, Layer], tuple[UpdateRecord, ...]]:
-        found: dict[tuple[str, Layer], list[UpdateRecord]] = {}
+    def _committed(self) -> Mapping[tuple[str, Layer], tuple[Update, ...]]:
+        found: dict[tuple[str, Layer], list[Update]] = {}
         for update in sorted(self.updates, key=lambda update: update.ended):
             if update.error is None:
-                found.setdefault((update.name, update.layer), []).append(update)
+                found.setdefault((update.table, update.layer), []).append(update)
         return {key: tuple(updates) for key, updates in found.items()}
 
     def policy(self, since: float | None = None) -> str:
@@ -139,15 +108,15 @@ class Trace:
 
     def track_changes(self) -> list[tuple[float, int]]:
         """When the number of tracks was changed, and to what."""
-        told = ((change.at, change.what.get("tracks")) for change in self.changes)
-        return [(at, count) for at, count in told if isinstance(count, int)]
+        values = ((change.at, change.what.get("tracks")) for change in self.changes)
+        return [(at, count) for at, count in values if isinstance(count, int)]
 
     def _since(self, since: float | None) -> float:
         return self.header.started if since is None else since
 
     def _texts(self, key: str) -> list[tuple[float, str]]:
-        told = ((change.at, change.what.get(key)) for change in self.changes)
-        return [(at, text) for at, text in told if isinstance(text, str)]
+        values = ((change.at, change.what.get(key)) for change in self.changes)
+        return [(at, text) for at, text in values if isinstance(text, str)]
 
     def _priorities(self, name: str) -> list[tuple[float, float]]:
         found = []

@@ -14,12 +14,11 @@ from headgate.core.features import ChangedBy
 from headgate.core.graph import Floats
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
-from headgate.sim.operators.agenda import Agenda, Rank
-from headgate.sim.operators.loops import DispatchLoop
-from headgate.sim.operators.node import Node
+from headgate.sim.kernel import EventQueue, Rank
+from headgate.sim.operators.executor import Turn, TurnExecutor
+from headgate.sim.operators.node import SimulatedNode
 from headgate.sim.operators.readings import READINGS, Reading, matrix_for
-from headgate.sim.operators.spec import OperatorScenario, Query
-from headgate.sim.operators.turns import Turn, TurnExecutor
+from headgate.sim.operators.scenario import DispatchModel, OperatorScenario, QueryModel
 
 _QUEUE = ChangedBy.UPSTREAM | ChangedBy.ARRIVAL
 
@@ -30,13 +29,13 @@ class DispatchRun(TurnExecutor):
     def __init__(
         self,
         scenario: OperatorScenario,
-        loop: DispatchLoop,
+        loop: DispatchModel,
         policy: Policy,
         placement: Placement,
-        agenda: Agenda,
+        events: EventQueue[float],
         seed: int,
     ) -> None:
-        super().__init__(scenario, agenda, seed)
+        super().__init__(scenario, events, seed)
         self.loop = loop
         self.matrix = matrix_for(scenario, policy, placement)
         #: when each worker last ended a turn
@@ -50,7 +49,7 @@ class DispatchRun(TurnExecutor):
         self._read_all()
         self.dispatch = Dispatch(self.matrix, policy, placement, scenario.machine(), seed=seed, window=loop.window)
         if loop.place_every is not None:
-            agenda.at(loop.place_every, Rank.CHANGE, self._place_again)
+            events.at(loop.place_every, Rank.CHANGE, self._place_again)
 
     # --- features -------------------------------------------------------------------------------------------
 
@@ -72,7 +71,7 @@ class DispatchRun(TurnExecutor):
             if name in READINGS:
                 column[:] = [READINGS[name](node) for node in self._nodes]
 
-    def changed(self, node: Node) -> None:
+    def changed(self, node: SimulatedNode) -> None:
         index = node.index
         for column, read in self._queue_columns:
             column[index] = read(node)
@@ -81,11 +80,11 @@ class DispatchRun(TurnExecutor):
         ready = node.length > 0 and not node.blocked
         if ready != node.ready:
             node.ready = ready
-            self.dispatch.set_ready(index, ready, self.agenda.now)
+            self.dispatch.set_ready(index, ready, self.events.now)
         elif ready and self._queue_columns:
             self.dispatch.note_change(index)
 
-    def _output_changed(self, node: Node, column: Floats) -> None:
+    def _output_changed(self, node: SimulatedNode, column: Floats) -> None:
         read = READINGS["output_pending"]
         for feeding in node.upstream:
             column[feeding.index] = read(feeding)
@@ -99,7 +98,7 @@ class DispatchRun(TurnExecutor):
         if now < self._lock_free:
             if self._due_since == math.inf:
                 self._due_since = now
-                self.agenda.at(self._lock_free, Rank.WORK, _nothing)
+                self.events.at(self._lock_free, Rank.WORK, _nothing)
             return
         while True:
             starts = self.dispatch.decide(now)
@@ -115,7 +114,7 @@ class DispatchRun(TurnExecutor):
             for worker in idle:
                 self.dispatch.finished(worker, now)
 
-    def _begin(self, node: Node, worker: int, now: float) -> bool:
+    def _begin(self, node: SimulatedNode, worker: int, now: float) -> bool:
         if node.blocked or not node.length:
             return False
         begin = now
@@ -124,15 +123,15 @@ class DispatchRun(TurnExecutor):
         self._begin_turn(worker, node, self._consumption.take(node.length, node.seen_cost), now, begin)
         return True
 
-    def _decided(self, node: Node, worker: int, now: float) -> float:
+    def _decided(self, node: SimulatedNode, worker: int, now: float) -> float:
         """When the worker has had its decision and has switched to the node."""
         asked = now if self._due_since == math.inf else max(self._due_since, self._freed[worker])
         locked = max(self._lock_free, now)
         self._lock_free = decided = locked + self.loop.decision_cost
         begin = decided if self._last[worker] is node else decided + self.loop.switch_cost
-        self._book_overhead("lock", asked, locked)
-        self._book_overhead("decide", locked, decided)
-        self._book_overhead("switch", decided, begin)
+        self._count_overhead("lock", asked, locked)
+        self._count_overhead("decide", locked, decided)
+        self._count_overhead("switch", decided, begin)
         return begin
 
     def _turn_over(self, turn: Turn, now: float) -> None:
@@ -151,12 +150,12 @@ class DispatchRun(TurnExecutor):
     def replace_placement(self, placement: Placement) -> None:
         self.dispatch.replace_placement(placement)
 
-    def _place_again(self, _: None) -> None:
+    def _place_again(self, _: None, now: float) -> None:
         self.dispatch.place_again()
         assert self.loop.place_every is not None
-        self.agenda.at(self.agenda.now + self.loop.place_every, Rank.CHANGE, self._place_again)
+        self.events.at(now + self.loop.place_every, Rank.CHANGE, self._place_again)
 
-    def add_query(self, query: Query) -> list[Node]:
+    def add_query(self, query: QueryModel) -> list[SimulatedNode]:
         nodes = self._join(query)
         names = query.node_names()
         graph = self.matrix.graph.adding(names, query.node_edges(), dict.fromkeys(names, query.name))
@@ -168,8 +167,8 @@ class DispatchRun(TurnExecutor):
         self.dispatch.place_again()
         return nodes
 
-    def remove_query(self, nodes: Sequence[Node]) -> None:
-        self.network.remove(nodes, self.agenda.now)
+    def remove_query(self, nodes: Sequence[SimulatedNode]) -> None:
+        self.network.remove(nodes, self.events.now)
         self.dispatch.regraph(self.matrix.graph.removing(node.name for node in nodes))
         self._adopt_graph()
 
@@ -182,5 +181,5 @@ class DispatchRun(TurnExecutor):
         return self.dispatch.statistics().guard_strikes
 
 
-def _nothing(_: None) -> None:
-    """An entry that is there so that ``settle`` is called at its moment."""
+def _nothing(_: None, __: float) -> None:
+    """An event that is there so that ``settle`` is called at its moment."""

@@ -1,6 +1,6 @@
 """Queries of operators in virtual time.
 
-The clock and the workers are made up; policies, placements, the guard and the decisions of the dispatch and rounds
+The clock and the workers are modelled; policies, placements, the guard and the decisions of the dispatch and rounds
 loops are those of the core. Everything that happens at one moment happens before anybody decides.
 """
 
@@ -13,22 +13,29 @@ from random import Random
 from headgate.core.errors import InvariantError, ScenarioError
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
-from headgate.sim.operators.agenda import Agenda, Rank
-from headgate.sim.operators.arrivals import Moment
+from headgate.sim.kernel import EventQueue, Moment, Rank
 from headgate.sim.operators.dispatch_run import DispatchRun
 from headgate.sim.operators.executor import Executor
-from headgate.sim.operators.loops import DispatchLoop, RoundsLoop, ThreadsLoop
-from headgate.sim.operators.measures import Sampler, flow_results, node_result, scheduling_result, variation
-from headgate.sim.operators.node import Node
-from headgate.sim.operators.results import OperatorResult
+from headgate.sim.operators.node import SimulatedNode
+from headgate.sim.operators.results import (
+    OperatorResult,
+    Sampler,
+    flow_results,
+    node_result,
+    scheduling_result,
+    variation,
+)
 from headgate.sim.operators.rounds_run import RoundsRun
-from headgate.sim.operators.spec import (
+from headgate.sim.operators.scenario import (
     AddQuery,
-    Change,
+    DispatchModel,
     OperatorScenario,
     RemoveQuery,
     ReplacePlacement,
     ReplacePolicy,
+    RoundsModel,
+    ScenarioChange,
+    ThreadsModel,
 )
 from headgate.sim.operators.threads_run import ThreadsRun
 
@@ -45,7 +52,7 @@ class _Feed:
 
     __slots__ = ("count", "moments", "node", "start")
 
-    def __init__(self, node: Node, moments: Iterator[Moment], start: float) -> None:
+    def __init__(self, node: SimulatedNode, moments: Iterator[Moment], start: float) -> None:
         self.node = node
         self.moments = moments
         self.start = start
@@ -62,8 +69,8 @@ class OperatorSimulation:
         self.policy = policy
         self.placement = placement
         self.seed = seed
-        self.agenda = Agenda()
-        self.executor = _executor(scenario, policy, placement, self.agenda, seed)
+        self.events: EventQueue[float] = EventQueue(0.0)
+        self.executor = _executor(scenario, policy, placement, self.events, seed)
         self.network = self.executor.network
         self.sampler = Sampler(self.network)
         self._still_to_come = math.inf if scenario.events is None else scenario.events
@@ -73,11 +80,11 @@ class OperatorSimulation:
         self._stops_when_empty = scenario.events is not None or scenario.horizon == math.inf
         self._feed(list(self.network.nodes.values()))
         for change in scenario.changes:
-            self.agenda.at(change.at, Rank.CHANGE, self._change, change)
+            self.events.at(change.at, Rank.CHANGE, self._change, change)
         if scenario.measure_from > 0:
-            self.agenda.at(scenario.measure_from, Rank.CHANGE, self._begin_measuring)
+            self.events.at(scenario.measure_from, Rank.CHANGE, self._begin_measuring)
         if scenario.sample_every is not None:
-            self.agenda.at(scenario.sample_every, Rank.SAMPLE, self._sample, 1)
+            self.events.at(scenario.sample_every, Rank.SAMPLE, self._sample, 1)
 
     def run(self) -> OperatorResult:
         while self.advance():
@@ -86,35 +93,34 @@ class OperatorSimulation:
 
     def advance(self) -> bool:
         """Go to the next moment at which something happens; False, with the clock at the end, if there is none."""
-        agenda = self.agenda
-        next_time = agenda.next_time()
+        events = self.events
+        next_time = events.next_time()
         if next_time > self.scenario.horizon:
-            agenda.now = self.scenario.horizon
+            events.now = self.scenario.horizon
             return False
         if next_time == math.inf:
             raise InvariantError(
-                f"at {agenda.now} s nothing more happens, though {self.network.present} tuples are left"
+                f"at {events.now} s nothing more happens, though {self.network.present} tuples are left"
             )
-        agenda.step()
-        self.executor.settle(agenda.now)
+        self.executor.settle(events.run_moment())
         return not (self._stops_when_empty and not self.network.present and self._nothing_will_come())
 
     def result(self) -> OperatorResult:
         """What the run came to, once it has ended."""
-        now = self.agenda.now
+        now = self.events.now
         self.executor.close(now)
         self.network.settle(now)
         return self._result(now)
 
     # --- what happens ---------------------------------------------------------------------------------------
 
-    def _feed(self, nodes: list[Node]) -> None:
+    def _feed(self, nodes: list[SimulatedNode]) -> None:
         """Let tuples come to the sources among ``nodes`` from now on."""
         for node in nodes:
             if node.operator.arrivals is not None:
                 moments = node.operator.arrivals.moments(Random(f"{self.seed} arrivals {node.name}"))
                 self._feeds += 1
-                self._await(_Feed(node, moments, self.agenda.now))
+                self._await(_Feed(node, moments, self.events.now))
 
     def _await(self, feed: _Feed) -> None:
         moment = next(feed.moments, None)
@@ -122,22 +128,22 @@ class OperatorSimulation:
             self._feeds -= 1
             return
         feed.count = moment[1]
-        self.agenda.at(feed.start + moment[0], Rank.ARRIVAL, self._arrive, feed)
+        self.events.at(feed.start + moment[0], Rank.ARRIVAL, self._arrive, feed)
 
-    def _arrive(self, feed: _Feed) -> None:
+    def _arrive(self, feed: _Feed, now: float) -> None:
         if not feed.node.removed:
             count = int(min(feed.count, self._still_to_come))
             self._still_to_come -= count
             if count:
-                self.network.arrive(feed.node, count, self.agenda.now)
+                self.network.arrive(feed.node, count, now)
                 self.executor.arrived(feed.node)
         self._await(feed)
 
     def _nothing_will_come(self) -> bool:
-        later = any(isinstance(change, AddQuery) and change.at > self.agenda.now for change in self.scenario.changes)
+        later = any(isinstance(change, AddQuery) and change.at > self.events.now for change in self.scenario.changes)
         return not self._still_to_come or not (self._feeds or later)
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: ScenarioChange, now: float) -> None:
         match change:
             case ReplacePolicy():
                 self.executor.replace_policy(change.policy)
@@ -149,17 +155,16 @@ class OperatorSimulation:
                 tally = self.network.queries[change.name]
                 self.executor.remove_query([node for node in self.network.nodes.values() if node.tally is tally])
 
-    def _begin_measuring(self, _: None) -> None:
-        now = self.agenda.now
+    def _begin_measuring(self, _: None, now: float) -> None:
         self.executor.forget(now)
         self.sampler.forget(now)
         self._completed_before = {name: node.completed for name, node in self.network.nodes.items()}
 
-    def _sample(self, number: int) -> None:
-        self.sampler.take(self.agenda.now)
+    def _sample(self, number: int, now: float) -> None:
+        self.sampler.take(now)
         every = self.scenario.sample_every
         assert every is not None
-        self.agenda.at((number + 1) * every, Rank.SAMPLE, self._sample, number + 1)
+        self.events.at((number + 1) * every, Rank.SAMPLE, self._sample, number + 1)
 
     # --- the result -----------------------------------------------------------------------------------------
 
@@ -170,10 +175,10 @@ class OperatorSimulation:
             node_result(node, window, node.completed - self._completed_before.get(node.name, 0))
             for node in self.network.nodes.values()
         )
-        has_policy = not isinstance(self.scenario.loop, ThreadsLoop)
+        has_policy = not isinstance(self.scenario.loop, ThreadsModel)
         return OperatorResult(
             scenario=self.scenario.name,
-            loop=type(self.scenario.loop).__name__.removesuffix("Loop").lower(),
+            loop=self.scenario.loop.kind,
             policy=str(self.policy) if has_policy else "operating-system",
             placement=str(self.placement) if has_policy else "operating-system",
             seed=self.seed,
@@ -194,17 +199,17 @@ class OperatorSimulation:
 
 
 def _executor(
-    scenario: OperatorScenario, policy: Policy | None, placement: Placement | None, agenda: Agenda, seed: int
+    scenario: OperatorScenario, policy: Policy | None, placement: Placement | None, events: EventQueue[float], seed: int
 ) -> Executor:
     loop = scenario.loop
-    if isinstance(loop, ThreadsLoop):
-        return ThreadsRun(scenario, loop, agenda, seed)
+    if isinstance(loop, ThreadsModel):
+        return ThreadsRun(scenario, loop, events, seed)
     if policy is None or placement is None:
         raise ScenarioError(
-            f"scenario {scenario.name!r} runs the {type(loop).__name__.removesuffix('Loop').lower()} loop, which needs "
+            f"scenario {scenario.name!r} runs the {loop.kind} loop, which needs "
             f"a policy and a placement; got policy={policy}, placement={placement}: name both, or run the threads loop"
         )
-    if isinstance(loop, DispatchLoop):
-        return DispatchRun(scenario, loop, policy, placement, agenda, seed)
-    assert isinstance(loop, RoundsLoop)
-    return RoundsRun(scenario, loop, policy, placement, agenda, seed)
+    if isinstance(loop, DispatchModel):
+        return DispatchRun(scenario, loop, policy, placement, events, seed)
+    assert isinstance(loop, RoundsModel)
+    return RoundsRun(scenario, loop, policy, placement, events, seed)

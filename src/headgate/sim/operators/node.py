@@ -8,7 +8,7 @@ from random import Random
 
 from headgate.core.features import FEATURES
 from headgate.core.latency import LatencyRecorder
-from headgate.sim.operators.spec import Operator, Query
+from headgate.sim.operators.scenario import OperatorModel, QueryModel
 
 #: (tuples, the time they came into the system)
 Run = tuple[int, float]
@@ -32,13 +32,13 @@ class QueryTally(Tally):
 
     __slots__ = ("importance_class", "ingested", "latency", "name", "patience", "priority", "recent_max", "results")
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: QueryModel) -> None:
         super().__init__()
         self.name = query.name
         self.describe(query)
         self.forget()
 
-    def describe(self, query: Query) -> None:
+    def describe(self, query: QueryModel) -> None:
         """Take over what is stated about the query; one that went may come back with other statements."""
         self.importance_class = query.importance_class
         self.priority = query.priority
@@ -53,7 +53,7 @@ class QueryTally(Tally):
         self.recent_max = 0.0
 
 
-class Node:
+class SimulatedNode:
     """An operator with its queue and its counters.
 
     Invariants:
@@ -114,7 +114,7 @@ class Node:
     )
 
     def __init__(
-        self, operator: Operator, name: str, tally: QueryTally, tallies: tuple[Tally, ...], chance: Random
+        self, operator: OperatorModel, name: str, tally: QueryTally, tallies: tuple[Tally, ...], chance: Random
     ) -> None:
         self.operator = operator
         self.name = name
@@ -132,8 +132,8 @@ class Node:
         #: seconds between arrivals, and tuples per second, as the arrival patterns of the node's sources declare them
         self.period = 0.0
         self.declared_rate = 0.0
-        self.upstream: tuple[Node, ...] = ()
-        self.downstream: tuple[Node, ...] = ()
+        self.upstream: tuple[SimulatedNode, ...] = ()
+        self.downstream: tuple[SimulatedNode, ...] = ()
         # queues
         self.queue: deque[Run] = deque()
         self.length = 0
@@ -157,7 +157,7 @@ class Node:
         self.measured = False
         self.seen_cost = FEATURES["cost"].default
         self.seen_selectivity = FEATURES["selectivity"].default
-        #: the executor has told the loop that the node can run
+        #: the loop knows that the node can run
         self.ready = False
         self.forget(0.0)
 
@@ -170,12 +170,13 @@ class Node:
         """Let policies know the true cost and selectivity."""
         self.seen_cost, self.seen_selectivity, self.measured = self.cost, self.selectivity, True
 
-    def learn(self, seconds: float, taken: int, made: int, weight: float) -> None:
-        """A run of ``taken`` tuples took ``seconds`` and made ``made``: the newest term of an exponential mean."""
+    def learn(self, seconds: float, input_count: int, output_count: int, weight: float) -> None:
+        """A run took ``seconds`` and made ``output_count`` of ``input_count`` tuples: the newest term of an exponential
+        mean."""
         if not self.measured:
             self.measured, weight = True, 1.0
-        self.seen_cost += weight * (seconds / taken - self.seen_cost)
-        self.seen_selectivity += weight * (made / taken - self.seen_selectivity)
+        self.seen_cost += weight * (seconds / input_count - self.seen_cost)
+        self.seen_selectivity += weight * (output_count / input_count - self.seen_selectivity)
 
     def forget(self, now: float) -> None:
         """Measuring begins now."""

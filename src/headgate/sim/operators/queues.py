@@ -7,8 +7,8 @@ What a node makes of its input is exact: after n inputs it has made ``floor(n * 
 batches were. So the room that a batch will need downstream is known when it starts, is taken from the queues then,
 and no queue ever exceeds its capacity.
 
-Nothing here decides who runs, and nothing knows workers: executors ``take`` and ``deliver``. They are told through
-``changed`` about every node whose queue or whose right to run may have changed.
+Nothing here decides who runs, and nothing knows workers: executors ``take`` and ``deliver``. They learn through
+``changed`` of every node whose queue or whose right to run may have changed.
 """
 
 from __future__ import annotations
@@ -18,37 +18,38 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from headgate.core.errors import InvariantError
-from headgate.sim.operators.node import Node, QueryTally, Run, Tally
-from headgate.sim.operators.spec import Query
+from headgate.sim.operators.node import QueryTally, Run, SimulatedNode, Tally
+from headgate.sim.operators.scenario import QueryModel
 
 #: keeps a product such as 100 * 0.29 = 28.999999999999996 from losing a tuple
 _ROUNDING = 1e-9
 
 
-class Batch:
-    """What a worker has taken from a node: ``taken`` tuples that become the ``outputs``, ``made`` tuples in all."""
+class TupleBatch:
+    """Input that a worker has taken from a node, ``input_count`` tuples, and the ``outputs`` that they become,
+    ``output_count`` tuples in all."""
 
-    __slots__ = ("made", "node", "outputs", "taken")
+    __slots__ = ("input_count", "node", "output_count", "outputs")
 
-    def __init__(self, node: Node, taken: int, outputs: list[Run], made: int) -> None:
+    def __init__(self, node: SimulatedNode, input_count: int, outputs: list[Run], output_count: int) -> None:
         self.node = node
-        self.taken = taken
+        self.input_count = input_count
         self.outputs = outputs
-        self.made = made
+        self.output_count = output_count
 
 
 class Network:
     """All nodes, and the tuples on their way through them.
 
-    Invariants, besides those of every ``Node``:
+    Invariants, besides those of every ``SimulatedNode``:
     6. ``present`` counts all tuples: outside, in queues, and taken but not delivered.
     7. ``total`` and the tallies of queries and classes count all and only the tuples in queues.
     """
 
-    def __init__(self, changed: Callable[[Node], None]) -> None:
+    def __init__(self, changed: Callable[[SimulatedNode], None]) -> None:
         self._changed = changed
         #: {name: node}; all and only the nodes of queries that are there
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, SimulatedNode] = {}
         #: {query name: tally}, also of queries that have gone
         self.queries: dict[str, QueryTally] = {}
         self.classes: dict[int, Tally] = {}
@@ -61,16 +62,16 @@ class Network:
 
     # --- queries come and go --------------------------------------------------------------------------------
 
-    def add(self, query: Query, seed: int, now: float) -> list[Node]:
+    def add(self, query: QueryModel, seed: int, now: float) -> list[SimulatedNode]:
         """The new nodes of a query, joined to each other."""
         tally = self.queries.setdefault(query.name, QueryTally(query))
         tally.describe(query)
         tallies = (tally, self.classes.setdefault(query.importance_class, Tally()), self.total)
-        nodes: dict[str, Node] = {}
+        nodes: dict[str, SimulatedNode] = {}
         for operator, rate, period in zip(query.operators, query.rates(), query.periods(), strict=True):
             name = query.node_name(operator.name)
             # seeded by name, so that a query draws the same numbers whichever other queries there are
-            node = Node(operator, name, tally, tallies, Random(f"{seed} work {name}"))
+            node = SimulatedNode(operator, name, tally, tallies, Random(f"{seed} work {name}"))
             node.declared_rate, node.period = rate, period
             node.forget(now)
             nodes[operator.name] = node
@@ -83,7 +84,7 @@ class Network:
         self.nodes.update((node.name, node) for node in nodes.values())
         return list(nodes.values())
 
-    def remove(self, nodes: Iterable[Node], now: float) -> None:
+    def remove(self, nodes: Iterable[SimulatedNode], now: float) -> None:
         """Take nodes out; what waits for them is discarded now, what is being processed when that ends."""
         for node in nodes:
             lost = node.length + node.outside_length
@@ -98,7 +99,7 @@ class Network:
 
     # --- tuples move ----------------------------------------------------------------------------------------
 
-    def arrive(self, node: Node, count: int, now: float) -> None:
+    def arrive(self, node: SimulatedNode, count: int, now: float) -> None:
         """Tuples come to a source from outside."""
         self.arrived += count
         self.present += count
@@ -116,12 +117,12 @@ class Network:
         node.room -= count
         self._changed(node)
 
-    def take(self, node: Node, wanted: int, now: float) -> Batch:
+    def take(self, node: SimulatedNode, wanted: int, now: float) -> TupleBatch:
         """Begin a batch of up to ``wanted`` tuples; room for its outputs is kept free until it is delivered.
 
         The node must have input and must not be blocked.
         """
-        taken, made = self._fitting(node, min(wanted, node.length))
+        taken, output_count = self._fitting(node, min(wanted, node.length))
         self._shrink(node, taken, now)
         outputs = self._consume(node, taken)
         node.running += 1
@@ -129,48 +130,48 @@ class Network:
         node.waiting_since = now if node.length else math.inf
         if node.outside_length:
             self._let_in(node, now)
-        if made:
+        if output_count:
             for reader in node.downstream:
-                reader.room -= made
+                reader.room -= output_count
                 if not reader.tight and reader.room < reader.need:
                     self._tighten(reader)
         if node.tight and node.room >= node.need:
             self._loosen(node)
         self._changed(node)
-        return Batch(node, taken, outputs, made)
+        return TupleBatch(node, taken, outputs, output_count)
 
-    def deliver(self, batch: Batch, now: float) -> None:
+    def deliver(self, batch: TupleBatch, now: float) -> None:
         """End a batch: its outputs go to the queues downstream, or out of the system."""
         node = batch.node
-        made = batch.made
+        output_count = batch.output_count
         node.running -= 1
-        node.completed += batch.taken
-        node.delivered += made
-        self.present -= batch.taken
+        node.completed += batch.input_count
+        node.delivered += output_count
+        self.present -= batch.input_count
         if node.removed:
-            self.discarded += batch.taken
+            self.discarded += batch.input_count
             return
         if not (node.length or node.running):
             node.empty_since = now
         if not node.upstream:
-            node.tally.ingested += batch.taken
-        if not made:
+            node.tally.ingested += batch.input_count
+        if not output_count:
             return
         if not node.downstream:
             self._record(node.tally, batch, now)
             return
         for reader in node.downstream:
-            self._enqueue(reader, batch.outputs, made, now)
-            self.present += made
+            self._enqueue(reader, batch.outputs, output_count, now)
+            self.present += output_count
             self._changed(reader)
 
-    def count_run(self, node: Node) -> None:
+    def count_run(self, node: SimulatedNode) -> None:
         """A worker is done with a node for this time."""
         node.runs += 1
         self.runs += 1
 
-    def _record(self, tally: QueryTally, batch: Batch, now: float) -> None:
-        tally.results += batch.made
+    def _record(self, tally: QueryTally, batch: TupleBatch, now: float) -> None:
+        tally.results += batch.output_count
         add = tally.latency.add
         for count, stimulus in batch.outputs:
             add(now - stimulus, count)
@@ -178,24 +179,24 @@ class Network:
         oldest = min(stimulus for _, stimulus in batch.outputs)
         tally.recent_max = max(tally.recent_max, now - oldest)
 
-    def _fitting(self, node: Node, wanted: int) -> tuple[int, int]:
+    def _fitting(self, node: SimulatedNode, wanted: int) -> tuple[int, int]:
         """How many of ``wanted`` inputs can be taken so that their outputs fit, and how many outputs that makes."""
         before = node.produced
-        made = math.floor((node.consumed + wanted) * node.selectivity + _ROUNDING) - before
+        output_count = math.floor((node.consumed + wanted) * node.selectivity + _ROUNDING) - before
         if not node.downstream:
-            return wanted, made
+            return wanted, output_count
         room = min(reader.room for reader in node.downstream)
-        if made <= room:
-            return wanted, made
+        if output_count <= room:
+            return wanted, output_count
         taken = math.floor((before + room + 1) / node.selectivity) - node.consumed + 1
         taken = max(min(taken, wanted), 1)
-        while (made := math.floor((node.consumed + taken) * node.selectivity + _ROUNDING) - before) > room:
+        while (output_count := math.floor((node.consumed + taken) * node.selectivity + _ROUNDING) - before) > room:
             taken -= 1
         if taken < 1:
             raise InvariantError(f"inv3: node {node.name} was run without room for its outputs")
-        return taken, made
+        return taken, output_count
 
-    def _consume(self, node: Node, count: int) -> list[Run]:
+    def _consume(self, node: SimulatedNode, count: int) -> list[Run]:
         """Take ``count`` tuples off the head; an output has the stimulus of the input that completed it."""
         queue, selectivity, floor = node.queue, node.selectivity, math.floor
         consumed, produced = node.consumed, node.produced
@@ -210,15 +211,15 @@ class Network:
                 length = count
             count -= length
             consumed += length
-            made = floor(consumed * selectivity + _ROUNDING) - produced
-            if made:
-                outputs.append((made, stimulus))
-                produced += made
+            output_count = floor(consumed * selectivity + _ROUNDING) - produced
+            if output_count:
+                outputs.append((output_count, stimulus))
+                produced += output_count
         node.consumed, node.produced = consumed, produced
         node.newest_taken = max(node.newest_taken, stimulus)
         return outputs
 
-    def _enqueue(self, node: Node, runs: Sequence[Run], count: int, now: float) -> None:
+    def _enqueue(self, node: SimulatedNode, runs: Sequence[Run], count: int, now: float) -> None:
         self._grow(node, count, now)
         queue = node.queue
         if queue and queue[-1][1] == runs[0][1]:
@@ -227,7 +228,7 @@ class Network:
         else:
             queue.extend(runs)
 
-    def _let_in(self, node: Node, now: float) -> None:
+    def _let_in(self, node: SimulatedNode, now: float) -> None:
         """Fill a source's queue from outside, as far as there is room."""
         node.outside_area += node.outside_length * (now - node.outside_since)
         node.outside_since = now
@@ -247,7 +248,7 @@ class Network:
             runs.append((count, stimulus))
         self._enqueue(node, runs, let_in, now)
 
-    def _grow(self, node: Node, count: int, now: float) -> None:
+    def _grow(self, node: SimulatedNode, count: int, now: float) -> None:
         """Count tuples into a queue."""
         length = node.length
         if length:
@@ -264,7 +265,7 @@ class Network:
             tally.queued = queued = tally.queued + count
             tally.peak = max(tally.peak, queued)
 
-    def _shrink(self, node: Node, count: int, now: float) -> None:
+    def _shrink(self, node: SimulatedNode, count: int, now: float) -> None:
         """Count tuples out of a queue."""
         node.area += node.length * (now - node.since)
         node.since = now
@@ -272,14 +273,14 @@ class Network:
         for tally in node.tallies:
             tally.queued -= count
 
-    def _tighten(self, reader: Node) -> None:
+    def _tighten(self, reader: SimulatedNode) -> None:
         reader.tight = True
         for node in reader.upstream:
             node.blocked += 1
             if node.blocked == 1:
                 self._changed(node)
 
-    def _loosen(self, reader: Node) -> None:
+    def _loosen(self, reader: SimulatedNode) -> None:
         reader.tight = False
         for node in reader.upstream:
             node.blocked -= 1
@@ -302,7 +303,7 @@ class Network:
         for node in self.nodes.values():
             self._count_up(node, now)
 
-    def _count_up(self, node: Node, now: float) -> None:
+    def _count_up(self, node: SimulatedNode, now: float) -> None:
         node.area += node.length * (now - node.since)
         node.since = now
         node.outside_area += node.outside_length * (now - node.outside_since)

@@ -19,17 +19,17 @@ from headgate.core.matrix import FeatureMatrix
 from headgate.core.operator_grain import operator_features
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
-from headgate.sim.operators.node import Node
-from headgate.sim.operators.spec import OperatorScenario, ReplacePlacement, ReplacePolicy
+from headgate.sim.operators.node import SimulatedNode
+from headgate.sim.operators.scenario import OperatorScenario, ReplacePlacement, ReplacePolicy
 
-Reading = Callable[[Node], float]
+Reading = Callable[[SimulatedNode], float]
 
 
 def _stated(own: float | None, of_query: float) -> float:
     return of_query if own is None else own
 
 
-def _freshness_delta(node: Node) -> float:
+def _freshness_delta(node: SimulatedNode) -> float:
     return max(node.queue[-1][1] - node.newest_taken, 0.0) if node.length else 0.0
 
 

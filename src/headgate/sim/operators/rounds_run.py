@@ -1,7 +1,7 @@
 """The *rounds* loop in virtual time: ``headgate.core.rounds`` says what each worker does, modelled workers do it.
 
 The scheduling task T_S of Haren takes worker time: reading features, placing, ranking, and waiting for each other at
-the meeting, which is booked part by part as in Haren's figures 5 and 6. Ranking and sorting takes every worker its
+the meeting, which is counted part by part as in Haren's figures 5 and 6. Ranking and sorting takes every worker its
 even share of the nodes.
 """
 
@@ -14,12 +14,11 @@ from headgate.core.graph import Ints
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.rounds import Rounds, Run, Wait
-from headgate.sim.operators.agenda import Agenda, Rank
-from headgate.sim.operators.loops import RoundsLoop
-from headgate.sim.operators.node import Node
+from headgate.sim.kernel import EventQueue, Rank
+from headgate.sim.operators.executor import Turn, TurnExecutor
+from headgate.sim.operators.node import SimulatedNode
 from headgate.sim.operators.readings import READINGS, matrix_for
-from headgate.sim.operators.spec import OperatorScenario, Query
-from headgate.sim.operators.turns import Turn, TurnExecutor
+from headgate.sim.operators.scenario import OperatorScenario, QueryModel, RoundsModel
 
 
 class RoundsRun(TurnExecutor):
@@ -28,23 +27,23 @@ class RoundsRun(TurnExecutor):
     def __init__(
         self,
         scenario: OperatorScenario,
-        loop: RoundsLoop,
+        loop: RoundsModel,
         policy: Policy,
         placement: Placement,
-        agenda: Agenda,
+        events: EventQueue[float],
         seed: int,
     ) -> None:
-        super().__init__(scenario, agenda, seed)
+        super().__init__(scenario, events, seed)
         self.loop = loop
         matrix = matrix_for(scenario, policy, placement)
         self.rounds = Rounds(matrix, policy, placement, scenario.machine(), loop.config(seed))
         #: {worker: (part of scheduling, since when)}; all and only the workers that are at a meeting
         self._meeting: dict[int, tuple[str, float]] = {}
-        self._fed: set[Node] = set()
+        self._fed: set[SimulatedNode] = set()
         self._values_read = 0
         self._adopt_graph()
         for worker in range(scenario.workers):
-            agenda.at(0.0, Rank.SAMPLE, self._step, worker)
+            events.at(0.0, Rank.SAMPLE, self._step, worker)
 
     def _adopt_graph(self) -> None:
         """Number the nodes as the graph does now."""
@@ -56,11 +55,11 @@ class RoundsRun(TurnExecutor):
         self._runnable = [node.can_run for node in self._nodes]
         self._can_run = self._runnable.__getitem__
 
-    def changed(self, node: Node) -> None:
+    def changed(self, node: SimulatedNode) -> None:
         if node.index >= 0:
             self._runnable[node.index] = node.length > 0 and not node.blocked
 
-    def arrived(self, node: Node) -> None:
+    def arrived(self, node: SimulatedNode) -> None:
         self._fed.add(node)
 
     def settle(self, now: float) -> None:
@@ -68,8 +67,7 @@ class RoundsRun(TurnExecutor):
 
     # --- between meetings -----------------------------------------------------------------------------------
 
-    def _step(self, worker: int) -> None:
-        now = self.agenda.now
+    def _step(self, worker: int, now: float) -> None:
         if worker in self._meeting:
             self._leave(worker, now)
         step = self.rounds.next_step(worker, now, self._can_run)
@@ -77,29 +75,28 @@ class RoundsRun(TurnExecutor):
             self._begin(worker, self._nodes[step.node], step.batch, now)
         elif isinstance(step, Wait):
             # a pause that is too short for the clock to move would be asked for over and over again
-            self.agenda.at(max(now + step.seconds, math.nextafter(now, math.inf)), Rank.WORK, self._step, worker)
+            self.events.at(max(now + step.seconds, math.nextafter(now, math.inf)), Rank.WORK, self._step, worker)
         else:
             self._meet(worker, now)
 
-    def _begin(self, worker: int, node: Node, most: int, now: float) -> None:
+    def _begin(self, worker: int, node: SimulatedNode, most: int, now: float) -> None:
         begin = now if self._last[worker] is node else now + self.loop.switch_cost
         if begin > now:
-            self._book_overhead("switch", now, begin)
+            self._count_overhead("switch", now, begin)
         self._begin_turn(worker, node, most, now, begin)
 
     def _turn_over(self, turn: Turn, now: float) -> None:
         self.rounds.ran(turn.worker, turn.node.index, now)
-        self._step(turn.worker)
+        self._step(turn.worker, now)
 
     # --- the meeting ----------------------------------------------------------------------------------------
 
     def _meet(self, worker: int, now: float) -> None:
         self._meeting[worker] = ("update", now)
         self.rounds.refresh_own(worker, self._read)
-        self.agenda.at(now + self._reading_time(), Rank.WORK, self._arrive, worker)
+        self.events.at(now + self._reading_time(), Rank.WORK, self._arrive, worker)
 
-    def _arrive(self, worker: int) -> None:
-        now = self.agenda.now
+    def _arrive(self, worker: int, now: float) -> None:
         self._turn_to(worker, "wait", now)
         if not self.rounds.arrive(worker):
             return
@@ -108,20 +105,18 @@ class RoundsRun(TurnExecutor):
         self._fed.clear()
         if self.rounds.graph is not self._graph:
             self._adopt_graph()
-        self.agenda.at(now + self._reading_time(), Rank.WORK, self._place, worker)
+        self.events.at(now + self._reading_time(), Rank.WORK, self._place, worker)
 
-    def _place(self, worker: int) -> None:
-        now = self.agenda.now
+    def _place(self, worker: int, now: float) -> None:
         self._turn_to(worker, "place", now)
-        self.agenda.at(now + self.loop.place_cost * len(self._graph), Rank.WORK, self._open_round)
+        self.events.at(now + self.loop.place_cost * len(self._graph), Rank.WORK, self._open_round)
 
-    def _open_round(self, _: None) -> None:
-        now = self.agenda.now
+    def _open_round(self, _: None, now: float) -> None:
         ranked = now + self.loop.rank_cost * len(self._graph) / self.scenario.workers
         for worker in range(self.scenario.workers):
             self._turn_to(worker, "rank", now)
             self.rounds.sort_own(worker)
-            self.agenda.at(ranked, Rank.WORK, self._step, worker)
+            self.events.at(ranked, Rank.WORK, self._step, worker)
 
     def _read(self, name: str, rows: Ints) -> list[float]:
         if self.rounds.graph is not self._graph:
@@ -142,7 +137,7 @@ class RoundsRun(TurnExecutor):
 
     def _leave(self, worker: int, now: float) -> None:
         part, since = self._meeting.pop(worker)
-        self._book_overhead(part, since, now)
+        self._count_overhead(part, since, now)
 
     # --- change while running -------------------------------------------------------------------------------
 
@@ -152,20 +147,20 @@ class RoundsRun(TurnExecutor):
     def replace_placement(self, placement: Placement) -> None:
         self.rounds.replace_placement(placement)
 
-    def add_query(self, query: Query) -> list[Node]:
+    def add_query(self, query: QueryModel) -> list[SimulatedNode]:
         names = query.node_names()
         self.rounds.add_nodes(names, query.node_edges(), dict.fromkeys(names, query.name))
         return self._join(query)
 
-    def remove_query(self, nodes: Sequence[Node]) -> None:
+    def remove_query(self, nodes: Sequence[SimulatedNode]) -> None:
         """Their tuples go now, they themselves at the next meeting; until then they have no input and cannot run."""
-        self.network.remove(nodes, self.agenda.now)
+        self.network.remove(nodes, self.events.now)
         self.rounds.remove_nodes(node.name for node in nodes)
         for node in nodes:
             if node.index >= 0:
                 self._runnable[node.index] = False
 
-    # --- the books ------------------------------------------------------------------------------------------
+    # --- what is counted ------------------------------------------------------------------------------------
 
     def close(self, now: float) -> None:
         super().close(now)

@@ -13,23 +13,22 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from headgate.sim.operators.agenda import Agenda, Rank
+from headgate.sim.kernel import EventQueue, Rank
 from headgate.sim.operators.executor import Executor
-from headgate.sim.operators.loops import ThreadsLoop
-from headgate.sim.operators.node import Node
-from headgate.sim.operators.queues import Batch
-from headgate.sim.operators.spec import OperatorScenario, Query
+from headgate.sim.operators.node import SimulatedNode
+from headgate.sim.operators.queues import TupleBatch
+from headgate.sim.operators.scenario import OperatorScenario, QueryModel, ThreadsModel
 
 #: seconds; what is left of a batch or quantum below this is rounding
 _NO_TIME = 1e-12
 
 
-class _Thread:
+class _OsThread:
     """A thread of a node. It is asleep, in the run queue, or on a processor, and nowhere else."""
 
     __slots__ = ("asleep", "batch", "core", "home", "left", "node", "number", "runtime")
 
-    def __init__(self, node: Node, number: int, home: int) -> None:
+    def __init__(self, node: SimulatedNode, number: int, home: int) -> None:
         self.node = node
         #: the last word between equals, and the same in every run
         self.number = number
@@ -38,7 +37,7 @@ class _Thread:
         self.core: _Core | None = None
         #: the processor that it ran on last
         self.home = home
-        self.batch: Batch | None = None
+        self.batch: TupleBatch | None = None
         #: processor seconds that the batch still needs
         self.left = 0.0
 
@@ -50,11 +49,11 @@ class _Core:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.thread: _Thread | None = None
-        self.last: _Thread | None = None
+        self.thread: _OsThread | None = None
+        self.last: _OsThread | None = None
         self.begin = 0.0
         self.quantum = 0.0
-        #: number of the stretch under way; an entry of the agenda for another stretch is void
+        #: number of the stretch under way; an event of another stretch is void
         self.stretch = 0
 
 
@@ -66,34 +65,34 @@ class ThreadsRun(Executor):
     2. ``_least`` never falls; a thread that wakes up has at least that runtime, less the sleeper's credit.
     """
 
-    def __init__(self, scenario: OperatorScenario, loop: ThreadsLoop, agenda: Agenda, seed: int) -> None:
-        self._threads: dict[Node, list[_Thread]] = {}
-        super().__init__(scenario, agenda, seed)
+    def __init__(self, scenario: OperatorScenario, loop: ThreadsModel, events: EventQueue[float], seed: int) -> None:
+        self._threads: dict[SimulatedNode, list[_OsThread]] = {}
+        super().__init__(scenario, events, seed)
         self.loop = loop
         self._cores = [_Core(number) for number in range(scenario.workers)]
-        self._queue: list[tuple[float, int, _Thread]] = []
-        self._woken: list[_Thread] = []
+        self._queue: list[tuple[float, int, _OsThread]] = []
+        self._woken: list[_OsThread] = []
         self._least = 0.0
         self._picks = 0
-        self._made = 0
+        self._thread_count = 0
         self._employ(list(self.network.nodes.values()))
 
-    def _employ(self, nodes: Sequence[Node]) -> None:
+    def _employ(self, nodes: Sequence[SimulatedNode]) -> None:
         for node in nodes:
-            numbers = range(self._made, self._made + node.max_workers)
-            self._threads[node] = [_Thread(node, number, number % len(self._cores)) for number in numbers]
-            self._made += node.max_workers
+            numbers = range(self._thread_count, self._thread_count + node.max_workers)
+            self._threads[node] = [_OsThread(node, number, number % len(self._cores)) for number in numbers]
+            self._thread_count += node.max_workers
 
     # --- sleeping and waking --------------------------------------------------------------------------------
 
-    def changed(self, node: Node) -> None:
+    def changed(self, node: SimulatedNode) -> None:
         if node.length and not node.blocked:
             for thread in self._threads[node]:
                 if thread.asleep:
                     self._wake(thread)
                     return
 
-    def _wake(self, thread: _Thread) -> None:
+    def _wake(self, thread: _OsThread) -> None:
         thread.asleep = False
         thread.runtime = max(thread.runtime, self._least_runtime() - self.loop.sleeper_credit)
         heapq.heappush(self._queue, (thread.runtime, thread.number, thread))
@@ -111,7 +110,7 @@ class ThreadsRun(Executor):
     def _runtime_on(self, core: _Core) -> float:
         """The runtime, at this moment, of the thread that a core has."""
         assert core.thread is not None
-        return core.thread.runtime + max(0.0, self.agenda.now - core.begin)
+        return core.thread.runtime + max(0.0, self.events.now - core.begin)
 
     # --- on the processors ----------------------------------------------------------------------------------
 
@@ -130,7 +129,7 @@ class ThreadsRun(Executor):
             if core.thread is None:
                 self._pick(core, now)
 
-    def _preempt_for(self, woken: _Thread, now: float) -> None:
+    def _preempt_for(self, woken: _OsThread, now: float) -> None:
         """A thread that woke up far behind the one that has the processor it ran on last takes it away from that."""
         core = self._cores[woken.home]
         if core.thread is None or core.begin >= now:
@@ -175,23 +174,22 @@ class ThreadsRun(Executor):
                 thread.asleep = True
                 return False
             thread.batch = self.network.take(node, self.scenario.hand_over, now)
-            thread.left = node.work(thread.batch.taken)
+            thread.left = node.work(thread.batch.input_count)
         core.begin = now
         if core.last is not thread:
             core.last = thread
             core.begin = now + self.loop.switch_cost
-            self._book_overhead("switch", now, core.begin)
+            self._count_overhead("switch", now, core.begin)
         core.stretch += 1
         length = min(thread.left, core.quantum)
-        self.agenda.at(core.begin + length, Rank.WORK, self._end, (core, core.stretch))
+        self.events.at(core.begin + length, Rank.WORK, self._end, (core, core.stretch))
         return True
 
-    def _end(self, entry: tuple[_Core, int]) -> None:
+    def _end(self, entry: tuple[_Core, int], now: float) -> None:
         """A stretch is over: the batch is done, or the quantum is used up."""
         core, stretch = entry
         if stretch != core.stretch:
             return
-        now = self.agenda.now
         thread = core.thread
         assert thread is not None
         self._stop(core, now)
@@ -209,7 +207,7 @@ class ThreadsRun(Executor):
             self._pick(core, now)
 
     def _stop(self, core: _Core, now: float) -> None:
-        """Book what the thread of a core has run of its stretch."""
+        """Count what the thread of a core has run of its stretch."""
         thread = core.thread
         assert thread is not None
         ran = now - core.begin
@@ -217,19 +215,19 @@ class ThreadsRun(Executor):
         thread.left -= ran
         core.quantum -= ran
         core.stretch += 1
-        self._book_compute(core.number, thread.node, core.begin, now)
+        self._count_compute(core.number, thread.node, core.begin, now)
         core.begin = now
 
-    # --- change while running, and the books ----------------------------------------------------------------
+    # --- change while running, and what is counted ----------------------------------------------------------
 
-    def add_query(self, query: Query) -> list[Node]:
+    def add_query(self, query: QueryModel) -> list[SimulatedNode]:
         nodes = self._join(query)
         self._employ(nodes)
         return nodes
 
-    def remove_query(self, nodes: Sequence[Node]) -> None:
+    def remove_query(self, nodes: Sequence[SimulatedNode]) -> None:
         """Their threads end with the batch that they have in hand."""
-        self.network.remove(nodes, self.agenda.now)
+        self.network.remove(nodes, self.events.now)
 
     def close(self, now: float) -> None:
         for core in self._cores:

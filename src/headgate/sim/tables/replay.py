@@ -1,9 +1,9 @@
-"""A recorded run of tables once more, in virtual time and under any policy: the simulation with a past.
+"""A recorded run of tables once more, in virtual time and under any policy.
 
-A plain simulation begins at time 0 with all tables fresh. A replay begins with every table as far behind as it was,
-data arrives when it did and reaches the event times that it reached, updates are slow when they were, and what stood
-behind the updates of tables (backfills, maintenance) takes up tracks behind them here, too. Nothing is left to chance.
-What a trace looks like is not known here.
+A plain simulation begins at time 0 with all tables fresh. A replay begins with every table as far behind as it was.
+Data arrives when it did and reaches the event times that it reached; updates are slow when they were. Backfills and
+maintenance take up tracks behind the updates of tables, as they did. Nothing is left to chance. What a trace looks like
+is not known here.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
+from headgate.core.cost import LEAST_UPDATE_TIME, CostModel
 from headgate.core.latency import LatencyRecorder
 from headgate.core.layers import LIVE, Layered
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
-from headgate.sim.fitted_cost import LEAST_TIME
-from headgate.sim.tables.result import TableResult
+from headgate.core.staleness import StalenessMeter
 from headgate.sim.tables.scenario import TableScenario
-from headgate.sim.tables.simulation import Progress, TableSimulation
+from headgate.sim.tables.simulation import Progress, TableResult, TableSimulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class RecordedTable:
     ``fresh`` is the event time up to which the table was complete at the beginning, and ``empty`` that it had no rows:
     then its staleness counts from its first update on. Of a stream, ``waiting`` is the event time up to which data lay
     there, and ``reaches`` are those that it reaches with its arrivals. What lay there had been waiting from ``since``,
-    at most 0. ``seen`` are updates made before, as (seconds of data, seconds of work). ``slowness`` is how long updates
+    at most 0. ``seen`` are updates from before, as (seconds of data, seconds of work). ``slowness`` is how long updates
     took compared with what was to be expected, by when they began. ``counts`` is false for work that is not the update
     of a table with event time: it takes up tracks, and nothing of it is measured.
     """
@@ -47,22 +46,8 @@ class RecordedTable:
     counts: bool = True
 
 
-class CostEstimate(Protocol):
-    """What an engine that learns takes updates of a table to cost: ``E(n) = alpha + beta n``, so far."""
-
-    @property
-    def alpha(self) -> float: ...
-
-    @property
-    def beta(self) -> float: ...
-
-    def predict(self, n: float) -> float: ...
-
-    def observe(self, n: float, time: float) -> None:
-        """An update of ``n`` seconds of data took ``time`` seconds."""
-
-
-NewEstimate = Callable[[], CostEstimate]
+#: makes the model by which an engine learns what updates of one table cost
+NewEstimate = Callable[[], CostModel]
 
 
 class ReplaySimulation(TableSimulation):
@@ -85,13 +70,13 @@ class ReplaySimulation(TableSimulation):
         for i, table in enumerate(self._recorded):
             self._target[i] = self._available[i] = table.fresh
             # What is built on an empty table can do nothing before that has rows.
-            self._fresh[i] = -math.inf if table.empty else table.fresh
-        self._empty = [table.empty for table in self._recorded]
-        #: from when on a table's staleness counts
-        self._counted_from = [0.0] * len(self._recorded)
+            self._meters[i] = StalenessMeter(0.0, -math.inf if table.empty else table.fresh)
         self._still_to_come = [iter(table.reaches) for table in self._recorded]
         self._counted_latency = LatencyRecorder()
-        self._estimates = [] if new_estimate is None else [_taught(new_estimate(), t.seen) for t in self._recorded]
+        self._estimates = [] if new_estimate is None else [new_estimate() for _ in self._recorded]
+        for estimate, table in zip(self._estimates, self._recorded, strict=False):
+            for amount, time in table.seen:
+                estimate.observe(amount, time)
         #: {track: the seconds of data that its update brings}
         self._amounts: dict[int, float] = {}
 
@@ -100,20 +85,20 @@ class ReplaySimulation(TableSimulation):
         self.matrix.fill("layer", [table.layer for table in self._recorded])
 
     def run(self, progress: Progress | None = None) -> TableResult:
-        """Go on from where the recorded run stood, until the scenario's end, and report."""
+        """Go on from where the recorded run was, until the scenario's end, and report."""
         for i, upstream in enumerate(self._upstream):
             table = self._recorded[i]
-            reached = min((self._fresh[source] for source in upstream), default=table.waiting)
+            reached = min((self._meters[source].fresh for source in upstream), default=table.waiting)
             self._offer(i, reached, table.since)
         # Counted from now on, whatever lay there before.
         self._waiting_area = self._waiting_since = 0.0
         for start in self.loop.decide(0.0):
             self._start(start.node, start.worker, 0.0)
-        return self._counted(super().run(progress))
+        return super().run(progress)
 
     def _arrive(self, table: int, now: float) -> None:
         self._offer(table, next(self._still_to_come[table], -math.inf), now)
-        self._expect_arrival(table, self._arrivals[table]())
+        self._expect_arrival(table)
 
     def _refresh(self, table: int, now: float) -> None:
         super()._refresh(table, now)
@@ -121,7 +106,7 @@ class ReplaySimulation(TableSimulation):
             estimate = self._estimates[table]
             amount = float(self._column_delta[table])
             columns = self.matrix.columns
-            columns["execution_time"][table] = max(LEAST_TIME, estimate.predict(amount))
+            columns["execution_time"][table] = max(LEAST_UPDATE_TIME, estimate.predict(amount))
             columns["setup_time"][table] = estimate.alpha
             columns["time_per_unit"][table] = estimate.beta
             columns["cost"][table] = max(1e-9, estimate.beta)
@@ -144,37 +129,19 @@ class ReplaySimulation(TableSimulation):
             self._counted_latency.add(now - came)
         super()._complete(track, now)
 
-    def _freshen(self, table: int, now: float) -> None:
-        if self._empty[table]:
-            self._empty[table] = False
-            self._counted_from[table] = self._since[table] = now
-            self._fresh[table] = self._target[table]
-        super()._freshen(table, now)
-
-    def _integrate(self, table: int, now: float) -> None:
-        if self._empty[table]:  # it has no rows even at the end: then it counts as far as its data goes back
-            self._fresh[table] = self._recorded[table].fresh
-        super()._integrate(table, now)
-
-    def _counted(self, result: TableResult) -> TableResult:
-        """``result`` of the tables that count, each from when it had rows."""
-        tables = tuple(
-            replace(outcome, mean_staleness=self._area[i] / max(result.seconds - self._counted_from[i], 1e-12))
-            for i, outcome in enumerate(result.tables)
-            if self._recorded[i].counts
-        )
+    def _report(self, end: float, events: int) -> TableResult:
+        """Of the tables that count, each from when it had rows."""
+        for i, (meter, table) in enumerate(zip(self._meters, self._recorded, strict=True)):
+            if meter.empty:  # it has no rows even at the end: then it counts as far as its data goes back
+                self._meters[i] = StalenessMeter(0.0, table.fresh)
+        result = super()._report(end, events)
+        tables = tuple(outcome for outcome, table in zip(result.tables, self._recorded, strict=True) if table.counts)
         return replace(
             result,
             weighted_staleness=sum(table.priority * table.mean_staleness for table in tables),
             latency=self._counted_latency.summary(),
             tables=tables,
         )
-
-
-def _taught(estimate: CostEstimate, seen: Sequence[tuple[float, float]]) -> CostEstimate:
-    for amount, time in seen:
-        estimate.observe(amount, time)
-    return estimate
 
 
 def _nearest(slowness: Sequence[tuple[float, float]], now: float) -> float:

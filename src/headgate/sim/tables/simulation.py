@@ -1,28 +1,28 @@
 """Tables on tracks in virtual time (Golab et al., section 4.1).
 
 Every arrival and every completion is an event; after each, the dispatch loop of the core is asked what to start. Only
-the clock and the executor are made up here: policies, placements, the guard and the decisions are the real ones.
+the clock and the executor are modelled: policies, placements, the guard and the decisions are the real ones.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 import random
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from headgate.core.dispatch import Dispatch
 from headgate.core.features import features_named
 from headgate.core.inheritance import derive_periods, inherit_priorities
-from headgate.core.latency import LatencyRecorder
+from headgate.core.latency import LatencyRecorder, LatencySummary
 from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement, Workers
 from headgate.core.placements import Anywhere
 from headgate.core.policy import Policy
+from headgate.core.staleness import StalenessMeter
 from headgate.core.table_grain import PATIENCE_PERIODS, TABLE_FEATURES
-from headgate.sim.tables.result import TableOutcome, TableResult
+from headgate.sim.kernel import EventQueue, Rank, first_moment, periodic
 from headgate.sim.tables.scenario import Table, TableScenario
 
 #: called now and then with the number of events done
@@ -31,12 +31,49 @@ _PROGRESS_EVERY = 1 << 14
 _ROUNDING = 1 + 1e-9
 
 
+@dataclass(frozen=True, slots=True)
+class TableOutcome:
+    """One table: staleness in seconds (weighted by nothing), number of updates, share of time it was being updated."""
+
+    name: str
+    priority: float
+    mean_staleness: float
+    max_staleness: float
+    updates: int
+    longest_wait: float
+    utilisation: float
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """A whole run.
+
+    ``weighted_staleness`` is the mean over time of the sum of priority times staleness. ``latency`` is the time from
+    the arrival of the oldest data of an update to its commit. Queues are the amount of data waiting, in seconds of data
+    over all tables.
+    """
+
+    scenario: str
+    policy: str
+    placement: str
+    seed: int
+    events: int
+    seconds: float
+    weighted_staleness: float
+    latency: LatencySummary
+    queue_mean: float
+    queue_max: float
+    worker_utilisation: tuple[float, ...]
+    guard_strikes: int
+    tables: tuple[TableOutcome, ...]
+
+
 class TableSimulation:
     """One run. Make it, ``run`` it once.
 
     Invariants:
-    1. ``_fresh[i] <= _target[i] <= _available[i]``: what is loaded, what will be when the running update is done,
-       and what has arrived (for a derived table: the trailing edge of its sources).
+    1. ``_meters[i].fresh <= _target[i] <= _available[i]``: what is loaded, what will be when the running update is
+       done, and what has arrived (for a derived table: the trailing edge of its sources).
     2. Table i is ready if and only if ``_available[i] > _target[i]``.
     """
 
@@ -64,14 +101,11 @@ class TableSimulation:
         self._period: list[float] = columns["period"].tolist()
         self._most = [scenario.chop * period for period in self._period]
         self._random = [random.Random(f"{seed}/{table.name}") for table in tables]
-        self._fresh = [0.0] * count
+        self._meters = [StalenessMeter(0.0, fresh=0.0) for _ in tables]
         self._target = [0.0] * count
         self._available = [0.0] * count
         #: per table the pending data as (up to which event time, when it came), oldest first; never empty while ready
         self._chunks: list[deque[tuple[float, float]]] = [deque() for _ in tables]
-        self._area = [0.0] * count
-        self._since = [0.0] * count
-        self._max_staleness = [0.0] * count
         self._longest_wait = [0.0] * count
         self._updates = [0] * count
         self._busy_table = [0.0] * count
@@ -82,10 +116,8 @@ class TableSimulation:
         self._waiting_area = 0.0
         self._waiting_max = 0.0
         self._waiting_since = 0.0
-        self._events = 0
-        #: (time, kind: 0 completion before 1 arrival at one moment, number, track or table)
-        self._heap: list[tuple[float, int, int, int]] = []
-        self._number = 0
+        #: at one moment, updates complete before data arrives
+        self._events: EventQueue[float] = EventQueue(0.0)
         self._arrivals = [self._arrival_times(i, table) for i, table in enumerate(tables)]
 
     def _fill_stated_features(self) -> None:
@@ -108,56 +140,39 @@ class TableSimulation:
             ]
             matrix.fill("patience", patience)
 
-    def _arrival_times(self, number: int, table: Table) -> Callable[[], float]:
-        if table.arrivals:
-            remaining = iter(table.arrivals)
-            return lambda: next(remaining, math.inf)
-        if table.sources:
-            return lambda: math.inf
-        offset = self._random[number].random() * table.period if table.offset is None else table.offset
-        step = 0
-
-        def following() -> float:
-            nonlocal step
-            step += 1
-            return offset + (step - 1) * table.period
-
-        return following
+    def _arrival_times(self, number: int, table: Table) -> Iterator[float]:
+        if table.arrivals or table.sources:
+            return iter(table.arrivals)
+        return periodic(first_moment(table.offset, table.period, self._random[number]), table.period)
 
     # --- the run --------------------------------------------------------------------------------------------
 
     def run(self, progress: Progress | None = None) -> TableResult:
         """Process events until the scenario's end and report."""
-        for i, following in enumerate(self._arrivals):
-            self._expect_arrival(i, following())
-        heap, loop, end = self._heap, self.loop, self.scenario.horizon
+        for table in range(len(self._arrivals)):
+            self._expect_arrival(table)
+        events, loop, end = self._events, self.loop, self.scenario.horizon
         limit = self.scenario.events
+        done = 0
         now = 0.0
-        while heap and self._events < limit:
-            if heap[0][0] > end:
-                now = end
-                break
-            now, kind, _, which = heapq.heappop(heap)
-            self._events += 1
-            if kind == 0:
-                self._complete(which, now)
-            else:
-                self._arrive(which, now)
+        while done < limit and (moment := events.run_next(end)) is not None:
+            now = moment
+            done += 1
             for start in loop.decide(now):
                 self._start(start.node, start.worker, now)
-            if progress is not None and not self._events % _PROGRESS_EVERY:
-                progress(self._events)
-        return self._report(end if not heap and end < math.inf else now)
+            if progress is not None and not done % _PROGRESS_EVERY:
+                progress(done)
+        nothing_left = done < limit or not events
+        return self._report(end if nothing_left and end < math.inf else now, done)
 
-    def _expect_arrival(self, table: int, when: float) -> None:
-        self._column_next[table] = when
+    def _expect_arrival(self, table: int) -> None:
+        self._column_next[table] = when = next(self._arrivals[table], math.inf)
         if when < math.inf:
-            self._number += 1
-            heapq.heappush(self._heap, (when, 1, self._number, table))
+            self._events.at(when, Rank.ARRIVAL, self._arrive, table)
 
     def _arrive(self, table: int, now: float) -> None:
         self._offer(table, now - self.scenario.tables[table].delay, now)
-        self._expect_arrival(table, self._arrivals[table]())
+        self._expect_arrival(table)
 
     def _offer(self, table: int, edge: float, now: float) -> None:
         """Data up to event time ``edge`` can be loaded into ``table`` from now on."""
@@ -207,8 +222,7 @@ class TableSimulation:
         duration = self._duration(table, amount, now)
         self._running[track] = (table, came, now, duration)
         self._note_waiting(table, -amount, now)
-        self._number += 1
-        heapq.heappush(self._heap, (now + duration, 0, self._number, track))
+        self._events.at(now + duration, Rank.WORK, self._complete, track)
         self._refresh(table, now)
 
     def _duration(self, table: int, amount: float, now: float) -> float:
@@ -225,21 +239,10 @@ class TableSimulation:
         self._busy_table[table] += duration
         self._updates[table] += 1
         self._latency.add(now - came)
-        self._freshen(table, now)
+        self._meters[table].refresh(now, self._target[table])
         self.loop.finished(track, now)
         for dependent in self._downstream[table]:
-            self._offer(dependent, min(self._fresh[s] for s in self._upstream[dependent]), now)
-
-    def _freshen(self, table: int, now: float) -> None:
-        self._integrate(table, now)
-        self._fresh[table] = self._target[table]
-
-    def _integrate(self, table: int, now: float) -> None:
-        fresh, since = self._fresh[table], self._since[table]
-        # staleness grows by one second a second, so its integral is that of a trapezium
-        self._area[table] += ((now - fresh) ** 2 - (since - fresh) ** 2) / 2
-        self._max_staleness[table] = max(self._max_staleness[table], now - fresh)
-        self._since[table] = now
+            self._offer(dependent, min(self._meters[s].fresh for s in self._upstream[dependent]), now)
 
     def _note_waiting(self, table: int, more: float, now: float) -> None:
         """Data came to wait for ``table``, or with a negative number left the queue."""
@@ -253,32 +256,32 @@ class TableSimulation:
 
     # --- the report -----------------------------------------------------------------------------------------
 
-    def _report(self, end: float) -> TableResult:
+    def _report(self, end: float, events: int) -> TableResult:
         for track, (table, _, started, _) in self._running.items():
             self._busy_track[track] += end - started
             self._busy_table[table] += end - started
-        for table in range(len(self.scenario.tables)):
-            self._integrate(table, end)
+        for meter in self._meters:
+            meter.advance(end)
         self._waiting_area += self._waiting * (end - self._waiting_since)
         length = max(end, 1e-12)
         outcomes = tuple(
             TableOutcome(
                 name=table.name,
                 priority=table.priority,
-                mean_staleness=self._area[i] / length,
-                max_staleness=self._max_staleness[i],
+                mean_staleness=meter.area / max(meter.seconds, 1e-12),
+                max_staleness=meter.maximum,
                 updates=self._updates[i],
                 longest_wait=self._longest_wait[i],
                 utilisation=self._busy_table[i] / length,
             )
-            for i, table in enumerate(self.scenario.tables)
+            for i, (table, meter) in enumerate(zip(self.scenario.tables, self._meters, strict=True))
         )
         return TableResult(
             scenario=self.scenario.name,
             policy=str(self.loop.policy),
             placement=str(self.loop.placement),
             seed=self.seed,
-            events=self._events,
+            events=events,
             seconds=end,
             weighted_staleness=sum(outcome.priority * outcome.mean_staleness for outcome in outcomes),
             latency=self._latency.summary(),

@@ -18,24 +18,38 @@ NaN. Floats are added one by one in the order of rows; min and max of -0 are 0.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import DeclarationError, UnknownNameError
-from headgate.stream.keyed.arrays import Flags, Groups, Growing, Numbers, column_of, is_whole, numbers, plain_type
+from headgate.stream.keyed.arrays import (
+    Flags,
+    GrowingArray,
+    Numbers,
+    RowGroups,
+    accumulate,
+    column_of,
+    is_whole,
+    numbers,
+    plain_type,
+    storage,
+)
 from headgate.stream.keyed.keys import check_column
-from headgate.stream.keyed.values import ADDING, COMPARING, Values, values_of
 from headgate.stream.packet import Ints
 
 FUNCTIONS = ("count", "sum", "mean", "min", "max", "first", "last")
+ADDING = ("sum", "mean")
+COMPARING = ("min", "max")
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A function of a column; of ``count`` also of whole rows. Its result stands in the column ``output``."""
+    """A function of a column; ``count`` without a column counts rows. The result is the column ``output``."""
 
     function: str
     column: str | None = None
@@ -78,20 +92,130 @@ class Aggregate:
         return kind
 
 
+# --- what a function holds for each slot ---------------------------------------------------------------------
+
+
+class Values(ABC):
+    """One number per slot, and how values change it. ``had`` counts the values that a slot had before.
+
+    Values can be added in two ways, with the same result to the last bit: all at once, or with the result after each.
+    """
+
+    def __init__(self, dtype: np.dtype[Any], fill: Any = 0) -> None:
+        self.data = GrowingArray(dtype, fill)
+
+    @abstractmethod
+    def add(self, slots: Ints, values: Numbers, had: Ints) -> None:
+        """Take values in their order, none of them null."""
+
+    def running(self, groups: RowGroups, values: Numbers, valid: Flags, had: Ints) -> Numbers:
+        """Take values in the groups' order; the number after each. ``had`` is by group."""
+        running = self._running(groups, values, valid, had, self.data.values[groups.codes])
+        self.data.values[groups.codes] = running[groups.ends]
+        return running
+
+    @abstractmethod
+    def _running(self, groups: RowGroups, values: Numbers, valid: Flags, had: Ints, held: Numbers) -> Numbers:
+        """The number after each value; ``held`` is the number of each group before."""
+
+
+class _Total(Values):
+    """Sums. Integers wrap around, so their running sums may be cut out of one sum over all rows; floats may not."""
+
+    def add(self, slots: Ints, values: Numbers, had: Ints) -> None:
+        # add.at goes through the rows one by one: a sum does not depend on the packets.
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.add.at(self.data.values, slots, values)
+
+    def _running(self, groups: RowGroups, values: Numbers, valid: Flags, had: Ints, held: Numbers) -> Numbers:
+        # Adding 0 is the same as skipping: a sum that began with 0 is never -0.
+        values = np.where(valid, values, values.dtype.type(0))
+        if values.dtype != np.int64:
+            return accumulate(np.add, values, groups, held)
+        total = np.cumsum(values)
+        sums: Numbers = total + groups.spread(held - (total[groups.starts] - values[groups.starts]))
+        return sums
+
+
+class _Extreme(Values):
+    """The smallest or the largest value."""
+
+    def __init__(self, operation: np.ufunc, dtype: np.dtype[Any]) -> None:
+        self._operation = operation
+        smallest = operation is np.minimum
+        if dtype.kind == "f":
+            self._neutral = np.inf if smallest else -np.inf
+        else:
+            limits = np.iinfo(dtype)
+            self._neutral = limits.max if smallest else limits.min
+        super().__init__(dtype, self._neutral)
+
+    def add(self, slots: Ints, values: Numbers, had: Ints) -> None:
+        with np.errstate(invalid="ignore"):
+            self._operation.at(self.data.values, slots, values)
+
+    def _running(self, groups: RowGroups, values: Numbers, valid: Flags, had: Ints, held: Numbers) -> Numbers:
+        values = np.where(valid, values, values.dtype.type(self._neutral))
+        return accumulate(self._operation, values, groups, held)
+
+
+class _Last(Values):
+    """The value that came last."""
+
+    def add(self, slots: Ints, values: Numbers, had: Ints) -> None:
+        # Of several values assigned to one slot the last one stays.
+        self.data.values[slots] = values
+
+    def _running(self, groups: RowGroups, values: Numbers, valid: Flags, had: Ints, held: Numbers) -> Numbers:
+        places = np.arange(len(values), dtype=np.int64)
+        latest = np.maximum.accumulate(np.where(valid, places, -1))
+        none_yet = latest < groups.spread(groups.starts)
+        return np.where(none_yet, groups.spread(held), values[latest])
+
+
+class _First(Values):
+    """The value that came first."""
+
+    def add(self, slots: Ints, values: Numbers, had: Ints) -> None:
+        new = had[slots] == 0
+        # From behind: of several values assigned to one slot the last one stays.
+        self.data.values[slots[new][::-1]] = values[new][::-1]
+
+    def _running(self, groups: RowGroups, values: Numbers, valid: Flags, had: Ints, held: Numbers) -> Numbers:
+        count = len(values)
+        places = np.arange(count, dtype=np.int64)
+        earliest = groups.spread(np.minimum.reduceat(np.where(valid, places, count), groups.starts))
+        as_before = (groups.spread(had) > 0) | (places < earliest)
+        return np.where(as_before, groups.spread(held), values[np.minimum(earliest, count - 1)])
+
+
+def values_of(function: str, kind: pa.DataType) -> Values:
+    """The values of a function over a column of that type."""
+    dtype = storage(kind)
+    if function in ADDING:
+        return _Total(dtype if dtype.kind == "f" else np.dtype(np.int64))
+    if function in COMPARING:
+        return _Extreme(np.minimum if function == "min" else np.maximum, dtype)
+    return _First(dtype) if function == "first" else _Last(dtype)
+
+
+# --- accumulators --------------------------------------------------------------------------------------------
+
+
 class _Accumulator:
-    """One aggregate for many slots: how many values each has had, and, unless this is all, a number made of them."""
+    """One aggregate for many slots: how many values each has had and, unless it is a count, a number made of them."""
 
     def __init__(self, aggregate: Aggregate, schema: pa.Schema) -> None:
         self._function = aggregate.function
         self._column = aggregate.column
         self.field = aggregate.field(schema)
-        self._count = Growing(np.int64)
+        self._count = GrowingArray(np.int64)
         self._values: Values | None = None
         if aggregate.column is not None and aggregate.function != "count":
             self._values = values_of(aggregate.function, plain_type(schema.field(aggregate.column).type))
 
     @property
-    def parts(self) -> dict[str, Growing]:
+    def parts(self) -> dict[str, GrowingArray]:
         """What has to be remembered."""
         return {"count": self._count} if self._values is None else {"count": self._count, "value": self._values.data}
 
@@ -103,19 +227,19 @@ class _Accumulator:
             self._values.add(slots, values, self._count.values)
         np.add.at(self._count.values, slots, 1)
 
-    def running(self, groups: Groups, batch: pa.RecordBatch) -> pa.Array:
+    def running(self, groups: RowGroups, batch: pa.RecordBatch) -> pa.Array:
         values, valid = self._read(batch)
         mask = np.ones(batch.num_rows, dtype=np.bool_) if valid is None else valid[groups.order]
         had = self._count.values[groups.codes]
         counted = np.cumsum(mask)
         counts = counted + groups.spread(had - (counted[groups.starts] - mask[groups.starts]))
         self._count.values[groups.codes] = counts[groups.ends]
-        made = counts
+        results = counts
         if self._values is not None:
-            made = self._values.running(groups, values[groups.order], mask, had)
+            results = self._values.running(groups, values[groups.order], mask, had)
         back = np.empty_like(groups.order)
         back[groups.order] = np.arange(len(back), dtype=np.int64)
-        return self._finish(counts[back], made[back])
+        return self._finish(counts[back], results[back])
 
     def merge(self, slots: Ints, other: _Accumulator, sources: Ints) -> None:
         """Take what another one holds in ``sources``, one by one, as values that came after those held here."""
@@ -156,7 +280,7 @@ class _Accumulator:
 
 
 class Accumulators:
-    """Several aggregates for the same slots. Slots must be made by ``grow`` before they are used."""
+    """Several aggregates for the same slots. Call ``grow`` before slots are used."""
 
     def __init__(self, schema: pa.Schema, aggregates: Sequence[Aggregate]) -> None:
         self._schema = schema
@@ -166,9 +290,9 @@ class Accumulators:
 
     def fresh(self, count: int) -> Accumulators:
         """The same aggregates, of so many slots that have seen nothing."""
-        made = Accumulators(self._schema, self._aggregates)
-        made.grow(count)
-        return made
+        accumulators = Accumulators(self._schema, self._aggregates)
+        accumulators.grow(count)
+        return accumulators
 
     def grow(self, count: int) -> None:
         for part in self._parts().values():
@@ -179,7 +303,7 @@ class Accumulators:
         for one in self._each:
             one.add(slots, batch)
 
-    def running(self, groups: Groups, batch: pa.RecordBatch) -> list[pa.Array]:
+    def running(self, groups: RowGroups, batch: pa.RecordBatch) -> list[pa.Array]:
         """Take rows, grouped by slot; the results of its slot after each row."""
         return [one.running(groups, batch) for one in self._each]
 
@@ -206,5 +330,5 @@ class Accumulators:
         for name, part in self._parts().items():
             part.values[slots] = table.column(name).to_numpy()
 
-    def _parts(self) -> dict[str, Growing]:
+    def _parts(self) -> dict[str, GrowingArray]:
         return {f"{place} {name}": part for place, one in enumerate(self._each) for name, part in one.parts.items()}

@@ -1,4 +1,4 @@
-"""Small vectorised tools of the keyed kernels: arrays that grow, groups of rows, and Arrow columns as numbers.
+"""Vectorised tools of the keyed kernels: arrays that grow, groups of rows, and Arrow columns as numbers.
 
 What is computed here group by group is computed strictly from the first row to the last, never in pairs or blocks: a
 floating-point result does not depend on how the rows were cut into packets.
@@ -21,12 +21,14 @@ Flags = NDArray[np.bool_]
 Numbers = NDArray[Any]
 
 _SMALLEST_ROOM = 16
+#: what a state no longer needs is dropped when it is the greater part, and not before it is this much
+TOLERATED_WASTE = 1024
 
 
-class Growing:
+class GrowingArray:
     """An array that grows at its end, at constant cost per element in the long run.
 
-    ``values`` is a view of what is filled: it may be written to, and is no longer part of the array once it has grown.
+    ``values`` is a view of the elements. It may be written to until the array grows; then ask for a new view.
     """
 
     def __init__(self, dtype: Any, fill: Any = 0, columns: int | None = None) -> None:
@@ -63,14 +65,45 @@ class Growing:
         self._room[begin : self._count] = values
 
     def replace(self, values: Numbers) -> None:
-        """Hold these instead; room that is no longer needed is given back."""
+        """Hold these elements instead; memory that is no longer needed is freed."""
         self._room = self._empty(max(_SMALLEST_ROOM, len(values)))
         self._count = len(values)
         self._room[: self._count] = values
 
 
+class Expiry:
+    """Numbers with times, in the order of times; the oldest can be taken out without looking at all the others.
+
+    A number may be put in again with a later time; its older entry stays. Who takes it out must check whether the time
+    is still the current one.
+    """
+
+    def __init__(self) -> None:
+        self._items = GrowingArray(np.int64)
+        self._times = GrowingArray(np.int64)
+        self._begin = 0
+
+    def push(self, items: Ints, times: Ints) -> None:
+        """No time may be older than one that was pushed before; within one push they may have any order."""
+        order = np.argsort(times, kind="stable")
+        self._items.append(items[order])
+        self._times.append(times[order])
+
+    def pop(self, before: int) -> tuple[Ints, Ints]:
+        """Take out all entries of times below ``before``."""
+        end = self._begin + int(np.searchsorted(self._times.values[self._begin :], before, side="left"))
+        expired = slice(self._begin, end)
+        items, times = self._items.values[expired].copy(), self._times.values[expired].copy()
+        self._begin = end
+        if self._begin > TOLERATED_WASTE and 2 * self._begin > len(self._items):
+            self._items.replace(self._items.values[self._begin :])
+            self._times.replace(self._times.values[self._begin :])
+            self._begin = 0
+        return items, times
+
+
 @dataclass(frozen=True, slots=True)
-class Groups:
+class RowGroups:
     """Rows by group: group i, of code ``codes[i]``, has the rows ``order[starts[i] : starts[i] + sizes[i]]``, in their
     order. Codes ascend."""
 
@@ -80,7 +113,7 @@ class Groups:
     sizes: Ints
 
     @classmethod
-    def of(cls, codes: Ints) -> Groups:
+    def of(cls, codes: Ints) -> RowGroups:
         """``codes`` are not negative."""
         order = stable_order(codes)
         ordered = codes[order]
@@ -101,8 +134,8 @@ class Groups:
 def first_equals(keys: Ints, cells: Ints) -> Ints:
     """The first row with the same key as each row, found without sorting.
 
-    ``cells`` are the keys thrown into a table whose size is a power of two, at least that of the largest cell; it is
-    written to. In each round the first row of every cell leads those of its own key; the others try the next cell.
+    ``cells`` are the hash table cells of the keys; it is written to. The size of the table is the next power of two. In
+    each round the first row of every cell becomes the leader of the rows of its key; the others try the next cell.
     """
     size = 1 << int(cells.max(initial=0)).bit_length()
     table = np.empty(size, dtype=np.int64)
@@ -121,7 +154,7 @@ def first_equals(keys: Ints, cells: Ints) -> Ints:
 
 
 def run_starts(*ordered: Numbers) -> Ints:
-    """Where runs of equal rows begin, the rows given column by column."""
+    """Where runs of equal rows begin; the arguments are the columns of the rows."""
     count = len(ordered[0])
     changed = np.ones(count, dtype=np.bool_)
     if count:
@@ -132,7 +165,7 @@ def run_starts(*ordered: Numbers) -> Ints:
 
 
 def expand(firsts: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Write out ranges: who each element belongs to, and the element.
+    """The elements of ranges, and which range each belongs to.
 
     ``expand([5, 9], [2, 1])`` is ``[0, 0, 1], [5, 6, 9]``.
     """
@@ -142,11 +175,11 @@ def expand(firsts: Ints, counts: Ints) -> tuple[Ints, Ints]:
     return owners, np.repeat(firsts, counts) + within
 
 
-def accumulate(operation: np.ufunc, values: Numbers, groups: Groups, initial: Numbers) -> Numbers:
-    """The running result of every group, begun with ``initial[group]``; ``values`` stand in the groups' order.
+def accumulate(operation: np.ufunc, values: Numbers, groups: RowGroups, initial: Numbers) -> Numbers:
+    """The running result of every group, starting from ``initial[group]``; ``values`` are in the groups' order.
 
-    Groups of about one size make a matrix, padded at the end where it does no harm, and are run through side by side: a
-    few calls for any number of groups of any size, each row computed from the one before it.
+    Groups of about one size make a matrix, padded at the end, and are computed side by side: a few calls for any number
+    of groups of any size, each row computed from the one before it.
     """
     out = np.empty_like(values)
     # The smallest power of two that holds the group: n - 1 lies below two to this exponent.
@@ -165,7 +198,7 @@ def accumulate(operation: np.ufunc, values: Numbers, groups: Groups, initial: Nu
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """The column itself, of a dictionary its words."""
+    """The column as one array, dictionaries decoded."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
@@ -222,8 +255,8 @@ def column_of(values: Numbers, nulls: Flags | None, kind: pa.DataType) -> pa.Arr
         return pa.array(values.view(np.uint64), mask=nulls)
     if pa.types.is_integer(kind):
         return pa.array(values.astype(kind.to_pandas_dtype(), copy=False), mask=nulls)
-    made = pa.array(values, mask=nulls)
-    return made if made.type == kind else made.cast(kind)
+    column = pa.array(values, mask=nulls)
+    return column if column.type == kind else column.cast(kind)
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -114,14 +114,14 @@ class RowKeys:
 
     def columns(self, slots: Ints) -> list[pa.Array]:
         """The key columns of the slots, each of its own type."""
-        read: list[pa.Array] = []
+        columns: list[pa.Array] = []
         for place in range(len(self._pairs) - 1, -1, -1):
             pair = self._pairs[place].keys[slots]
-            read.append(self._column(place + 1, pair & _LOW_HALF))
+            columns.append(self._column(place + 1, pair & _LOW_HALF))
             slots = pair >> _HALF
         if self._columns:
-            read.append(self._column(0, slots))
-        return read[::-1]
+            columns.append(self._column(0, slots))
+        return columns[::-1]
 
     def _column(self, place: int, slots: Ints) -> pa.Array:
         column, kind = self._columns[place].column(slots), self.fields[place].type
@@ -142,12 +142,12 @@ class RowKeys:
 
     def order(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         """Arrays without nulls by which rows with these key columns sort: column by column, nulls first."""
-        made: list[pa.Array] = []
+        arrays: list[pa.Array] = []
         for field, column in zip(self.fields, map(plain, columns), strict=True):
             if field.nullable:
-                made.append(_validity(column))
-            made.append(_comparable(column))
-        return made
+                arrays.append(_validity(column))
+            arrays.append(_comparable(column))
+        return arrays
 
     def keep(self, kept: Flags) -> Ints:
         """Forget all slots but those marked, and number these anew: {old slot: new slot, or -1}."""

@@ -8,51 +8,47 @@ packet is done, and two sessions of a key never close at the same row.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.kernel import Changes, Output, Part, Rejected, Snapshot
+from headgate.stream.kernel import Output, Part, Rejected, Snapshot
 from headgate.stream.keyed.aggregate import Accumulators, Aggregate
-from headgate.stream.keyed.arrays import Flags, Groups, Growing, run_starts
-from headgate.stream.keyed.emission import WindowRows
-from headgate.stream.keyed.expiry import Expiry
-from headgate.stream.keyed.keys import RowKeys
-from headgate.stream.keyed.times import Arrivals, arrivals, check_span, packet_times, time_field
-from headgate.stream.keyed.touched import Touched, added_keys, changed_rows, remember_keys
+from headgate.stream.keyed.arrays import TOLERATED_WASTE, Expiry, Flags, GrowingArray, RowGroups, run_starts
+from headgate.stream.keyed.changed_slots import SlotState
+from headgate.stream.keyed.rows import AcceptedRows, WindowRows, accept_rows, check_span, packet_times, time_field
 from headgate.stream.packet import Ints
 from headgate.stream.spec import EventTime
 
-#: closed sessions are dropped when they are the greater part, and not before there are some
-_TOLERATED = 1024
 
-
-class SessionAggregate:
+class SessionAggregate(SlotState):
     """The aggregates of each session, with the times of its first and last row as ``window_start`` and ``window_end``.
 
     ``gap`` is in units of the time column; rows exactly the gap apart are in one session. A row older than a row before
     it in the stream is rejected.
     """
 
+    rows_table = "sessions"
+
     def __init__(
         self, schema: pa.Schema, keys: Sequence[str], time: str, gap: int, aggregates: Sequence[Aggregate]
     ) -> None:
+        super().__init__(schema, keys)
         self._gap = check_span("gap", gap, 0)
         self._time = time
-        self._keys = RowKeys(schema, keys)
         self._rows = WindowRows(self._keys, time_field(schema, time), Accumulators(schema, aggregates).fields)
         #: {slot: its latest session}; at most this one is open
-        self._session = Growing(np.int64)
+        self._session = GrowingArray(np.int64)
         # Of each session, open or closed:
         self._totals = Accumulators(schema, aggregates)
-        self._slot, self._first, self._last = Growing(np.int64), Growing(np.int64), Growing(np.int64)
-        self._over = Growing(np.bool_, False)
+        self._slot, self._first, self._last = GrowingArray(np.int64), GrowingArray(np.int64), GrowingArray(np.int64)
+        self._over = GrowingArray(np.bool_, False)
         self._closed = 0
-        self._touched = Touched()
         self._expiry = Expiry()
         self._clock: int | None = None
         self.output_schema = self._rows.schema
-        self.event_time: EventTime | None = EventTime(time, self.crosses)
+        self.event_time = EventTime(time, self.crosses)
 
     @staticmethod
     def crosses(before: int | None, after: int) -> bool:
@@ -60,35 +56,35 @@ class SessionAggregate:
         return before is not None and before != after
 
     def process(self, part: Part) -> Output:
-        arrived = arrivals(part, self._time, self._clock)
-        if arrived.batch.num_rows:
-            self._add(arrived)
+        accepted = accept_rows(part, self._time, self._clock)
+        if accepted.batch.num_rows:
+            self._add(accepted)
         times = packet_times(part, self._time)
         if not len(times):
-            return self._rows.nothing(arrived.rejected)
+            return self._rows.nothing(accepted.rejected)
         self._clock = int(times[-1]) if self._clock is None else max(self._clock, int(times[-1]))
         sessions, last = self._expiry.pop(self._clock - self._gap)
-        # A session that went on has a later entry; one touched twice at the same time has two equal ones.
+        # A session that went on has a later entry; one with rows in two packets at the same time has two equal ones.
         sessions = np.sort(sessions[self._last.values[sessions] == last])
         sessions = sessions[run_starts(sessions)]
         if not len(sessions):
-            return self._rows.nothing(arrived.rejected)
+            return self._rows.nothing(accepted.rejected)
         parents = np.searchsorted(times, self._last.values[sessions] + self._gap, side="right")
-        return self._close(sessions, parents.astype(np.int64, copy=False), arrived.rejected)
+        return self._close(sessions, parents.astype(np.int64, copy=False), accepted.rejected)
 
     def flush(self) -> Output:
         sessions = self._session.values[self._are_open()]
         return self._close(sessions, None, ()) if len(sessions) else self._rows.nothing()
 
     def _are_open(self) -> Flags:
-        """Of which slots the latest session is open."""
+        """Which slots have an open session."""
         return ~self._over.values[self._session.values]
 
-    def _add(self, arrived: Arrivals) -> None:
-        slots = self._keys.slots(arrived.batch)
-        groups = Groups.of(slots)
-        self._touched.add(groups.codes)
-        times = arrived.times[groups.order]
+    def _add(self, accepted: AcceptedRows) -> None:
+        slots = self._keys.slots(accepted.batch)
+        groups = RowGroups.of(slots)
+        self._changed.add(groups.codes)
+        times = accepted.times[groups.order]
         pieces = self._pieces(groups, times)
         sizes = np.diff(pieces, append=len(times))
         sessions = self._sessions(groups, times, pieces)
@@ -102,16 +98,16 @@ class SessionAggregate:
         self._expiry.push(sessions, ends)
         by_row = np.empty_like(slots)
         by_row[groups.order] = np.repeat(sessions, sizes)
-        self._totals.add(by_row, arrived.batch)
+        self._totals.add(by_row, accepted.batch)
 
-    def _pieces(self, groups: Groups, times: Ints) -> Ints:
+    def _pieces(self, groups: RowGroups, times: Ints) -> Ints:
         """Where the rows of a session begin, in the groups' order."""
         begins = np.zeros(len(times), dtype=np.bool_)
         begins[1:] = np.diff(times) > self._gap
         begins[groups.starts] = True
         return np.flatnonzero(begins).astype(np.int64, copy=False)
 
-    def _sessions(self, groups: Groups, times: Ints, pieces: Ints) -> Ints:
+    def _sessions(self, groups: RowGroups, times: Ints, pieces: Ints) -> Ints:
         """The session of each piece: the open one of its key if it goes on, otherwise a new one."""
         sessions = np.full(len(pieces), -1, dtype=np.int64)
         # Codes ascend: known slots come first.
@@ -140,15 +136,15 @@ class SessionAggregate:
             rejected,
         )
         self._over.values[sessions] = True
-        if self._touched:
-            self._touched.add(np.unique(slots))
+        if self._changed:
+            self._changed.add(np.unique(slots))
         self._closed += len(sessions)
-        if self._closed > _TOLERATED and 2 * self._closed > len(self._slot):
+        if self._closed > TOLERATED_WASTE and 2 * self._closed > len(self._slot):
             self._drop_closed()
         return output
 
     def _drop_closed(self) -> None:
-        self._touched.stop()
+        self._changed.stop()
         live = self._are_open()
         sessions = self._session.values[live]
         for array in (self._slot, self._first, self._last, self._over):
@@ -157,7 +153,8 @@ class SessionAggregate:
         self._hold(self._keys.keep(live)[self._slot.values])
 
     def _hold(self, slots: Ints) -> None:
-        """Every session held is of another slot, these: find it by its key, and wait for its end if it is open."""
+        """Session i, open or closed, is now that of ``slots[i]``: index sessions by slot, and wait for the ends of open
+        ones."""
         self._slot.replace(slots)
         sessions = np.arange(len(slots), dtype=np.int64)
         by_slot = np.empty_like(sessions)
@@ -168,20 +165,10 @@ class SessionAggregate:
         self._expiry = Expiry()
         self._expiry.push(sessions[is_open], self._last.values[is_open])
 
-    def snapshot(self) -> Snapshot:
-        slots = np.arange(len(self._session), dtype=np.int64)
-        self._touched.begin(len(slots))
-        tables = {"keys": self._keys.table(slots), "sessions": pa.table(self._columns(slots))}
-        return Snapshot(tables, {"clock": self._clock})
+    # --- snapshots ------------------------------------------------------------------------------------------
 
-    def changes(self) -> Changes | None:
-        count = len(self._session)
-        taken = self._touched.take(count)
-        if taken is None:
-            return None
-        since, slots = taken
-        sessions = changed_rows(slots, self._columns(slots), count)
-        return Changes({"keys": added_keys(self._keys, since, count), "sessions": sessions}, {"clock": self._clock})
+    def _row_count(self) -> int:
+        return len(self._session)
 
     def _columns(self, slots: Ints) -> dict[str, pa.Array]:
         """The latest session of each slot, open or closed: so a key has the same row for as long as it is known."""
@@ -193,13 +180,14 @@ class SessionAggregate:
             **self._totals.columns(sessions),
         }
 
-    def restore(self, snapshot: Snapshot) -> None:
-        held = snapshot.tables["sessions"]
-        slots = remember_keys(self._keys, snapshot.tables["keys"], held.num_rows)
-        self._first.replace(held.column("first").to_numpy())
-        self._last.replace(held.column("last").to_numpy())
-        self._over.replace(held.column("over").to_numpy())
-        self._totals.remember(np.arange(held.num_rows, dtype=np.int64), held)
+    def _values(self) -> dict[str, Any]:
+        return {"clock": self._clock}
+
+    def _restore_rows(self, slots: Ints, snapshot: Snapshot) -> None:
+        sessions = snapshot.tables[self.rows_table]
+        self._first.replace(sessions.column("first").to_numpy())
+        self._last.replace(sessions.column("last").to_numpy())
+        self._over.replace(sessions.column("over").to_numpy())
+        self._totals.remember(np.arange(sessions.num_rows, dtype=np.int64), sessions)
         self._hold(slots)
-        self._touched.resume(slots)
         self._clock = snapshot.values["clock"]

@@ -1,4 +1,4 @@
-"""The best rows of each key."""
+"""The top k rows of each key."""
 
 from __future__ import annotations
 
@@ -10,29 +10,27 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from headgate.core.errors import DeclarationError, ParameterError
 from headgate.stream.kernel import Changes, Output, Part, Snapshot, TableChange
 from headgate.stream.keyed.arrays import (
+    TOLERATED_WASTE,
     Flags,
-    Groups,
-    Growing,
+    GrowingArray,
     Numbers,
+    RowGroups,
     accumulate,
-    empty_batch,
     is_whole,
     numbers,
     one_batch,
     plain_type,
     storage,
 )
-from headgate.stream.keyed.emission import NO_ROWS, ordered_output, output_schema
-from headgate.stream.keyed.keys import RowKeys, check_column
-from headgate.stream.keyed.touched import Touched, added_keys, changed_rows, remember_keys
+from headgate.stream.keyed.changed_slots import SlotState
+from headgate.stream.keyed.keys import check_column
+from headgate.stream.keyed.rows import ordered_output, output_schema
 from headgate.stream.packet import Ints
 
-#: rows that have been overtaken are dropped when they are the greater part, and not before there are some
-_TOLERATED = 1024
 _NONE = -1
 
 
-class TopK:
+class TopK(SlotState):
     """The ``k`` best rows of each key by the column ``by``: numbers, times or booleans, the largest first.
 
     A row that comes among the best of its key goes out at once, with the ``rank`` that it takes, from 1 to k, and
@@ -40,7 +38,7 @@ class TopK:
     ``final`` true. Of equal rows the earlier one is better. Rows whose value is null or NaN are never among the best.
     """
 
-    event_time = None
+    rows_table = "best"
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str], by: str, k: int, descending: bool = True) -> None:
         if k < 1:
@@ -48,16 +46,15 @@ class TopK:
         kind = plain_type(check_column(schema, by).type)
         if not (is_whole(kind) or pa.types.is_floating(kind)):
             raise DeclarationError(f"column {by!r} of type {kind} cannot be ranked by: it must hold numbers or times")
-        self._keys = RowKeys(schema, keys)
+        super().__init__(schema, keys)
         self._by, self._k, self._descending = by, k, descending
         #: the held rows of each slot, best first: their values, and where they stand in the store
-        self._values = Growing(storage(kind), columns=k)
-        self._places = Growing(np.int64, _NONE, columns=k)
+        self._values_held = GrowingArray(storage(kind), columns=k)
+        self._places = GrowingArray(np.int64, _NONE, columns=k)
         self._schema = schema
         self._store: list[pa.RecordBatch] = []
         self._stored = 0
         self._held = 0
-        self._touched = Touched()
         #: how many batches of the store were part of the last snapshot
         self._kept = 0
         added = [pa.field("rank", pa.int64(), nullable=False), pa.field("final", pa.bool_(), nullable=False)]
@@ -66,13 +63,13 @@ class TopK:
     def process(self, part: Part) -> Output:
         batch = part.batch
         slots = self._keys.slots(batch)
-        self._values.grow(len(self._keys))
+        self._values_held.grow(len(self._keys))
         self._places.grow(len(self._keys))
         values, nulls = numbers(batch.column(self._by))
         able = np.flatnonzero(self._may_enter(slots, values, nulls))
         if not len(able):
-            return Output(empty_batch(self.output_schema), NO_ROWS)
-        groups = Groups.of(slots[able])
+            return self._no_output()
+        groups = RowGroups.of(slots[able])
         able, values = able[groups.order], values[able[groups.order]]
         merits, held = self._merits(values, groups)
         ahead = _ahead(merits, groups, held)
@@ -80,22 +77,22 @@ class TopK:
         self._take(batch, able, values, merits, groups, held, entering)
         order = np.argsort(able[entering])
         places = able[entering][order]
-        made = self._rows(batch.take(pa.array(places)), ahead[entering][order] + 1, final=False)
-        return Output(made, part.rows[places])
+        rows = self._rows(batch.take(pa.array(places)), ahead[entering][order] + 1, final=False)
+        return Output(rows, part.rows[places])
 
     def _may_enter(self, slots: Ints, values: Numbers, nulls: Flags | None) -> Flags:
-        """Sorts out the many rows that are worse than the worst that its key held before the packet."""
-        worst = self._values.values[slots, -1]
+        """Which rows are better than the worst that their key held before the packet; most are not."""
+        worst = self._values_held.values[slots, -1]
         better = values > worst if self._descending else values < worst
         able: Flags = (self._places.values[slots, -1] == _NONE) | better
         if values.dtype.kind == "f":
             able &= ~np.isnan(values)
         return able if nulls is None else able & ~nulls
 
-    def _merits(self, values: Numbers, groups: Groups) -> tuple[Ints, Ints]:
+    def _merits(self, values: Numbers, groups: RowGroups) -> tuple[Ints, Ints]:
         """Values as integers, the larger the better: those of rows, and those held by group and rank, -1 for none."""
         there = self._places.values[groups.codes] != _NONE
-        every = np.concatenate((values, self._values.values[groups.codes][there]))
+        every = np.concatenate((values, self._values_held.values[groups.codes][there]))
         different, merit = np.unique(every, return_inverse=True)
         merit = merit.astype(np.int64, copy=False) if self._descending else len(different) - 1 - merit
         held = np.full(there.shape, _NONE, dtype=np.int64)
@@ -108,7 +105,7 @@ class TopK:
         able: Ints,
         values: Numbers,
         merits: Ints,
-        groups: Groups,
+        groups: RowGroups,
         held: Ints,
         entering: Ints,
     ) -> None:
@@ -118,7 +115,7 @@ class TopK:
         slots = groups.codes
         group = np.concatenate((held_group, groups_of))
         merit = np.concatenate((held[held_group, held_rank], merits[entering]))
-        value = np.concatenate((self._values.values[slots[held_group], held_rank], values[entering]))
+        value = np.concatenate((self._values_held.values[slots[held_group], held_rank], values[entering]))
         place = np.concatenate(
             (self._places.values[slots[held_group], held_rank], self._stored + np.arange(len(entering)))
         )
@@ -128,18 +125,18 @@ class TopK:
         sizes = np.bincount(group, minlength=len(slots))
         rank = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         best = rank < self._k
-        self._touched.add(slots)
-        self._values.values[slots[group[best]], rank[best]] = value[best]
+        self._changed.add(slots)
+        self._values_held.values[slots[group[best]], rank[best]] = value[best]
         self._places.values[slots[group[best]], rank[best]] = place[best]
         self._held += int(np.count_nonzero(best)) - len(held_group)
         if len(entering):
             self._store.append(batch.take(pa.array(able[entering])))
             self._stored += len(entering)
-        if self._stored > 2 * self._held + _TOLERATED:
+        if self._stored > 2 * self._held + TOLERATED_WASTE:
             self._drop_overtaken()
 
     def _drop_overtaken(self) -> None:
-        self._touched.stop()
+        self._changed.stop()
         there = self._places.values != _NONE
         kept = self._stored_rows(self._places.values[there])
         self._places.values[there] = np.arange(kept.num_rows, dtype=np.int64)
@@ -156,29 +153,22 @@ class TopK:
         slots, ranks = np.nonzero(self._places.values != _NONE)
         rows = self._stored_rows(self._places.values[slots, ranks])
         order = self._keys.order([rows.column(name) for name in self._keys.names])
-        return ordered_output(self._rows(rows, ranks + 1, final=True), None, [*order, pa.array(ranks)])
+        return ordered_output(self._rows(rows, ranks + 1, final=True), [*order, pa.array(ranks)])
+
+    # --- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        # The store as it stands, with rows that have been overtaken: so a row keeps its place from one to the next.
-        slots = np.arange(len(self._places), dtype=np.int64)
-        self._touched.begin(len(slots))
+        # The store as it is, with rows that have been overtaken: so a row keeps its place from one to the next.
         rows = one_batch(pa.Table.from_batches(self._store, schema=self._schema))
         self._store, self._kept = [rows], 1
-        tables = {"keys": self._keys.table(slots), "best": pa.table(self._columns(slots))}
-        return Snapshot({**tables, "rows": pa.Table.from_batches([rows])})
+        return Snapshot({**super().snapshot().tables, "rows": pa.Table.from_batches([rows])})
 
     def changes(self) -> Changes | None:
-        count = len(self._places)
-        taken = self._touched.take(count)
-        if taken is None:
-            return None
-        since, slots = taken
-        tables = {
-            "keys": added_keys(self._keys, since, count),
-            "best": changed_rows(slots, self._columns(slots), count),
-            "rows": self._added_rows(),
-        }
-        return Changes(tables)
+        changes = super().changes()
+        return None if changes is None else Changes({**changes.tables, "rows": self._added_rows()})
+
+    def _row_count(self) -> int:
+        return len(self._places)
 
     def _columns(self, slots: Ints) -> dict[str, pa.Array]:
         """Where the best of each slot stand in the store, by rank."""
@@ -190,22 +180,20 @@ class TopK:
         self._kept = len(self._store)
         return TableChange(np.arange(self._stored - rows.num_rows, self._stored), rows, self._stored)
 
-    def restore(self, snapshot: Snapshot) -> None:
-        rows, best = one_batch(snapshot.tables["rows"]), snapshot.tables["best"]
-        slots = remember_keys(self._keys, snapshot.tables["keys"], best.num_rows)
-        self._values.grow(len(slots))
+    def _restore_rows(self, slots: Ints, snapshot: Snapshot) -> None:
+        rows, best = one_batch(snapshot.tables["rows"]), snapshot.tables[self.rows_table]
+        self._values_held.grow(len(slots))
         self._places.grow(len(slots))
         for rank in range(self._k):
             self._places.values[slots, rank] = best.column(str(rank)).to_numpy()
         there = self._places.values != _NONE
-        self._values.values[there] = numbers(rows.column(self._by))[0][self._places.values[there]]
+        self._values_held.values[there] = numbers(rows.column(self._by))[0][self._places.values[there]]
         self._store, self._stored, self._held = [rows], rows.num_rows, int(np.count_nonzero(there))
         self._kept = 1
-        self._touched.resume(slots)
 
 
-def _ahead(merits: Ints, groups: Groups, held: Ints) -> Ints:
-    """How many of the best k so far are at least as good as each row, given by group, those held first.
+def _ahead(merits: Ints, groups: RowGroups, held: Ints) -> Ints:
+    """How many of the best k so far are at least as good as each row; rows are in the order of groups.
 
     Rank by rank: the best so far is a running maximum; what a row drives out of a rank, or the row itself, goes on to
     compete for the next one.

@@ -3,9 +3,9 @@
 A window closes at the first row of the stream, of any key, whose time has reached the window's end; that row is the
 parent of the window's rows. A flush closes what is open.
 
-Rows are added to *panes*, stretches of time so short that every window is made of whole panes; when a window closes its
-panes are put together, in their order. A sum of floats over a sliding window is therefore the sum of its panes' sums,
-and a row that came late, but not too late, is neither first nor last before rows of an earlier or later pane.
+Rows are added to *panes*: pieces of time so short that every window is made of whole panes. When a window closes, its
+panes are combined in their order. A sum of floats over a sliding window is therefore the sum of its panes' sums, and
+``first`` and ``last`` go by the panes before they go by the order of rows.
 """
 
 from __future__ import annotations
@@ -19,23 +19,20 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.stream.kernel import Output, Part, Rejected, Snapshot
 from headgate.stream.keyed.aggregate import Accumulators, Aggregate
-from headgate.stream.keyed.arrays import expand, run_starts
-from headgate.stream.keyed.emission import WindowRows
+from headgate.stream.keyed.arrays import TOLERATED_WASTE, expand, run_starts
 from headgate.stream.keyed.index import KeyIndex
 from headgate.stream.keyed.keys import RowKeys
-from headgate.stream.keyed.times import Arrivals, arrivals, check_span, packet_times, time_field
+from headgate.stream.keyed.rows import AcceptedRows, WindowRows, accept_rows, check_span, packet_times, time_field
 from headgate.stream.packet import Ints
 from headgate.stream.sorting import sorted_places
 from headgate.stream.spec import EventTime
 
-#: before and after all numbers of windows
+#: below and above all window numbers
 _NEVER, _FOREVER = -(1 << 62), 1 << 62
-#: keys without an open window are dropped when they are the greater part, and not before there are some
-_TOLERATED = 1024
 
 
 class _Panes:
-    """The open cells: what the rows of one key in one pane have come to. Cells are numbered 0, 1, 2, ..."""
+    """The open cells: the aggregates of the rows of one key in one pane. Cells are numbered 0, 1, 2, ..."""
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
         self.keys = RowKeys(schema, keys)
@@ -60,7 +57,7 @@ class _Panes:
     def cells(self, slots: Ints, panes: Ints) -> Ints:
         """The cells of these keys and panes; new ones are made."""
         if len(self.keys) > 1 << self._bits:
-            self._number_anew(self.slot, self.pane)
+            self._renumber(self.slot, self.pane)
         cells = self._cells.slots(self._codes(slots, panes))
         self.totals.grow(len(self._cells))
         return cells
@@ -70,7 +67,7 @@ class _Panes:
         slots get no more bits than they need, so that codes lie close together."""
         return self._numbers.slots(panes) << self._bits | slots
 
-    def _number_anew(self, slots: Ints, panes: Ints) -> None:
+    def _renumber(self, slots: Ints, panes: Ints) -> None:
         """Hold cells of these keys and panes only, numbered in this order."""
         self._bits = (len(self.keys) - 1).bit_length()
         self._numbers = KeyIndex()
@@ -85,28 +82,28 @@ class _Panes:
         # Keys of windows that have just closed are likely to come again in the next one.
         used = np.zeros(len(self.keys), dtype=np.bool_)
         used[every] = True
-        if len(used) > 2 * np.count_nonzero(used) + _TOLERATED:
+        if len(used) > 2 * np.count_nonzero(used) + TOLERATED_WASTE:
             slots = self.keys.keep(used)[slots]
-        self._number_anew(slots, panes)
+        self._renumber(slots, panes)
 
 
-class _Closed(NamedTuple):
-    """Rows that closed windows give: key and window of each, and in which slots of ``totals`` its aggregates stand."""
+class _ClosedWindows(NamedTuple):
+    """The rows of closed windows: key and window of each, and in which slot of ``totals`` its aggregates are."""
 
     slots: Ints
     windows: Ints
     totals: Accumulators
     sources: Ints
 
-    def merged(self, panes: Ints) -> _Closed:
-        """Those of one key and window put together, in the order of their panes."""
+    def merge_panes(self, panes: Ints) -> _ClosedWindows:
+        """Combine the panes of each key and window, in their order."""
         order = sorted_places([pa.array(column) for column in (self.windows, self.slots, panes)])
         slots, windows = self.slots[order], self.windows[order]
         begins = run_starts(windows, slots)
         rows = np.arange(len(begins), dtype=np.int64)
         totals = self.totals.fresh(len(begins))
         totals.merge(np.repeat(rows, np.diff(begins, append=len(slots))), self.totals, self.sources[order])
-        return _Closed(slots[begins], windows[begins], totals, rows)
+        return _ClosedWindows(slots[begins], windows[begins], totals, rows)
 
 
 class SlidingAggregate:
@@ -149,25 +146,25 @@ class SlidingAggregate:
         return ends.astype(np.int64, copy=False)
 
     def process(self, part: Part) -> Output:
-        arrived = arrivals(part, self._time, self._clock, self._oldest)
-        self._add(arrived)
+        accepted = accept_rows(part, self._time, self._clock, self._oldest)
+        self._add(accepted)
         times = packet_times(part, self._time)
         if not len(times):
-            return self._rows.nothing(arrived.rejected)
+            return self._rows.nothing(accepted.rejected)
         before = _NEVER if self._clock is None else self._closed(self._clock)
         self._clock = int(times[-1]) if self._clock is None else max(self._clock, int(times[-1]))
-        return self._close(before, self._closed(self._clock), times, arrived.rejected)
+        return self._close(before, self._closed(self._clock), times, accepted.rejected)
 
     def flush(self) -> Output:
         before = _NEVER if self._clock is None else self._closed(self._clock)
         return self._close(before, _FOREVER, None, ())
 
-    def _add(self, arrived: Arrivals) -> None:
-        if not arrived.batch.num_rows:
+    def _add(self, accepted: AcceptedRows) -> None:
+        if not accepted.batch.num_rows:
             return
-        panes = (arrived.times - self._offset) // self._width
-        cells = self._panes.cells(self._panes.keys.slots(arrived.batch), panes)
-        self._panes.totals.add(cells, arrived.batch)
+        panes = (accepted.times - self._offset) // self._width
+        cells = self._panes.cells(self._panes.keys.slots(accepted.batch), panes)
+        self._panes.totals.add(cells, accepted.batch)
 
     def _close(self, before: int, last: int, times: Ints | None, rejected: tuple[Rejected, ...]) -> Output:
         """Close the windows numbered above ``before`` up to ``last``."""
@@ -179,14 +176,14 @@ class SlidingAggregate:
         newest = pane // hop
         first = np.maximum(-((span - 1 - pane) // hop), before + 1)
         cells, windows = expand(first, np.maximum(np.minimum(newest, last) - first + 1, 0))
-        closed = _Closed(slot[cells], windows, panes.totals, cells)
+        closed = _ClosedWindows(slot[cells], windows, panes.totals, cells)
         if span > 1:
-            closed = closed.merged(pane[cells])
+            closed = closed.merge_panes(pane[cells])
         output = self._output(closed, times, rejected)
         panes.keep(np.flatnonzero(newest > last))
         return output
 
-    def _output(self, closed: _Closed, times: Ints | None, rejected: tuple[Rejected, ...]) -> Output:
+    def _output(self, closed: _ClosedWindows, times: Ints | None, rejected: tuple[Rejected, ...]) -> Output:
         if not len(closed.slots):
             return self._rows.nothing(rejected)
         order = self._rows.order(closed.slots, closed.windows)

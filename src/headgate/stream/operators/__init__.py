@@ -1,19 +1,28 @@
-"""Operators at work, by kind."""
+"""The operators of running queries, by kind."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headgate.stream.operators.merging import MergeOperator, UnionOperator
 from headgate.stream.operators.operator import Operator
 from headgate.stream.operators.partitioned import PartitionedOperator
 from headgate.stream.operators.sink import SinkOperator
 from headgate.stream.operators.source import SourceOperator
-from headgate.stream.operators.stateful import StatefulOperator
-from headgate.stream.operators.stateless import MergeOperator, StatelessOperator
-from headgate.stream.operators.union import UnionOperator
+from headgate.stream.operators.unpartitioned import StatefulOperator, StatelessOperator
 from headgate.stream.spec import Kind
 
-__all__ = ["OPERATORS", "Operator", "PartitionedOperator", "SinkOperator", "SourceOperator"]
+__all__ = [
+    "OPERATORS",
+    "MergeOperator",
+    "Operator",
+    "PartitionedOperator",
+    "SinkOperator",
+    "SourceOperator",
+    "StatefulOperator",
+    "StatelessOperator",
+    "UnionOperator",
+]
 
 OPERATORS: Mapping[Kind, type[Operator]] = {
     Kind.SOURCE: SourceOperator,

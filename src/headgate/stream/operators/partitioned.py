@@ -1,7 +1,7 @@
 """Operators with a state for each bucket of keys: at most one worker in a bucket, any number of buckets at once.
 
-A packet is split into parts by bucket when it is sent (``prepare``), parts are queued by one of three schemes (see
-``bucket_queues``), and whoever finishes the last part of a packet puts the outputs together.
+A packet is split into parts by bucket when it is sent (``prepare``). The parts are queued by one of three schemes (see
+``bucket_queues``). The worker that finishes the last part of a packet puts the outputs together.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core.errors import InvariantError
-from headgate.stream.assemble import assembled, flushed
 from headgate.stream.atomic import AtomicInt
 from headgate.stream.kernel import Output, Part, State
-from headgate.stream.operators.operator import Answer, Operator, at_packet
-from headgate.stream.operators.stateless import send_patiently
+from headgate.stream.operators.operator import Answer, Operator, at_packet, send_when_room
 from headgate.stream.packet import Ints, Packet
-from headgate.stream.partition import Split
+from headgate.stream.partition import Split, combine_flushed, combine_outputs
 from headgate.stream.reorder import ReorderBuffer
 
 #: what a row without a time counts as: it moves no window
@@ -30,7 +28,7 @@ _BEFORE_ALL = -(1 << 63)
 
 
 class Assembly:
-    """A packet whose parts are being worked on; ``places`` says which part of the split a bucket's is."""
+    """A packet whose parts are being processed: of each part the bucket, the part itself, and what came of it."""
 
     __slots__ = ("buckets", "entered", "flushed", "left", "outputs", "packet", "parts", "split", "started", "times")
 
@@ -52,7 +50,7 @@ class PartitionedOperator(Operator):
 
     Invariants, beside those of the queues and of the reordering buffer:
     1. Every packet has at least one part, and its answer is sent by the worker that finishes the last of them.
-    2. The state of a bucket is touched by the worker that has the bucket, and by nobody else.
+    2. The state of a bucket is used by the worker that has the bucket, and by nobody else.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -63,8 +61,8 @@ class PartitionedOperator(Operator):
         self._outlet: ReorderBuffer[Answer] = self.query.reorder_buffer(self.deliver)
         self._latest: int | None = None
         self._accepted = 0
-        #: assemblies that no worker has begun, for what policies want to know of the head
-        self._untouched: deque[Assembly] = deque()
+        #: assemblies that no worker has begun: policies ask when the oldest of them arrived
+        self._not_begun: deque[Assembly] = deque()
 
     # --- coming in ------------------------------------------------------------------------------------------
 
@@ -86,9 +84,8 @@ class PartitionedOperator(Operator):
             times = self.query.time_at_end(self.spec, times)
         self._accepted = packet.serial + 1
         assembly = Assembly(packet, split, buckets or (0,), times, now)
-        self.newest_waiting = packet.last_arrival
-        self.books.entered(packet.rows, packet.batch.nbytes, now)
-        self._untouched.append(assembly)
+        self._count_entered(packet, now)
+        self._not_begun.append(assembly)
         for place, bucket in enumerate(assembly.buckets):
             self._queues.add(bucket, (assembly, place))
         # Looked at afterwards: a worker that takes what was there before looks again when it has done with that.
@@ -104,27 +101,28 @@ class PartitionedOperator(Operator):
 
     def head_arrival(self) -> float:
         try:
-            return self._untouched[0].packet.first_arrival
+            return self._not_begun[0].packet.first_arrival
         except IndexError:
             return math.inf
 
     # --- working --------------------------------------------------------------------------------------------
 
     def _work(self, most: int) -> tuple[int, int]:
-        made = [0]
+        rows_out = 0
 
         def operate(bucket: int, item: tuple[Assembly, int]) -> int:
-            rows, out = self._operate(bucket, *item)
-            made[0] += out
-            return rows
+            nonlocal rows_out
+            part_rows, part_rows_out = self._operate(bucket, *item)
+            rows_out += part_rows_out
+            return part_rows
 
-        rows = self._queues.consume(operate, most)
-        return rows, made[0]
+        rows_in = self._queues.consume(operate, most)
+        return rows_in, rows_out
 
     def _operate(self, bucket: int, assembly: Assembly, place: int) -> tuple[int, int]:
         packet = assembly.packet
         if not assembly.started.fetch_add(1):
-            self._begun(assembly)
+            self._count_begun(assembly)
         try:
             part = self._part(assembly, bucket)
             state = self.states[bucket]
@@ -134,20 +132,18 @@ class PartitionedOperator(Operator):
             assembly.parts[place], assembly.outputs[place] = part, output
             if packet.last and self.query.flushes:
                 assembly.flushed[place] = state.flush()
-            made = output.batch.num_rows
+            rows_out = output.batch.num_rows
             if assembly.left.fetch_add(-1) == 1:
                 self._finish(assembly)
         except Exception as error:
             raise at_packet(error, packet.serial) from None
-        return max(len(part.rows), 1), made
+        return max(len(part.rows), 1), rows_out
 
-    def _begun(self, assembly: Assembly) -> None:
-        packet = assembly.packet
-        self.newest_taken = packet.last_arrival
-        self.books.taken(packet.rows, packet.batch.nbytes, assembly.entered, self.clock())
+    def _count_begun(self, assembly: Assembly) -> None:
+        self._count_taken(assembly.packet, assembly.entered)
         try:  # assemblies are mostly begun in order; what was begun out of order is dropped when it comes to the head
-            while self._untouched[0].started.value:
-                self._untouched.popleft()
+            while self._not_begun[0].started.value:
+                self._not_begun.popleft()
         except IndexError:
             pass
 
@@ -166,13 +162,13 @@ class PartitionedOperator(Operator):
     def _finish(self, assembly: Assembly) -> None:
         packet = assembly.packet
         outputs = [output for output in assembly.outputs if output is not None]
-        output = assembled(outputs, [part for part in assembly.parts if part is not None])
+        output = combine_outputs(outputs, [part for part in assembly.parts if part is not None])
         batch = output.batch
         if packet.last and self.query.flushes:
-            batch = concatenated(batch, flushed([each for each in assembly.flushed if each is not None]))
-        answered = packet.answered(batch, output.parents, self.tracked)
-        self.books.done(answered.rows, self.clock())
-        send_patiently(self._outlet, packet.serial, self.answer(answered, output.rejected))
+            batch = concatenate(batch, combine_flushed([each for each in assembly.flushed if each is not None]))
+        answer_packet = packet.answered(batch, output.parents, self.tracked)
+        self.counters.done(answer_packet.rows, self.clock())
+        send_when_room(self._outlet, packet.serial, self.answer(answer_packet, output.rejected))
 
     # --- for those who keep states from one run to the next -------------------------------------------------
 
@@ -187,7 +183,7 @@ class PartitionedOperator(Operator):
         self.states = list(states)
 
     def all_states(self) -> list[State]:
-        """The state of every bucket, when nothing runs any more."""
+        """The state of every bucket, after the query has ended."""
         return [self.new_state() if state is None else state for state in self.states]
 
 
@@ -207,7 +203,7 @@ def event_times(batch: pa.RecordBatch, column: str, before: int | None) -> tuple
     return times, int(times[-1])
 
 
-def concatenated(first: pa.RecordBatch, second: pa.RecordBatch) -> pa.RecordBatch:
+def concatenate(first: pa.RecordBatch, second: pa.RecordBatch) -> pa.RecordBatch:
     """Two batches one after the other, without a copy if one has no rows."""
     if not first.num_rows:
         return second

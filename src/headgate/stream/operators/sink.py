@@ -1,8 +1,7 @@
 """The operator at which rows leave a query.
 
-A sink that may block, because it writes to a network or calls somebody who waits, says so (``blocking``) and gets a
-thread of its own: no worker is kept waiting, and what the thread has not taken fills the queue and slows the query's
-source.
+A sink that may block, because it writes to a network or calls a slow function, says so (``blocking``) and gets a thread
+of its own. No worker waits for it; the queue before it fills up and slows the query's source.
 """
 
 from __future__ import annotations
@@ -12,37 +11,29 @@ from collections import deque
 from typing import Any
 
 from headgate.stream.errors import QueryError
-from headgate.stream.operators.operator import Operator, at_packet
-from headgate.stream.operators.queue import QueueOperator
+from headgate.stream.operators.operator import Operator, QueueOperator, at_packet
 from headgate.stream.packet import Packet
 
 
 class SinkOperator(QueueOperator):
-    """Hands rows to a sink and notes how old they are by then."""
+    """Hands rows to a sink and records their latency."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         assert self.spec.sink is not None
         self._writer = self.spec.sink.open()
         blocking = getattr(self.spec.sink, "blocking", False)
-        self._porter = _Porter(self, self.capacity) if blocking else None
+        self._sink_thread = _SinkThread(self, self.capacity) if blocking else None
 
     def has_input(self) -> bool:
-        return super().has_input() and (self._porter is None or self._porter.has_room())
+        return super().has_input() and (self._sink_thread is None or self._sink_thread.has_room())
 
-    def _work(self, most: int) -> tuple[int, int]:
-        rows = 0
-        while rows < most and self.can_run():
-            taken = self.take()
-            if taken is None:
-                break
-            packet = taken[0]
-            rows += max(packet.rows, 1)
-            if self._porter is None:
-                self.put(packet)
-            else:
-                self._porter.take_over(packet)
-        return rows, 0
+    def _process(self, packet: Packet) -> int:
+        if self._sink_thread is None:
+            self.put(packet)
+        else:
+            self._sink_thread.add(packet)
+        return 0
 
     def put(self, packet: Packet) -> None:
         """Hand a packet to the sink; by one thread at a time, in order."""
@@ -54,22 +45,22 @@ class SinkOperator(QueueOperator):
         except Exception as error:
             raise at_packet(error, packet.serial) from None
         now = self.clock()
-        self.books.done(0, now)
+        self.counters.done(0, now)
         self.query.delivered(self.spec.name, packet, now)
         if packet.last:
             self.query.sink_ended(self.spec.name)
 
     def close(self) -> None:
-        if self._porter is not None:
-            self._porter.stop()
+        if self._sink_thread is not None:
+            self._sink_thread.stop()
         self._writer.close()
 
 
-class _Porter:
-    """The thread that carries packets to a sink that may block.
+class _SinkThread:
+    """The thread that hands packets to a sink that may block.
 
     Invariants:
-    1. At most ``capacity`` packets, and one in hand, were taken over and not put; ``_waiting`` holds them in order.
+    1. At most ``capacity`` packets wait in ``_waiting``, in order, and one is being written.
     2. After ``stop`` no packet is begun.
     """
 
@@ -85,7 +76,7 @@ class _Porter:
     def has_room(self) -> bool:
         return len(self._waiting) < self._capacity
 
-    def take_over(self, packet: Packet) -> None:
+    def add(self, packet: Packet) -> None:
         with self._changed:
             self._waiting.append(packet)
             self._changed.notify()

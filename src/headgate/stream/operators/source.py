@@ -1,4 +1,4 @@
-"""The operator at which rows come into a query: cuts them into packets and numbers these."""
+"""The operator at which rows come into a query: it cuts them into packets and numbers these."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.operators.operator import Operator, at_packet
-from headgate.stream.packet import Packet
-from headgate.stream.packet_size import rows_per_packet
-from headgate.stream.packet_tuner import PacketTuner
+from headgate.stream.counters import LEARNING
+from headgate.stream.operators.operator import PacketOperator, at_packet
+from headgate.stream.packet import Packet, PacketTuner, rows_per_packet
 
 
-class SourceOperator(Operator):
+class SourceOperator(PacketOperator):
     """Asks its reader for rows. A packet is sent when it is full, or when the reader has no more for now and the packet
-    before was sent some milliseconds ago: so a quiet stream is quick, and a busy one is cut into packets worth their
-    handling."""
+    before was sent some milliseconds ago. So a slow stream has low latency, and a fast one has large packets."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -43,11 +41,11 @@ class SourceOperator(Operator):
         if self._draining or self._reader.ended:
             return now
         ready = self._reader.ready_at(now)
-        rested = self._last_sent + self.query.linger
-        # A stream that trickles would be cut into packets of a few rows, which cost as much as full ones. One that has
-        # its rows already is never waited for.
-        if self._paused and ready <= now < rested and self._reader.waiting(now) < self.packet_rows:
-            return rested
+        next_send = self._last_sent + self.query.linger
+        # A slow stream would be cut into packets of a few rows, which cost as much as full ones. A reader that has a
+        # full packet is never waited for.
+        if self._paused and ready <= now < next_send and self._reader.waiting(now) < self.packet_rows:
+            return next_send
         return ready
 
     def has_input(self) -> bool:
@@ -69,20 +67,11 @@ class SourceOperator(Operator):
         raise AssertionError("a source has no input")
 
     def drain(self) -> None:
-        """Read no more: what was read goes through, then the query ends."""
+        """Read no more: what was read is processed, then the query ends."""
         self._draining = True
 
-    def _work(self, most: int) -> tuple[int, int]:
-        rows = 0
-        while rows < most and not self._ended and self.can_run():
-            sent = self._send_next()
-            if sent is None:
-                break
-            rows += max(sent, 1)
-        return rows, rows
-
-    def _send_next(self) -> int | None:
-        """Reads one packet and sends it; the number of its rows, None if there was nothing."""
+    def _step(self) -> tuple[int, int] | None:
+        """Read one packet and send it."""
         now = self.clock()
         try:
             chunk = None if self._draining else self._reader.read(self.packet_rows, now)
@@ -103,25 +92,26 @@ class SourceOperator(Operator):
         self._serial += 1
         self._last_sent = now
         self._paused = self._reader.ready_at(now) > now
-        with self.books.lock:
-            self.books.rows_in += packet.rows
-            self.books.rows_out += packet.rows
-            self.books.packets += 1
+        with self.counters.lock:
+            self.counters.rows_in += packet.rows
+            self.counters.rows_out += packet.rows
+            self.counters.packets += 1
         self.deliver(self.answer(packet, chunk.rejected))
         if self._tuner is not None:
-            self.packet_rows = self._tuner.sent(packet.rows, self.books.rows_in, self.query.worker_seconds())
-        return packet.rows
+            self.packet_rows = self._tuner.sent(packet.rows, self.counters.rows_in, self.query.worker_seconds())
+        rows = max(packet.rows, 1)
+        return rows, rows
 
     def _send_last(self, now: float) -> None:
         self._ended = True
         empty = pa.RecordBatch.from_pylist([], schema=self._schema)
         self.deliver(self.answer(Packet(self._serial, empty, now, now, last=True)))
 
-    def _learn_period(self, arrived: float) -> None:
+    def _learn_period(self, arrival: float) -> None:
         if self.last_arrival > -math.inf:
-            gap = max(arrived - self.last_arrival, 0.0)
-            self.period += 0.2 * (gap - self.period) if self.period else gap
-        self.last_arrival = arrived
+            gap = max(arrival - self.last_arrival, 0.0)
+            self.period += LEARNING * (gap - self.period) if self.period else gap
+        self.last_arrival = arrival
 
     def close(self) -> None:
         self._reader.close()

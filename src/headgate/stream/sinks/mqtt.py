@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import DeclarationError, user_error
-from headgate.stream.sinks.errors import OutputError
-from headgate.stream.sinks.json_text import json_rows
-from headgate.stream.sources.mqtt_client import Broker, Session, check_qos
+from headgate.stream.errors import OutputError
+from headgate.stream.sinks.files import json_rows
+from headgate.stream.sources.mqtt import Broker, Session, check_qos
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessageInfo
@@ -24,7 +24,7 @@ PayloadOf = str | Callable[[dict[str, Any]], Payload] | None
 
 
 class ToMqtt:
-    """A sink that publishes every row; needs the extra ``mqtt``.
+    """A sink that publishes every row to a topic; needs the extra ``mqtt``.
 
     - ``payload``: the column whose value is the payload, or a function that makes it from the row as a dict. Without
       it, the payload is the row as a JSON object.
@@ -32,7 +32,7 @@ class ToMqtt:
     - ``timeout``: how many seconds the broker may take to answer.
     """
 
-    #: a broker may take its time: publishing has a thread of its own
+    #: a broker may be slow: publishing has a thread of its own
     blocking = True
 
     def __init__(
@@ -134,16 +134,5 @@ def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-def to_mqtt(
-    topic: str,
-    payload: PayloadOf = None,
-    *,
-    host: str = "localhost",
-    port: int = 1883,
-    qos: int = 0,
-    username: str | None = None,
-    password: str | None = None,
-    timeout: float = 5.0,
-) -> ToMqtt:
-    """Publish every row to a topic."""
-    return ToMqtt(topic, payload, host=host, port=port, qos=qos, username=username, password=password, timeout=timeout)
+#: the name under which users know this sink
+to_mqtt = ToMqtt

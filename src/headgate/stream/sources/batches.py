@@ -1,4 +1,4 @@
-"""Rows that the program has already: record batches, tables, or rows of Python values."""
+"""Rows from the program itself: record batches, tables, or rows of Python values."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from typing import Generic, TypeAlias, TypeVar
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import DeclarationError
-from headgate.stream.sources.block import BLOCK_ROWS, Block
+from headgate.stream.sources.blocks import BLOCK_ROWS, Block, BlockReader
 from headgate.stream.sources.fit import Row, fit_columns, sift_rows
-from headgate.stream.sources.pulled import Pulled
 from headgate.stream.sources.source import Wake
 
 Item = TypeVar("Item")
 Columns: TypeAlias = pa.RecordBatch | pa.Table
 
 
-class _Given(Generic[Item]):
-    """An iterable, or a function that makes one. An iterator can be gone through once, and says so the second time."""
+class _Items(Generic[Item]):
+    """An iterable, or a function that makes one. An iterator can be read once; a second time is an error."""
 
-    def __init__(self, given: Iterable[Item] | Callable[[], Iterable[Item]], what: str) -> None:
-        self._given = given
+    def __init__(self, items: Iterable[Item] | Callable[[], Iterable[Item]], what: str) -> None:
+        self._source = items
         self._what = what
-        self._once = not callable(given) and iter(given) is given
+        self._once = not callable(items) and iter(items) is items
         self._opened = False
 
     def first(self) -> Item | None:
@@ -33,33 +32,33 @@ class _Given(Generic[Item]):
             return next(self._items(), None)
         items = self._items()
         first = next(items, None)
-        self._given = items if first is None else itertools.chain([first], items)
+        self._source = items if first is None else itertools.chain([first], items)
         return first
 
     def open(self) -> Iterator[Item]:
         if self._once and self._opened:
             raise DeclarationError(
-                f"{self._what} was given an iterator, which can be gone through only once, and it was opened a second "
+                f"{self._what} was given an iterator, which can be read only once, and it was opened a second "
                 f"time. Pass a list, or a function that makes a new iterator each time."
             )
         self._opened = True
         return self._items()
 
     def _items(self) -> Iterator[Item]:
-        return iter(self._given() if callable(self._given) else self._given)
+        return iter(self._source() if callable(self._source) else self._source)
 
 
 class Batches:
     """A source of record batches and tables.
 
-    ``batches`` is an iterable of them, a function that makes one, or a single table. It is read as the query goes on,
-    and should not have to wait for anything. ``schema`` may leave columns out; without it, it is that of the first.
+    ``batches`` is an iterable of them, a function that makes one, or a single table. It is read while the query runs
+    and should not block. ``schema`` may leave columns out; without it, it is that of the first.
     """
 
     def __init__(
         self, batches: Columns | Iterable[Columns] | Callable[[], Iterable[Columns]], schema: pa.Schema | None = None
     ) -> None:
-        self._given = _Given[Columns]([batches] if isinstance(batches, Columns) else batches, "from_batches")
+        self._items = _Items[Columns]([batches] if isinstance(batches, Columns) else batches, "from_batches")
         self._schema = schema or self._first_schema()
 
     def __repr__(self) -> str:
@@ -69,8 +68,8 @@ class Batches:
     def schema(self) -> pa.Schema:
         return self._schema
 
-    def open(self, wake: Wake, now: float) -> Pulled:
-        return Pulled(self._schema, self._blocks(self._given.open()))
+    def open(self, wake: Wake, now: float) -> BlockReader:
+        return BlockReader(self._schema, self._blocks(self._items.open()))
 
     def _blocks(self, items: Iterator[Columns]) -> Iterator[Block]:
         for number, item in enumerate(items):
@@ -80,7 +79,7 @@ class Batches:
                 yield fit_columns(batch, self._schema, f"batch {number} of from_batches")
 
     def _first_schema(self) -> pa.Schema:
-        first = self._given.first()
+        first = self._items.first()
         if first is None:
             raise DeclarationError("from_batches got no batch and no schema. Pass schema=, or at least one batch.")
         if not isinstance(first, Columns):
@@ -102,7 +101,7 @@ class Rows:
     """
 
     def __init__(self, rows: Iterable[Row] | Callable[[], Iterable[Row]], schema: pa.Schema) -> None:
-        self._given = _Given[Row](rows, "from_rows")
+        self._items = _Items[Row](rows, "from_rows")
         self._schema = schema
 
     def __repr__(self) -> str:
@@ -112,17 +111,17 @@ class Rows:
     def schema(self) -> pa.Schema:
         return self._schema
 
-    def open(self, wake: Wake, now: float) -> Pulled:
-        return Pulled(self._schema, self._blocks(self._given.open()))
+    def open(self, wake: Wake, now: float) -> BlockReader:
+        return BlockReader(self._schema, self._blocks(self._items.open()))
 
     def _blocks(self, rows: Iterator[Row]) -> Iterator[Block]:
         first = 0
-        while taken := list(itertools.islice(rows, BLOCK_ROWS)):
-            yield row_block(taken, self._schema, first)
-            first += len(taken)
+        while block_rows := list(itertools.islice(rows, BLOCK_ROWS)):
+            yield _row_block(block_rows, self._schema, first)
+            first += len(block_rows)
 
 
-def row_block(rows: list[Row], schema: pa.Schema, first: int) -> Block:
+def _row_block(rows: list[Row], schema: pa.Schema, first: int) -> Block:
     return sift_rows(rows, schema, lambda index: f"row {first + index}: ")
 
 

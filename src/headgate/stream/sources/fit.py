@@ -1,7 +1,7 @@
-"""Rows that should fit a schema: those that do become a batch, the others are rejected, each with its reason.
+"""Checking rows against a schema: those that fit become a batch, the others are rejected, each with its reason.
 
-There is one way to parse rows, many at a time. If that fails, it is tried with halves, down to the single rows at
-fault. So it does not matter next to which others a row stands.
+Rows are parsed many at a time. If that fails, each half is tried, down to the single rows at fault. So the result for a
+row does not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from headgate.stream.errors import InputError
 from headgate.stream.kernel import Rejected
-from headgate.stream.sources.block import Block, joined
-from headgate.stream.sources.errors import InputError
+from headgate.stream.sources.blocks import Block, concatenate_batches
 
-#: a row in Python: values by name, of which more than the schema's are ignored and those that lack are null; or all
-#: values in the order of the schema
+#: a row in Python: a mapping, whose extra keys are ignored and missing ones are null; or all values in the order of
+#: the schema
 Row = Mapping[str, Any] | Sequence[Any]
 
 _FRACTIONAL = (float, np.floating, Decimal)
@@ -27,7 +27,7 @@ _MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class Misfit(ValueError):  # noqa: N818 - it never reaches users: what they see is a rejected row
-    """Why a row is malformed. It can stand in the place of a row that is known to be; then it has its text too."""
+    """Why a row is malformed. It may also take the place of a malformed row in a list; then it has the row's text."""
 
     def __init__(self, reason: str, raw: str = "") -> None:
         super().__init__(reason)
@@ -41,10 +41,10 @@ def sift(
     place: Callable[[int], str],
     raw: Callable[[int], str] | None = None,
 ) -> Block:
-    """Parse items into a block. Among them may be misfits.
+    """Parse items into a block. Some of them may be misfits already.
 
-    ``parse`` gives exactly one row for each item or raises; ``place`` says where item i came from, as the beginning of
-    a sentence; ``raw`` is its text, if that is not the item itself.
+    ``parse`` gives exactly one row for each item, or raises. ``place(i)`` says where item i came from, as the beginning
+    of a sentence. ``raw(i)`` is its text, if that is not the item itself.
     """
     good: list[pa.RecordBatch] = []
     rejected: list[Rejected] = []
@@ -63,7 +63,7 @@ def sift(
             else:
                 middle = (start + stop) // 2
                 spans += [(middle, stop), (start, middle)]
-    return Block(joined(good, schema), tuple(rejected))
+    return Block(concatenate_batches(good, schema), tuple(rejected))
 
 
 def _all_fit(items: Sequence[Any]) -> list[Any]:
@@ -88,7 +88,7 @@ def sift_rows(
 def _rows_to_batch(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
     names = schema.names
     columns = zip(*(_cells(row, names) for row in rows), strict=True)
-    return checked([_array(values, field) for values, field in zip(columns, schema, strict=True)], schema)
+    return checked_batch([_array(values, field) for values, field in zip(columns, schema, strict=True)], schema)
 
 
 def _cells(row: Row, names: list[str]) -> Sequence[Any]:
@@ -117,8 +117,8 @@ def _check_whole(values: Sequence[Any]) -> None:
             raise Misfit(f"{value} is not a whole number")
 
 
-def checked(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of columns, in which those that may not be null are not."""
+def checked_batch(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of these columns, after a check that none is null that may not be."""
     for column, field in zip(columns, schema, strict=True):
         if column.null_count and not field.nullable:
             raise Misfit(_null_reason(field))
@@ -131,8 +131,8 @@ def check_columns(found: pa.Schema, schema: pa.Schema, where: str) -> None:
         places = found.get_all_field_indices(field.name)
         if len(places) != 1 or found.field(places[0]).type != field.type:
             raise InputError(
-                f"{where} does not have the column {field.name!r} as declared. Expected: {written(schema)}. "
-                f"Got: {written(found)}. Correct the schema, or convert the data."
+                f"{where} does not have the column {field.name!r} as declared. Expected: {schema_text(schema)}. "
+                f"Got: {schema_text(found)}. Correct the schema, or convert the data."
             )
 
 
@@ -164,7 +164,7 @@ def _null_reason(field: pa.Field) -> str:
 
 
 def _reason(error: Exception) -> str:
-    # Arrow numbers rows within what it was given to parse, which says nothing to anybody else.
+    # Arrow numbers rows within the text that it parses, which means nothing to users.
     return str(error).removesuffix(" in row 0").replace("Row #1: ", "")
 
 
@@ -176,6 +176,6 @@ def as_text(item: object) -> str:
     return item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item)
 
 
-def written(schema: pa.Schema) -> str:
+def schema_text(schema: pa.Schema) -> str:
     """A schema in one line."""
     return ", ".join(f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema)

@@ -1,7 +1,7 @@
 """The rate-controlled generator: rows that come when a pattern says, for demos, tests and measurements.
 
 A row *arrives* when it is due, whether or not anybody reads it then. If an engine does not keep up, rows wait here and
-the time counts as latency: a generator that slowed down with the engine would hide just what is to be measured.
+the time counts as latency. A generator that slowed down with the engine would hide what is to be measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import DeclarationError, ParameterError, user_error
 from headgate.stream.sources.batches import Batches
-from headgate.stream.sources.block import Block, Cursor, Pieces
+from headgate.stream.sources.blocks import Block, Cursor, Pieces
 from headgate.stream.sources.fit import fit_columns
 from headgate.stream.sources.patterns import Constant, Dues, Pattern
 from headgate.stream.sources.source import Chunk, Reader, Source, Wake
@@ -47,7 +47,7 @@ class Paced:
             if limit is not None and not limit >= 0:
                 raise ParameterError(f"Paced: {name} is a limit, 0 or more; got {limit!r}")
         self._pattern = Constant(rate) if isinstance(rate, int | float) else rate
-        self._rows = math.inf if rows is None else rows
+        self._most_rows = math.inf if rows is None else rows
         self._seconds = math.inf if seconds is None else seconds
         self._supply = _supply(made_from, repeated=not self._pattern.by_rows)
         self._pattern.check(self._supply.schema)
@@ -61,12 +61,12 @@ class Paced:
 
     def open(self, wake: Wake, now: float) -> PacedReader:
         cursor = Cursor(self.schema, self._supply.blocks(now))
-        return PacedReader(self.schema, cursor, self._pattern, now, self._rows, now + self._seconds)
+        return PacedReader(self.schema, cursor, self._pattern, now, self._most_rows, now + self._seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """What comes next: from which row of a block on, when, and how many more there may be."""
+    """The rows that come next: when they are due, the first of them in its block, and how many more there may be."""
 
     dues: Dues
     offset: int
@@ -96,9 +96,9 @@ class PacedReader:
         self._cursor = cursor
         self._timetable = pattern.timetable(start)
         self._dues: Dues | None = None
-        self._dues_of = 0
-        self._given = 0
-        self._rows = rows
+        self._dues_block = 0
+        self._rows_read = 0
+        self._most_rows = rows
         self._stop = stop
         self._stopped = False
         self._ahead = self._look_ahead()
@@ -122,7 +122,7 @@ class PacedReader:
             first = first if pieces.rows else ahead.at
             last = ahead.dues.at(ahead.offset + rows - 1)
             pieces.add(self._cursor.cut(rows))
-            self._given += rows
+            self._rows_read += rows
             self._ahead = self._look_ahead()
         if self._ahead is None:
             pieces.reject(self._cursor.remains())
@@ -132,28 +132,28 @@ class PacedReader:
 
     @property
     def ended(self) -> bool:
-        return self._stopped or self._given >= self._rows or self._cursor.ended
+        return self._stopped or self._rows_read >= self._most_rows or self._cursor.ended
 
     def close(self) -> None:
         self._stopped, self._ahead = True, None
         self._cursor.close()
 
     def _look_ahead(self, *, may_raise: bool = False) -> _Ahead | None:
-        """What comes next; None if there is nothing more, or nothing but malformed rows or an error."""
+        """What comes next; None if there is nothing more, or only malformed rows or an error."""
         if self.ended or not self._cursor.look(may_raise=may_raise):
             return None
         offset = self._cursor.offset
-        if self._dues is None or self._dues_of != self._cursor.blocks:
-            self._dues = self._timetable.block(self._given, self._cursor.batch)
-            self._dues_of = self._cursor.blocks
+        if self._dues is None or self._dues_block != self._cursor.blocks:
+            self._dues = self._timetable.block(self._rows_read, self._cursor.batch)
+            self._dues_block = self._cursor.blocks
         if self._dues.at(offset) >= self._stop:
             self.close()
             return None
-        return _Ahead(self._dues, offset, self._rows - self._given, math.nextafter(self._stop, -math.inf))
+        return _Ahead(self._dues, offset, self._most_rows - self._rows_read, math.nextafter(self._stop, -math.inf))
 
 
-class _Repeated:
-    """A table over and over, or once."""
+class _FromTable:
+    """The rows of a table, repeated or once."""
 
     def __init__(self, table: pa.Table, repeated: bool) -> None:
         if repeated and not table.num_rows:
@@ -170,8 +170,8 @@ class _Repeated:
         return (Block(batch) for batch in (itertools.cycle(batches) if self._repeated else batches))
 
 
-class _Made:
-    """What a function makes."""
+class _FromFunction:
+    """The blocks that a function makes."""
 
     def __init__(self, function: BlockFunction) -> None:
         self._function = function
@@ -192,18 +192,18 @@ class _Made:
 
     def _call(self, number: int) -> pa.RecordBatch | None:
         try:
-            made = self._function(number)
+            batch = self._function(number)
         except Exception as error:
             raise user_error(f"Paced: {self} failed to make block {number}", error) from error
-        if made is not None and not isinstance(made, pa.RecordBatch):
+        if batch is not None and not isinstance(batch, pa.RecordBatch):
             raise DeclarationError(
                 f"Paced: {self} must give a record batch, or None after the last; for block {number} it gave "
-                f"{type(made).__name__}."
+                f"{type(batch).__name__}."
             )
-        return made
+        return batch
 
 
-class _Read:
+class _FromSource:
     """The rows of another source, which has to have them at hand."""
 
     def __init__(self, source: Source) -> None:
@@ -218,7 +218,7 @@ class _Read:
 
 
 class _ReaderBlocks:
-    """What a reader reads. An object, since a generator that was never begun cannot be closed."""
+    """The blocks of a reader. Not a generator: one that was never begun cannot be closed."""
 
     def __init__(self, reader: Reader, now: float, name: str) -> None:
         self._reader = reader
@@ -236,7 +236,7 @@ class _ReaderBlocks:
             if not self._reader.ended:
                 raise DeclarationError(
                     f"Paced needs a source that has its rows at hand, such as files; {self._name} waits for them to "
-                    f"come. Use it without Paced: its rows come when they come."
+                    f"come. Use it without Paced."
                 )
         raise StopIteration
 
@@ -246,17 +246,17 @@ class _ReaderBlocks:
 
 def _supply(
     made_from: pa.Table | pa.RecordBatch | Source | Iterable[pa.RecordBatch] | BlockFunction, repeated: bool
-) -> _Repeated | _Made | _Read:
+) -> _FromTable | _FromFunction | _FromSource:
     if isinstance(made_from, pa.RecordBatch):
         made_from = pa.Table.from_batches([made_from])
     if isinstance(made_from, pa.Table):
-        return _Repeated(made_from, repeated)
+        return _FromTable(made_from, repeated)
     if isinstance(made_from, Source):
-        return _Read(made_from)
+        return _FromSource(made_from)
     if callable(made_from):
-        return _Made(made_from)
+        return _FromFunction(made_from)
     if isinstance(made_from, Iterable):
-        return _Read(Batches(made_from))
+        return _FromSource(Batches(made_from))
     raise DeclarationError(
         f"Paced takes a table, a source, an iterable of record batches or a function of the block's number; "
         f"got {type(made_from).__name__}."

@@ -1,6 +1,6 @@
-"""When rows are due: at a constant rate, in bursts, in batches of a timer, or as they came when they were recorded.
+"""Patterns of arrival: at a constant rate, in bursts, in batches of a timer, or as recorded.
 
-Pure: patterns count seconds from the start of a run. Row 0 is due at the start.
+They say when a row is due, in seconds from the start of a run. Row 0 is due at the start.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from headgate.core.errors import DeclarationError, ParameterError
-from headgate.stream.sources.fit import written
+from headgate.stream.sources.fit import schema_text
 
-#: what products of floats such as 30 * 0.1 may be off by, so that no row slips into the next batch or burst
+#: the rounding error of products such as 30 * 0.1, which must not move a row into the next batch or burst
 _ROUNDING = 1e-12
 _TICKS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
@@ -54,7 +54,7 @@ class Pattern(Protocol):
 
 
 class _ByNumber(ABC):
-    """A pattern of which a row's number says when it is due, whatever the row says."""
+    """A pattern in which a row's number alone says when it is due."""
 
     by_rows = False
 
@@ -124,7 +124,7 @@ class Bursts(_ByNumber):
 
 @dataclass(frozen=True)
 class Batched(_ByNumber):
-    """A timer that lets go of many rows at once: every 100 ms a tenth of the rate, as in EdgeWise, section 7.1."""
+    """Many rows at once by a timer: every 100 ms a tenth of the rate, as in EdgeWise, section 7.1."""
 
     rows_per_second: float
     every: float = 0.1
@@ -145,8 +145,8 @@ class Batched(_ByNumber):
 class Replay:
     """Rows as they came when they were recorded, by a column of event times, ``speed`` times as fast.
 
-    A row whose time lies before that of a row before it is due together with that one; so is one without a time.
-    Numbers are taken as seconds.
+    A row that is older than one before it, or has no time, is due together with the one before it. Numbers are taken as
+    seconds.
     """
 
     column: str
@@ -162,7 +162,7 @@ class Replay:
         if kind is None or not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise DeclarationError(
                 f"{self} needs a column {self.column!r} of timestamps, or of numbers that are seconds. "
-                f"Got: {written(schema)}. Name the column of event times."
+                f"Got: {schema_text(schema)}. Name the column of event times."
             )
 
     def timetable(self, start: float) -> Timetable:
@@ -191,10 +191,10 @@ class _NumberDues:
         if now < self._start:
             return 0
         guess = math.floor(self._pattern.about(now - self._start)) - self._first
-        return settled(guess, self.at, now)
+        return count_due(guess, self.at, now)
 
 
-def settled(guess: int, at: Callable[[int], float], now: float) -> int:
+def count_due(guess: int, at: Callable[[int], float], now: float) -> int:
     """The number of rows with ``at(row) <= now``, found from a guess, quickly if it is nearly right."""
     # Invariant of the three loops: every row up to ``due`` is due; after the first, row ``late`` is not.
     due, late, step = -1, max(guess, 0), 1

@@ -1,7 +1,7 @@
 """Lines from a TCP connection, each of them a row.
 
-A thread of its own receives. If the engine does not keep up, it stops receiving, the connection's buffers fill up, and
-the sender has to wait: nothing is lost and memory is bounded.
+A thread receives. If the engine does not keep up, the thread stops receiving, the connection's buffers fill up, and the
+sender has to wait: nothing is lost and memory is bounded.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from collections.abc import Callable
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import DeclarationError
-from headgate.stream.sources.block import Block
-from headgate.stream.sources.errors import InputError
+from headgate.stream.errors import InputError
+from headgate.stream.sources.blocks import Block
 from headgate.stream.sources.fit import Misfit
-from headgate.stream.sources.framing import Framer
-from headgate.stream.sources.inbox import Inbox
-from headgate.stream.sources.line_formats import LineFormat, line_format
-from headgate.stream.sources.received import BUFFER_BYTES, BUFFER_ROWS, Received, clock_from
+from headgate.stream.sources.lines import Framer, LineFormat, line_format
+from headgate.stream.sources.receiving import BUFFER_BYTES, BUFFER_ROWS, Inbox, InboxReader, clock_from
 from headgate.stream.sources.source import Wake
 
 _RECEIVE_BYTES = 1 << 16
-#: how long ``close`` waits for the thread, which has nothing left to wait for
+#: how long ``close`` waits for the thread, which ends as soon as it is told to
 _JOIN_SECONDS = 5.0
 
 #: a line and its number
@@ -52,7 +50,7 @@ class Socket:
     ) -> None:
         self._host, self._port = host, port
         self._schema = schema
-        self._lines_as = line_format(format, schema)
+        self._line_format = line_format(format, schema)
         self._listen = listen
         self._buffer_rows = buffer_rows
         self._timeout = timeout
@@ -65,11 +63,11 @@ class Socket:
         return self._schema
 
     def open(self, wake: Wake, now: float) -> SocketReader:
-        opened = self._listening() if self._listen else self._connected()
+        connection = self._listen_socket() if self._listen else self._connect()
         inbox = Inbox[NumberedLine](wake, self._buffer_rows, BUFFER_BYTES)
-        return SocketReader(inbox, self._lines_as, _Receiver(opened, self._listen, inbox, clock_from(now)))
+        return SocketReader(inbox, self._line_format, _Receiver(connection, self._listen, inbox, clock_from(now)))
 
-    def _connected(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         try:
             return socket.create_connection((self._host, self._port), timeout=self._timeout)
         except OSError as error:
@@ -78,7 +76,7 @@ class Socket:
                 f"Start it before the query, or let the query listen (listen=True) and the program connect."
             ) from error
 
-    def _listening(self) -> socket.socket:
+    def _listen_socket(self) -> socket.socket:
         try:
             return socket.create_server((self._host, self._port), backlog=1)
         except OSError as error:
@@ -88,12 +86,12 @@ class Socket:
             ) from error
 
 
-class SocketReader(Received[NumberedLine]):
+class SocketReader(InboxReader[NumberedLine]):
     """One connection."""
 
-    def __init__(self, inbox: Inbox[NumberedLine], lines_as: LineFormat, receiver: _Receiver) -> None:
+    def __init__(self, inbox: Inbox[NumberedLine], line_format: LineFormat, receiver: _Receiver) -> None:
         super().__init__(inbox, self._block, receiver.stop)
-        self._lines_as = lines_as
+        self._line_format = line_format
         self._receiver = receiver
         receiver.start()
 
@@ -104,24 +102,25 @@ class SocketReader(Received[NumberedLine]):
 
     def _block(self, items: list[NumberedLine]) -> Block:
         host, port = self.address
-        return self._lines_as.block(
+        return self._line_format.block(
             [line for _, line in items], lambda index: f"{host}:{port}, line {items[index][0]}: "
         )
 
 
 class _Receiver:
-    """The thread that receives, and what it needs. It waits for the connection or for ``stop``, whichever is first."""
+    """The thread that receives. It waits for data or for ``stop``, whichever is first."""
 
     def __init__(
-        self, opened: socket.socket, listens: bool, inbox: Inbox[NumberedLine], clock: Callable[[], float]
+        self, connection: socket.socket, listens: bool, inbox: Inbox[NumberedLine], clock: Callable[[], float]
     ) -> None:
-        self._opened = opened
+        #: of ``listens`` the listening socket, otherwise the connection
+        self._socket = connection
         self._listens = listens
         self._inbox = inbox
         self._clock = clock
-        name = opened.getsockname() if listens else opened.getpeername()
+        name = connection.getsockname() if listens else connection.getpeername()
         self.address: tuple[str, int] = (name[0], name[1])
-        self._stop_asked, self._stop_heard = socket.socketpair()
+        self._stop_sender, self._stop_receiver = socket.socketpair()
         self._framer = Framer()
         self._thread = threading.Thread(target=self._run, name=f"headgate-socket-{self.address[1]}", daemon=True)
 
@@ -129,20 +128,20 @@ class _Receiver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Have the thread end, and wait for it. May be called more than once."""
+        """End the thread and wait for it. May be called more than once."""
         if self._thread.is_alive():
-            self._stop_asked.send(b"\0")
+            self._stop_sender.send(b"\0")
             self._thread.join(_JOIN_SECONDS)
-        for connection in (self._opened, self._stop_asked, self._stop_heard):
+        for connection in (self._socket, self._stop_sender, self._stop_receiver):
             connection.close()
 
     def _run(self) -> None:
         try:
             if not self._listens:
-                self._receive(self._opened)
-            elif self._comes(self._opened):
-                connection, _ = self._opened.accept()
-                self._opened.close()
+                self._receive(self._socket)
+            elif self._wait_for(self._socket):
+                connection, _ = self._socket.accept()
+                self._socket.close()
                 with connection:
                     self._receive(connection)
         except OSError as error:
@@ -155,22 +154,22 @@ class _Receiver:
             )
 
     def _receive(self, connection: socket.socket) -> None:
-        while self._comes(connection):
+        while self._wait_for(connection):
             data = connection.recv(_RECEIVE_BYTES)
             numbers, lines = self._framer.feed(data) if data else self._framer.end()
-            received = list(zip(numbers, lines, strict=True))
-            if received and not self._inbox.put(received, _size, self._clock()):
+            numbered = list(zip(numbers, lines, strict=True))
+            if numbered and not self._inbox.put(numbered, _size, self._clock()):
                 return
             if not data:
                 self._inbox.finish()
                 return
 
-    def _comes(self, connection: socket.socket) -> bool:
-        """Wait until something comes; False if that is the wish to stop."""
+    def _wait_for(self, connection: socket.socket) -> bool:
+        """Wait until data comes; False if it is time to stop."""
         with selectors.DefaultSelector() as selector:
             selector.register(connection, selectors.EVENT_READ)
-            selector.register(self._stop_heard, selectors.EVENT_READ)
-            return all(key.fileobj is not self._stop_heard for key, _ in selector.select())
+            selector.register(self._stop_receiver, selectors.EVENT_READ)
+            return all(key.fileobj is not self._stop_receiver for key, _ in selector.select())
 
 
 def _size(item: NumberedLine) -> int:

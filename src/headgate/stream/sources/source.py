@@ -19,7 +19,7 @@ Wake = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows read at once, and when the oldest and the newest of them came, or were due to come."""
+    """Rows read at once, and when the oldest and the newest of them arrived."""
 
     batch: pa.RecordBatch
     first_arrival: float
@@ -31,20 +31,21 @@ class Reader(Protocol):
     """One run over a source."""
 
     def ready_at(self, now: float) -> float:
-        """When ``read`` will have something: a time up to ``now`` means at once, infinity that ``wake`` will tell."""
+        """When ``read`` will have something: a time up to ``now`` means at once, infinity means not before ``wake`` is
+        called."""
 
     def waiting(self, now: float) -> int:
         """How many rows could be read now; for a source that has all its rows already, any number above 0."""
 
     def read(self, most: int, now: float) -> Chunk | None:
-        """At most ``most`` rows, as they come; None if there is nothing now. Never waits."""
+        """At most ``most`` rows, in their order; None if there is nothing now. Never blocks."""
 
     @property
     def ended(self) -> bool:
         """No rows will come any more, and all have been read."""
 
     def close(self) -> None:
-        """Let go of files, sockets and threads. May be called more than once."""
+        """Close files and sockets, end threads. May be called more than once."""
 
 
 @runtime_checkable

@@ -110,7 +110,7 @@ class Watch:
         made = []
         for place, operator in enumerate(self._operators):
             for thread in tuple(operator.inside):
-                packet = operator.books.packets
+                packet = operator.counters.packets
                 before = self._since.get((place, thread))
                 since = before[1] if before is not None and before[0] == packet else now
                 found[place, thread] = packet, since

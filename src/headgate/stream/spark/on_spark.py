@@ -17,7 +17,6 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -30,11 +29,9 @@ from headgate.stream.errors import QueryDeclarationError
 from headgate.stream.query import Query, Stream
 from headgate.stream.sinks import Collect
 from headgate.stream.sources import from_batches
-from headgate.stream.spark.fingerprint import check_fit, fingerprint, stateful
-from headgate.stream.spark.guest import Build, Guest, Terms
-from headgate.stream.spark.passes import Request, rows_of, spark_schema, teller
-from headgate.stream.spark.state_chain import Chain
-from headgate.stream.spark.update import HostedQuery, Update, current_update
+from headgate.stream.spark.fingerprint import stateful
+from headgate.stream.spark.hosted_frame import HostedFrame, Request
+from headgate.stream.spark.hosted_query import Build, EngineOptions, HostedQuery
 from headgate.stream.spec import Kind, OperatorSpec, QuerySpec
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ Late = Literal["process", "reject"]
 
 
 def on_spark(
-    frame: DataFrame,
+    frame: DataFrame | HostedFrame,
     build: Build,
     *,
     keys: Sequence[str] = (),
@@ -62,9 +59,11 @@ def on_spark(
     packet_rows: int | None = None,
     time_limit: float | None = DEFAULT_TIME_LIMIT,
     memory_limit: int | None = None,
-) -> DataFrame:
-    """The rows that a query makes of a data frame. ``build`` takes a stream with the frame's columns and gives the
-    stream that comes out.
+) -> HostedFrame:
+    """The rows that a stream query makes of a data frame, as a frame that takes the methods of a DataFrame.
+
+    ``build`` takes a stream with the frame's columns and gives the stream that comes out. In a table's function, return
+    the frame: the update that it belongs to computes it, going on from the states of the table's last commit.
 
     ``keys`` are the columns by which rows find their states; every ``key_by`` in the query must contain them. ``time``
     is the event time by which rows are ordered. A query whose states see everything (``fold``, ``top_k``) takes one
@@ -75,79 +74,28 @@ def on_spark(
     ``policy`` and ``loop`` are those of ``Engine``. ``time_limit`` is how many seconds an operator may take for one
     packet, ``memory_limit`` how many bytes the worker process may have; whoever takes more fails by name.
     """
-    terms = _terms(workers, policy, loop, packet_rows, time_limit, memory_limit)
+    options = _options(workers, policy, loop, packet_rows, time_limit, memory_limit)
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    _sent_along(build)
-    given = to_arrow_schema(frame.schema, timezone="UTC")
+    _send_along(build)
+    columns = to_arrow_schema(frame.schema, timezone="UTC")
     if late != "process":
         build = _in_time(build, keys, time, late, name)
-    spec, made = _declared(build, given, name)
+    spec, output = _declared(build, columns, name)
     with_states = stateful(spec.operators)
     count = _checked_buckets(with_states, keys, buckets, name) if with_states else 1
-    guest = Guest("", name, build, made, bool(with_states))
-    request = Request(frame, given, guest, terms, tuple(keys), time, count)
-    update = current_update()
-    if update is None:
-        return rows_of(request, None)
-    update.hosts = True
-    return _in_update(request, update, spec)
+    query = HostedQuery("", name, build, output, bool(with_states))
+    return HostedFrame(Request(frame, columns, query, options, tuple(keys), time, count, spec))
 
 
-def _in_update(request: Request, update: Update, spec: QuerySpec) -> DataFrame:
-    """The same as part of a table's update: states go on, and what was done is told."""
-    guest, frame, name = request.guest, request.frame, request.guest.name
-    written = fingerprint(stateful(spec.operators))
-    if written:
-        update.must_keep_states()
-    if update.refusal:
-        guest = replace(guest, table=update.table)
-    else:
-        guest = replace(
-            guest,
-            table=update.table,
-            folder=str(update.folder),
-            update=update.number,
-            previous=_going_on(update, name, written, request.buckets),
-            ends_at=_end(update, request, spec),
-        )
-    request = replace(request, guest=guest, arrival=update.arrival, together=update.small)
-    if update.collecting:
-        update.requests[name] = request
-        return frame.sparkSession.createDataFrame([], spark_schema(guest.made))
-    rows, told = update.shared.get(name) or (None, teller(frame))
-    update.add(name, HostedQuery(guest.label, written, request.buckets, told))
-    return rows_of(request, told) if rows is None else rows
-
-
-def _going_on(update: Update, name: str, written: dict[str, str], buckets: int) -> dict[int, Chain]:
-    """The files of each bucket to go on from; a query that was changed so that its states do not fit is refused."""
-    stored = update.stored.get(name)
-    if stored is None or not written:
-        return {}
-    check_fit(name, stored.fingerprint, stored.buckets, written, buckets)
-    return dict(stored.files)
-
-
-def _end(update: Update, request: Request, spec: QuerySpec) -> tuple[str, int] | None:
-    """How far the stream has come, if that is known and windows go by it."""
-    time = request.time
-    if time is None or update.clock is None or update.clock[0] != time:
-        return None
-    if request.given.field(time).type != pa.timestamp("us", "UTC"):
-        return None  # the source's clock counts microseconds
-    windowed = any(operator.time is not None and operator.time.column == time for operator in spec.operators)
-    return update.clock if windowed else None
-
-
-def _terms(
+def _options(
     workers: int | None,
     policy: str | None,
     loop: LoopName | None,
     packet_rows: int | None,
     time_limit: float | None,
     memory_limit: int | None,
-) -> Terms:
+) -> EngineOptions:
     for what, value in (("workers", workers), ("packet_rows", packet_rows), ("memory_limit", memory_limit)):
         if value is not None and value < 1:
             raise ParameterError(f"on_spark: {what} must be at least 1; got {value}")
@@ -157,7 +105,7 @@ def _terms(
         raise ParameterError(f"on_spark: loop is one of {', '.join(LOOPS)}; got {loop!r}")
     if policy is not None:
         policy_from(policy)  # a wrong name is told here and not in a worker
-    return Terms(workers, loop, policy, packet_rows, time_limit, memory_limit)
+    return EngineOptions(workers, loop, policy, packet_rows, time_limit, memory_limit)
 
 
 def _in_time(build: Build, keys: Sequence[str], time: str | None, late: str, name: str) -> Build:
@@ -174,7 +122,7 @@ def _after_rejecting(build: Build, keys: tuple[str, ...], time: str, stream: Str
     return build(stream.key_by(*keys).in_order(time))
 
 
-def _sent_along(build: Build) -> None:
+def _send_along(build: Build) -> None:
     """Have the function's module sent to the workers with it, unless they have it installed: a pipeline file is a
     module that only the driver has loaded."""
     from pyspark import cloudpickle
@@ -187,9 +135,9 @@ def _sent_along(build: Build) -> None:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
-def _declared(build: Build, given: pa.Schema, name: str) -> tuple[QuerySpec, pa.Schema]:
+def _declared(build: Build, columns: pa.Schema, name: str) -> tuple[QuerySpec, pa.Schema]:
     query = Query(name)
-    stream = build(query.source(from_batches([], given)))
+    stream = build(query.source(from_batches([], columns)))
     stream.to(Collect())
     spec = query.spec()
     for operator in spec.operators:

@@ -2,70 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.spark.arrival import NO_COMMITS, Arrival
-from headgate.stream.spark.buckets import InTurn
-from headgate.stream.spark.guest import Done, Guest, Terms
-from headgate.stream.spark.hosting import Made, Task, run_task
-from headgate.stream.spark.live_states import LiveStates
+from headgate.core.errors import UserCodeError
+from headgate.stream.spark.hosted_frame import HostedFrame, Request
+from headgate.stream.spark.hosted_query import EngineOptions, HostedQuery, TaskReport
 from headgate.stream.spark.ordering import BUCKET, in_order
-from headgate.stream.spark.promptly import acknowledged
+from headgate.stream.spark.states import LiveStates
+from headgate.stream.spark.task import BucketRows, QueryRows, Task, run_task
+from headgate.stream.spark.tcp_quickack import acknowledged
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, AccumulatorParam
     from pyspark.sql import DataFrame
 
-#: in rows for several tables: the number of the guest that made the row, and a column of structs for each
-GUEST, ROW = "headgate_guest", "headgate_row_{}"
+#: in rows for several tables: the number of the query that made the row, and a column of structs for each
+QUERY, ROW = "headgate_query", "headgate_row_{}"
 
 
-@dataclass(frozen=True)
-class Request:
-    """A query that is to be put on Spark, with the frame it reads."""
-
-    frame: DataFrame
-    given: pa.Schema
-    guest: Guest
-    terms: Terms
-    keys: tuple[str, ...]
-    time: str | None
-    buckets: int
-    arrival: Arrival = NO_COMMITS
-    #: one task for all buckets, in place of one for each
-    together: bool = False
-
-    def goes_with(self, other: Request) -> bool:
-        """Whether both can be served by one pass: the same rows, in the same order, on the same terms."""
-        mine = (self.guest.stateful, self.keys, self.time, self.buckets, self.together, self.terms)
-        others = (other.guest.stateful, other.keys, other.time, other.buckets, other.together, other.terms)
-        if mine != others or not self.given.equals(other.given):
-            return False
-        return self.frame is other.frame or self.frame.sameSemantics(other.frame)
+class HostedQueryError(UserCodeError):
+    """A query failed outside of any table; the text has the traceback of the user's code."""
 
 
-def rows_of(request: Request, told: Accumulator[list[Done]] | None) -> DataFrame:
-    """The rows that one query makes."""
-    host = _host([request], told)
-    return _ordered(request).mapInArrow(host.alone, spark_schema(request.guest.made))
+def plain_rows(request: Request) -> DataFrame:
+    """The rows that a query makes outside of any table."""
+    frame = request.frame
+    return rows_of(replace(request, frame=frame.plain()) if isinstance(frame, HostedFrame) else request, None)
 
 
-def rows_of_all(requests: Sequence[Request], told: Accumulator[list[Done]]) -> DataFrame:
+def rows_of(request: Request, reports: Accumulator[list[TaskReport]] | None) -> DataFrame:
+    """The rows that one query makes; its tasks report to ``reports``."""
+    one_pass = _pass([request], reports)
+    return _ordered(request).mapInArrow(one_pass.of_one, spark_schema(request.query.output))
+
+
+def rows_of_all(requests: Sequence[Request], reports: Accumulator[list[TaskReport]]) -> DataFrame:
     """The rows that several queries make, computed once and kept by Spark; ``rows_for`` picks those of one."""
-    first = requests[0]
-    host = _host(requests, told)
-    return _ordered(first).mapInArrow(host.together, spark_schema(host.tagged)).persist()
+    one_pass = _pass(requests, reports)
+    return _ordered(requests[0]).mapInArrow(one_pass.of_all, spark_schema(one_pass.tagged)).persist()
 
 
-def rows_for(number: int, together: DataFrame) -> DataFrame:
+def rows_for(number: int, all_rows: DataFrame) -> DataFrame:
     """Of the rows that several queries made, those of one."""
     from pyspark.sql import functions as F
 
-    return together.where(F.col(GUEST) == number).select(f"{ROW.format(number)}.*")
+    return all_rows.where(F.col(QUERY) == number).select(f"{ROW.format(number)}.*")
+
+
+def that_go_together(requests: Iterable[Request]) -> list[list[Request]]:
+    """The requests in sets, each of which one pass can serve."""
+    sets: list[list[Request]] = []
+    for request in requests:
+        for known in sets:
+            if _go_together(known[0], request):
+                known.append(request)
+                break
+        else:
+            sets.append([request])
+    return sets
+
+
+def _go_together(one: Request, other: Request) -> bool:
+    """Whether both can be served by one pass: the same rows, in the same order, with the same options."""
+    same = all(
+        getattr(one, name) == getattr(other, name) for name in ("keys", "time", "buckets", "together", "options")
+    )
+    if not same or one.query.stateful != other.query.stateful or not one.input.equals(other.input):
+        return False
+    return one.frame is other.frame or bool(one.frame.sameSemantics(other.frame))  # type: ignore[arg-type] # resolved
 
 
 def spark_schema(schema: pa.Schema) -> Any:
@@ -74,39 +82,40 @@ def spark_schema(schema: pa.Schema) -> Any:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def teller(frame: DataFrame) -> Accumulator[list[Done]]:
-    """What the tasks of a pass tell goes here."""
-    return frame.sparkSession.sparkContext.accumulator([], _listed())
+def new_reports(frame: DataFrame) -> Accumulator[list[TaskReport]]:
+    """Where the tasks of a pass report to."""
+    return frame.sparkSession.sparkContext.accumulator([], _concatenation())
 
 
-def _ordered(request: Request) -> DataFrame:
-    if not request.guest.stateful:
-        return request.frame
-    return in_order(
-        request.frame, request.keys, request.time, request.buckets, request.arrival, together=request.together
-    )
-
-
-def _host(requests: Sequence[Request], told: Accumulator[list[Done]] | None) -> _Host:
-    first = requests[0]
-    guests = tuple(request.guest for request in requests)
-    in_turn = first.buckets if first.guest.stateful and first.together and first.buckets > 1 else 0
-    return _Host(first.given, guests, first.terms, told, in_turn)
-
-
-def _listed() -> AccumulatorParam[list[Done]]:
-    """An accumulator's way to add: lists one behind the other."""
+def _concatenation() -> AccumulatorParam[list[TaskReport]]:
+    """An accumulator's way to add: one list behind the other."""
     from pyspark import AccumulatorParam
 
-    class Listed(AccumulatorParam[list[Done]]):
-        def zero(self, value: list[Done]) -> list[Done]:
+    class Concatenation(AccumulatorParam[list[TaskReport]]):
+        def zero(self, value: list[TaskReport]) -> list[TaskReport]:
             return []
 
-        def addInPlace(self, value1: list[Done], value2: list[Done]) -> list[Done]:  # noqa: N802 - Spark's name
+        def addInPlace(  # noqa: N802 - Spark's name
+            self, value1: list[TaskReport], value2: list[TaskReport]
+        ) -> list[TaskReport]:
             value1 += value2
             return value1
 
-    return Listed()
+    return Concatenation()
+
+
+def _ordered(request: Request) -> DataFrame:
+    frame: DataFrame = request.frame  # type: ignore[assignment] # whoever asks for rows has resolved it
+    if not request.query.stateful:
+        return frame
+    return in_order(frame, request.keys, request.time, request.buckets, request.arrival, together=request.together)
+
+
+def _pass(requests: Sequence[Request], reports: Accumulator[list[TaskReport]] | None) -> _Pass:
+    first = requests[0]
+    queries = tuple(request.query for request in requests)
+    in_turn = first.buckets if first.query.stateful and first.together and first.buckets > 1 else 0
+    return _Pass(first.input, queries, first.options, reports, in_turn)
 
 
 #: what this process still holds of the tasks that it has run; the only thing that outlives a task
@@ -114,69 +123,65 @@ _live = LiveStates()
 
 
 @dataclass(frozen=True)
-class _Host:
+class _Pass:
     """A pass as it is sent to the workers. ``in_turn`` is how many buckets come to one task, one after the other; 0 if
     each has a task of its own."""
 
-    given: pa.Schema
-    guests: tuple[Guest, ...]
-    terms: Terms
-    told: Any
+    input: pa.Schema
+    queries: tuple[HostedQuery, ...]
+    options: EngineOptions
+    reports: Any
     in_turn: int = 0
 
     @property
     def tagged(self) -> pa.Schema:
         """The columns of rows for several tables: one struct is there, the others are null."""
-        structs = [pa.field(ROW.format(n), pa.struct(list(guest.made))) for n, guest in enumerate(self.guests)]
-        return pa.schema([pa.field(GUEST, pa.int32()), *structs])
+        structs = [pa.field(ROW.format(n), pa.struct(list(query.output))) for n, query in enumerate(self.queries)]
+        return pa.schema([pa.field(QUERY, pa.int32()), *structs])
 
-    def alone(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the only guest."""
-        made = self.guests[0].made
+    def of_one(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the only query."""
+        output = self.queries[0].output
         for _, batch in self._run(batches):
-            yield batch.cast(made)
+            yield batch.cast(output)
 
-    def together(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of all guests, with the number of the guest."""
+    def of_all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of all queries, with the number of the query."""
         schema = self.tagged
         for number, batch in self._run(batches):
             rows = batch.num_rows
             columns = [pa.nulls(rows, field.type) for field in schema]
             columns[0] = pa.repeat(pa.scalar(number, pa.int32()), rows)
-            struct = batch.cast(self.guests[number].made).to_struct_array()
+            struct = batch.cast(self.queries[number].output).to_struct_array()
             columns[number + 1] = struct.cast(schema.field(number + 1).type)
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Made]:
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[QueryRows]:
         batches = acknowledged(batches)
         if not self.in_turn:
             yield from self._run_bucket(_partition(), batches)
             return
-        rows = InTurn(batches, BUCKET)
+        rows = BucketRows(batches, BUCKET)
         for bucket in range(self.in_turn):
             yield from self._run_bucket(bucket, rows.of(bucket))
 
-    def _run_bucket(self, bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Made]:
+    def _run_bucket(self, bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[QueryRows]:
         first = next(batches, None)
-        if first is None and not any(_waits_for_time(guest, bucket) for guest in self.guests):
+        if first is None and not any(_waits_for_time(query, bucket) for query in self.queries):
             return  # a bucket without rows keeps the states that it has
-        own = self._own_columns(batches if first is None else _chained(first, batches))
-        task = Task(bucket, self.given, tuple(_only(guest, bucket) for guest in self.guests), self.terms)
-        yield from run_task(task, own, _live, self._tell)
+        rows = self._input_columns(batches if first is None else _chained(first, batches))
+        task = Task(bucket, self.input, tuple(_only(query, bucket) for query in self.queries), self.options)
+        yield from run_task(task, rows, _live, self._report)
 
-    def _own_columns(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _input_columns(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield batch.select(self.given.names).cast(self.given)
+            yield batch.select(self.input.names).cast(self.input)
 
-    def _tell(self, done: Done) -> None:
-        if self.told is not None:
-            self.told.add([done])
-        elif done.error is not None:
-            raise GuestFailed(f"{done.error.message}\n\n{done.error.traceback}")
-
-
-class GuestFailed(Exception):  # noqa: N818 - what Spark shows of a query that nobody else watches
-    """A query failed outside of any update; the text has the traceback of the user's code."""
+    def _report(self, report: TaskReport) -> None:
+        if self.reports is not None:
+            self.reports.add([report])
+        elif report.failure is not None:
+            raise HostedQueryError(f"{report.failure.message}\n\n{report.failure.traceback}")
 
 
 def _partition() -> int:
@@ -186,15 +191,15 @@ def _partition() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def _waits_for_time(guest: Guest, bucket: int) -> bool:
+def _waits_for_time(query: HostedQuery, bucket: int) -> bool:
     """Whether windows of a bucket may have to be closed although it has no rows."""
-    return guest.ends_at is not None and bucket in guest.previous
+    return query.ends_at is not None and bucket in query.previous
 
 
-def _only(guest: Guest, bucket: int) -> Guest:
-    """The guest with what concerns one bucket."""
-    previous: Mapping[int, Any] = {bucket: guest.previous[bucket]} if bucket in guest.previous else {}
-    return replace(guest, previous=previous)
+def _only(query: HostedQuery, bucket: int) -> HostedQuery:
+    """The query with the states of one bucket."""
+    previous: Mapping[int, Any] = {bucket: query.previous[bucket]} if bucket in query.previous else {}
+    return replace(query, previous=previous)
 
 
 def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

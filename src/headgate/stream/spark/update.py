@@ -1,36 +1,34 @@
-"""The update that a query on Spark is part of: which states it goes on from, and what its tasks have told.
+"""The stream queries inside one update of a table: which states they go on from, and what their tasks have reported.
 
-Whoever runs updates, the warehouse, opens an ``Update`` around the user's function, runs the job, has it ``check``ed,
-and puts what comes of it into the commit. Outside of any, queries start without states and leave none.
+Whoever makes updates, the warehouse, opens a ``HostedUpdate``, hands it what the table's function returned, runs the
+job over the ``frame`` it gives, has it ``check``ed, and puts what comes of it into the commit.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import DeclarationError, UserCodeError
-from headgate.core.trace import OperatorFigures
+from headgate.core.update import OperatorFigures
 from headgate.stream.query_run import REJECTED_SCHEMA
-from headgate.stream.spark.arrival import Arrival
-from headgate.stream.spark.fingerprint import Fingerprint
-from headgate.stream.spark.guest import Done
-from headgate.stream.spark.hosting import verdict_file
+from headgate.stream.spark.fingerprint import Fingerprint, check_fit, fingerprint, stateful
+from headgate.stream.spark.hosted_frame import HostedFrame, Request, requests_in
+from headgate.stream.spark.hosted_query import TaskReport
 from headgate.stream.spark.limits import read_verdict
-from headgate.stream.spark.state_chain import Chain
+from headgate.stream.spark.ordering import NO_COMMITS, ArrivalOrder
+from headgate.stream.spark.passes import new_reports, rows_for, rows_of, rows_of_all, that_go_together
+from headgate.stream.spark.state_files import Chain
+from headgate.stream.spark.task import verdict_file
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
     from pyspark.sql import DataFrame
-
-    from headgate.stream.spark.passes import Request
 
 
 class WorkerTracebackError(Exception):
@@ -56,32 +54,29 @@ class StoredStates:
 
 
 @dataclass
-class HostedQuery:
-    """A query that the update's function has put on Spark, and where its tasks tell what they did.
+class _RunningQuery:
+    """A query of the update. ``request`` has all that its tasks need; ``fingerprint`` is empty if it has no states;
+    ``rows`` are those of a pass that it shares with queries of other tables."""
 
-    ``fingerprint`` is empty if the query keeps no states.
-    """
-
-    label: str
+    request: Request
     fingerprint: Fingerprint
-    buckets: int
-    told: Accumulator[list[Done]]
+    reports: Accumulator[list[TaskReport]]
+    rows: DataFrame | None = None
 
-    def done(self) -> list[Done]:
-        """What tasks have told, once for each bucket: of several attempts the last one's word counts."""
-        by_bucket = {each.bucket: each for each in self.told.value if each.guest == self.label}
+    def task_reports(self) -> list[TaskReport]:
+        """What tasks have reported, once for each bucket: of several attempts the last one's word counts."""
+        label = self.request.query.label
+        by_bucket = {report.bucket: report for report in self.reports.value if report.query == label}
         return [by_bucket[bucket] for bucket in sorted(by_bucket)]
 
 
 @dataclass
-class Update:
-    """An update under way. ``folder`` is where states are written and found, by names relative to it.
+class HostedUpdate:
+    """The queries of one update. ``folder`` is where states are written and found, by names relative to it.
 
     ``clock`` is the source's column of event time and how far it has come, ``arrival`` what tells the order in which
     its rows arrived; ``small`` says that there are so few of them that one task does all of it soonest. ``refusal``
-    says why there can be no states, if so. ``hosts`` tells whether the function has put any query on Spark. While
-    ``collecting``, queries are only taken down as ``requests``; ``shared`` are the frames of those that a pass for
-    several tables computes.
+    says why there can be no states, if so.
     """
 
     number: int
@@ -89,17 +84,14 @@ class Update:
     stored: Mapping[str, StoredStates] = field(default_factory=dict)
     table: str = ""
     clock: tuple[str, int] | None = None
-    arrival: Arrival = field(default_factory=Arrival)
+    arrival: ArrivalOrder = NO_COMMITS
     small: bool = False
     refusal: str = ""
-    hosts: bool = False
-    collecting: bool = False
-    queries: dict[str, HostedQuery] = field(default_factory=dict)
-    requests: dict[str, Request] = field(default_factory=dict)
-    shared: dict[str, tuple[DataFrame, Accumulator[list[Done]]]] = field(default_factory=dict)
+    _queries: dict[str, _RunningQuery] = field(default_factory=dict)
+    _result: DataFrame | HostedFrame | None = None
 
     @classmethod
-    def without_states(cls, table: str) -> Update:
+    def without_states(cls, table: str) -> HostedUpdate:
         """An update that computes a stretch of time again: there is no state to begin it with."""
         refusal = (
             f"table {table!r} is computed stretch by stretch, but its query has states that go on from row to row: "
@@ -107,30 +99,79 @@ class Update:
         )
         return cls(0, Path(), table=table, refusal=refusal)
 
-    def add(self, name: str, query: HostedQuery) -> None:
-        if name in self.queries:
-            raise DeclarationError(
-                f"two queries of one table are called {name!r}: give each on_spark call a name of its own"
-            )
-        self.queries[name] = query
+    # --- before the job -------------------------------------------------------------------------------------
 
-    def must_keep_states(self) -> None:
-        if self.refusal:
+    def take(self, result: DataFrame | HostedFrame) -> None:
+        """Take what the table's function returned, and tell its queries what they go on from."""
+        self._result = result
+        for request in requests_in(result):
+            frame = request.frame
+            ready = replace(request, frame=frame.resolve(self._rows)) if isinstance(frame, HostedFrame) else request
+            self._add(ready)
+
+    def _add(self, request: Request) -> None:
+        query, name = request.query, request.query.name
+        written = fingerprint(stateful(request.spec.operators))
+        if written and self.refusal:
             raise DeclarationError(self.refusal)
+        if self.refusal:
+            query = replace(query, table=self.table)
+        else:
+            query = replace(
+                query,
+                table=self.table,
+                folder=str(self.folder),
+                update=self.number,
+                previous=self._previous(name, written, request.buckets),
+                ends_at=self._end(request),
+            )
+        bound = replace(request, query=query, arrival=self.arrival, together=self.small)
+        frame: DataFrame = request.frame  # type: ignore[assignment] # resolved by ``take``
+        self._queries[name] = _RunningQuery(bound, written, new_reports(frame))
+
+    def _previous(self, name: str, written: dict[str, str], buckets: int) -> dict[int, Chain]:
+        """The files of each bucket to go on from; a query that was changed so that its states do not fit is refused."""
+        stored = self.stored.get(name)
+        if stored is None or not written:
+            return {}
+        check_fit(name, stored.fingerprint, stored.buckets, written, buckets)
+        return dict(stored.files)
+
+    def _end(self, request: Request) -> tuple[str, int] | None:
+        """How far the stream has come, if that is known and windows go by it."""
+        time = request.time
+        if time is None or self.clock is None or self.clock[0] != time:
+            return None
+        if request.input.field(time).type != pa.timestamp("us", "UTC"):
+            return None  # the source's clock counts microseconds
+        times = [operator.time.column for operator in request.spec.operators if operator.time is not None]
+        return self.clock if time in times else None
+
+    @property
+    def frame(self) -> DataFrame:
+        """What the table's function returned, as a DataFrame."""
+        result = self._result
+        assert result is not None, "take comes first"
+        return result.resolve(self._rows) if isinstance(result, HostedFrame) else result
+
+    def _rows(self, request: Request) -> DataFrame:
+        query = self._queries[request.query.name]
+        return rows_of(query.request, query.reports) if query.rows is None else query.rows
 
     @property
     def has_states(self) -> bool:
-        """Whether any query that was put on Spark keeps states."""
-        return any(query.fingerprint for query in self.queries.values())
+        """Whether any of the queries keeps states."""
+        return any(query.fingerprint for query in self._queries.values())
 
-    # --- what the tasks told, after the job -----------------------------------------------------------------
+    # --- after the job --------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Raise the error of a query that failed in a task."""
-        for query in self.queries.values():
-            for done in query.done():
-                if done.error is not None:
-                    raise UserCodeError(done.error.message) from WorkerTracebackError(f"\n{done.error.traceback}")
+        for query in self._queries.values():
+            for report in query.task_reports():
+                if report.failure is not None:
+                    traceback = WorkerTracebackError(f"\n{report.failure.traceback}")
+                    raise UserCodeError(report.failure.message) from traceback
 
     def verdict(self) -> str | None:
         """Why a worker process had to end itself, if one did."""
@@ -138,72 +179,80 @@ class Update:
 
     def states(self) -> dict[str, StoredStates]:
         """What the commit has to name: buckets that had no rows keep the files that they had."""
-        made = {}
-        for name, query in self.queries.items():
+        states = {}
+        for name, query in self._queries.items():
             if not query.fingerprint:
                 continue
             before = self.stored[name].files if name in self.stored else {}
-            new = {each.bucket: each.states for each in query.done() if each.states is not None}
-            made[name] = StoredStates(query.fingerprint, query.buckets, {**before, **new})
-        return made
+            new = {report.bucket: report.states for report in query.task_reports() if report.states is not None}
+            states[name] = StoredStates(query.fingerprint, query.request.buckets, {**before, **new})
+        return states
 
-    def rejected(self) -> tuple[str, ...]:
+    def _reports(self) -> Iterable[TaskReport]:
+        return (report for query in self._queries.values() for report in query.task_reports())
+
+    def rejected_files(self) -> tuple[str, ...]:
         """The files, in ``folder``, with the rows that queries could not take."""
-        return tuple(done.rejected for query in self.queries.values() for done in query.done() if done.rejected)
+        return tuple(report.rejected for report in self._reports() if report.rejected)
 
     def rejected_rows(self) -> int:
-        return sum(done.rejected_rows for query in self.queries.values() for done in query.done())
+        return sum(report.rejected_rows for report in self._reports())
 
     def figures(self) -> tuple[OperatorFigures, ...]:
         """What each operator of each query did, over all tasks."""
-        return tuple(figure for name, query in self.queries.items() for figure in _figures(name, query.done()))
+        return tuple(figure for name, query in self._queries.items() for figure in _figures(name, query.task_reports()))
 
 
-def _figures(query: str, done: list[Done]) -> list[OperatorFigures]:
-    total = sum(each.seconds for each in done) or 1.0
+def share_passes(updates: Iterable[HostedUpdate]) -> list[DataFrame]:
+    """Compute queries of several updates that read the same rows in one pass; the frames that Spark keeps for that.
+
+    Every table still commits its own rows and states, so one that fails, or is behind the others, does not concern
+    them.
+    """
+    queries = {id(query.request): query for update in updates for query in update._queries.values()}
+    kept = []
+    for requests in that_go_together(query.request for query in queries.values()):
+        if len(requests) == 1:
+            continue
+        reports = queries[id(requests[0])].reports
+        rows = rows_of_all(requests, reports)
+        kept.append(rows)
+        for number, request in enumerate(requests):
+            query = queries[id(request)]
+            query.reports, query.rows = reports, rows_for(number, rows)
+    return kept
+
+
+def _figures(query: str, reports: list[TaskReport]) -> list[OperatorFigures]:
+    total = sum(report.seconds for report in reports) or 1.0
     by_name: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
-    for each in done:
-        for told in each.operators:
-            by_name.setdefault(told["name"], []).append((each.seconds, told))
+    for report in reports:
+        for operator in report.operators:
+            by_name.setdefault(operator["name"], []).append((report.seconds, operator))
     return [
         OperatorFigures(
             query=query,
             name=name,
-            kind=told[0][1]["kind"],
-            rows_in=sum(one["rows_in"] for _, one in told),
-            rows_out=sum(one["rows_out"] for _, one in told),
-            rejected=sum(one["rejected"] for _, one in told),
-            processor=sum(one["processor"] for _, one in told),
-            peak_rows_waiting=max(one["peak_rows_waiting"] for _, one in told),
-            utilisation=sum(seconds * one["utilisation"] for seconds, one in told) / total,
+            kind=tasks[0][1]["kind"],
+            rows_in=sum(figures["rows_in"] for _, figures in tasks),
+            rows_out=sum(figures["rows_out"] for _, figures in tasks),
+            rejected=sum(figures["rejected"] for _, figures in tasks),
+            processor=sum(figures["processor"] for _, figures in tasks),
+            peak_rows_waiting=max(figures["peak_rows_waiting"] for _, figures in tasks),
+            utilisation=sum(seconds * figures["utilisation"] for seconds, figures in tasks) / total,
             seconds=total,
         )
-        for name, told in by_name.items()
+        for name, tasks in by_name.items()
     ]
+
+
+# --- files of states and of rejected rows ---------------------------------------------------------------------
 
 
 def read_rejected(folder: Path, names: tuple[str, ...]) -> pa.Table:
     """The rows in files of rejected rows."""
     tables = [pa.ipc.open_file(pa.memory_map(str(folder / name))).read_all() for name in names]
     return pa.concat_tables([REJECTED_SCHEMA.empty_table(), *tables])
-
-
-_current: ContextVar[Update | None] = ContextVar("headgate_update", default=None)
-
-
-def current_update() -> Update | None:
-    """The update that the calling thread works on."""
-    return _current.get()
-
-
-@contextmanager
-def working_on(update: Update) -> Iterator[Update]:
-    """While the user's function is called."""
-    token = _current.set(update)
-    try:
-        yield update
-    finally:
-        _current.reset(token)
 
 
 def state_folder(table: Path) -> Path:

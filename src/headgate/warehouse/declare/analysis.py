@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.core.errors import DeclarationError
-from headgate.stream.spark.update import Update, working_on
+from headgate.stream.spark.hosted_frame import HostedFrame, requests_in
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 
 if TYPE_CHECKING:
@@ -59,11 +58,12 @@ def analyse(spec: WarehouseSpec, order: tuple[str, ...], spark: SparkSession) ->
 
 def _analyse_table(table: TableSpec, known: dict[str, Analysis], spark: SparkSession, mistakes: list[str]) -> None:
     if not all(source in known for source in table.sources):
-        return  # a source has a mistake of its own, which is told already
+        return  # a source has a mistake, which is reported already
     frames = {source: spark.createDataFrame([], known[source].schema) for source in table.sources}
     try:
-        with working_on(Update(0, Path(), table=table.name)) as probe:
-            result = apply_query(table, frames, spark)
+        result = apply_query(table, frames, spark)
+        requests = requests_in(result)
+        result = result.plain() if isinstance(result, HostedFrame) else result
     except Exception as error:
         mistakes.append(f"{table.place}: table {table.name!r} failed on empty sources: {type(error).__name__}: {error}")
         return
@@ -71,11 +71,12 @@ def _analyse_table(table: TableSpec, known: dict[str, Analysis], spark: SparkSes
     if complaint:
         mistakes.append(f"{table.place}: table {table.name!r} {complaint}")
         return
-    row_wise = _is_row_wise(result, _ROW_WISE | _HOSTED if probe.hosts else _ROW_WISE)
-    known[table.name] = Analysis(result.schema, row_wise, probe.hosts, probe.has_states)
+    row_wise = _is_row_wise(result, _ROW_WISE | _HOSTED if requests else _ROW_WISE)
+    has_states = any(request.query.stateful for request in requests)
+    known[table.name] = Analysis(result.schema, row_wise, bool(requests), has_states)
 
 
-def apply_query(table: TableSpec, frames: Mapping[str, DataFrame], spark: SparkSession) -> DataFrame:
+def apply_query(table: TableSpec, frames: Mapping[str, DataFrame], spark: SparkSession) -> DataFrame | HostedFrame:
     """The table's function or SQL over data frames, by the names of its sources.
 
     SQL finds its sources as temporary views of ``spark``, so a session must serve one update at a time.

@@ -1,7 +1,7 @@
-"""Finding every mistake in what was declared, so that all of them are told at once.
+"""Find every mistake in what was declared, so that all of them are reported at once.
 
 ``find_mistakes`` reads a WarehouseSpec and nothing else: it runs no function of the user's, opens no file and knows no
-Spark. What only Spark can tell (columns, types, the finer points of a query) is checked when a warehouse is started.
+Spark. What only Spark can tell (columns, types, whether a query is valid) is checked when a warehouse is started.
 A new check is one more entry of ``_CHECKS``.
 """
 
@@ -23,6 +23,7 @@ from headgate.warehouse.declare.spec import (
     CatchUp,
     DimensionSpec,
     Mode,
+    NodeSpec,
     Place,
     StreamSpec,
     TableSpec,
@@ -30,13 +31,7 @@ from headgate.warehouse.declare.spec import (
 )
 from headgate.warehouse.declare.sql_text import read_function, read_query
 
-NodeSpec = StreamSpec | DimensionSpec | TableSpec
 _KINDS: Mapping[type[NodeSpec], str] = {StreamSpec: "stream", DimensionSpec: "dimension", TableSpec: "table"}
-
-
-def nodes_of(spec: WarehouseSpec) -> tuple[NodeSpec, ...]:
-    """All that becomes a Delta table, in the order of ``spec.names()``."""
-    return (*spec.streams, *spec.dimensions, *spec.tables)
 
 
 def kind_of(node: NodeSpec) -> str:
@@ -68,7 +63,7 @@ class DeclarationErrors(DeclarationError):  # noqa: N818 (it is several)
 
 
 def shown(place: Place) -> str:
-    """``place`` as short as it can be said from the current folder."""
+    """``place`` relative to the current folder, if it is below it."""
     return f"{shown_file(place.file)}:{place.line}"
 
 
@@ -100,7 +95,7 @@ def _warehouse_name(spec: WarehouseSpec) -> Iterator[Mistake]:
 
 
 def _names(spec: WarehouseSpec) -> Iterator[Mistake]:
-    for node in nodes_of(spec):
+    for node in spec.nodes():
         if problem := _name_problem(node.name):
             yield about(node, problem)
 
@@ -175,7 +170,7 @@ _DURATIONS = ("partition", "period", "target_lag", "patience", "lookback")
 
 
 def _options(spec: WarehouseSpec) -> Iterator[Mistake]:
-    for node in nodes_of(spec):
+    for node in spec.nodes():
         for option, (will_do, expected) in _OPTIONS.items():
             if hasattr(node, option) and not will_do(value := getattr(node, option)):
                 got = f"{value!r} seconds" if option in _DURATIONS else repr(value)
@@ -270,7 +265,7 @@ _CHECKS: tuple[Callable[[WarehouseSpec], Iterator[Mistake]], ...] = (
 
 
 def _named(spec: WarehouseSpec) -> Iterator[NodeSpec]:
-    return (node for node in nodes_of(spec) if isinstance(node.name, str))
+    return (node for node in spec.nodes() if isinstance(node.name, str))
 
 
 def _subject(node: NodeSpec) -> str:

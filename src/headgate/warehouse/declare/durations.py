@@ -22,16 +22,16 @@ _UNITS = {
 _WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 
-def seconds(written: str | float, what: str = "a duration") -> float:
-    """``written`` in seconds; ``what`` is how to call it if it cannot be read."""
-    if isinstance(written, int | float) and not isinstance(written, bool):
-        if 0 <= written < math.inf:
-            return float(written)
-    elif isinstance(written, str):
-        match = _WRITTEN.fullmatch(written.lower())
+def seconds(duration: Duration, what: str = "a duration") -> float:
+    """``duration`` in seconds; ``what`` names it in the message if it cannot be read."""
+    if isinstance(duration, int | float) and not isinstance(duration, bool):
+        if 0 <= duration < math.inf:
+            return float(duration)
+    elif isinstance(duration, str):
+        match = _WRITTEN.fullmatch(duration.lower())
         if match and match[2] in _UNITS:
             return float(match[1]) * _UNITS[match[2]]
-    raise DeclarationError(f"{what} takes a length of time such as '10 seconds', '5 min' or '1 hour'; got {written!r}")
+    raise DeclarationError(f"{what} takes a length of time such as '10 seconds', '5 min' or '1 hour'; got {duration!r}")
 
 
 def readable(length: float) -> str:
@@ -48,15 +48,15 @@ class Lengths:
     def __init__(self) -> None:
         self.problems: list[str] = []
 
-    def needed(self, option: str, written: Duration, otherwise: float) -> float:
+    def needed(self, option: str, duration: Duration, otherwise: float) -> float:
         """``otherwise`` stands in for what cannot be read, so that it is not complained of twice."""
         try:
-            return seconds(written, option)
+            return seconds(duration, option)
         except DeclarationError as error:
             self.problems.append(str(error))
             return otherwise
 
-    def optional(self, option: str, written: Duration | None) -> float | None:
-        if written is None:
+    def optional(self, option: str, duration: Duration | None) -> float | None:
+        if duration is None:
             return None
-        return self.needed(option, written, 1.0)
+        return self.needed(option, duration, 1.0)

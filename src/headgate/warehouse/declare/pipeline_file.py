@@ -1,7 +1,7 @@
-"""Loading a pipeline file: the user's Python file that declares one warehouse.
+"""Load a pipeline file: the user's Python file that declares one warehouse.
 
-The file is executed as a module, with its folder on ``sys.path`` while that lasts, and its one Warehouse is found among
-the module's variables. Nothing of it is checked here; ``Warehouse.spec`` does that.
+The file is executed as a module, with its folder on ``sys.path`` meanwhile. Its one Warehouse is found among the
+module's variables. The declarations are not checked here; ``Warehouse.spec`` does that.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def _execute(code: CodeType, module: ModuleType, file: Path) -> None:
         # Raised at once, by a source for example: give it the line that the other mistakes have.
         raise DeclarationErrors([Mistake(_last_line_in(file, error.__traceback__), str(error))]) from error
     except (Exception, SystemExit) as error:
-        own = error.__traceback__.tb_next if error.__traceback__ else None
-        lines = traceback.format_exception(type(error), error, own)
+        users_part = error.__traceback__.tb_next if error.__traceback__ else None
+        lines = traceback.format_exception(type(error), error, users_part)
         raise UserCodeError(f"the pipeline file {shown_file(file)} failed:\n{''.join(lines).rstrip()}") from error
 
 

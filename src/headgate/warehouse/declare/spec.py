@@ -1,4 +1,4 @@
-"""What a warehouse is made of, as declared: plain frozen data that nothing here acts on.
+"""What a warehouse consists of, as declared: plain frozen data.
 
 Three kinds of node, all of which become Delta tables of the same name: a *stream* is loaded from a source, a
 *dimension* is read whole from a source whenever it changes and has no event time, a *table* is computed from others.
@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from headgate.core.graph import Graph
 
 if TYPE_CHECKING:
-    from headgate.warehouse.sources import Source
+    from headgate.warehouse.sources import DataSource
 
 Mode = Literal["auto", "append", "recompute"]
 CatchUp = Literal["oldest", "newest"]
 
-#: the column by which every table with event time is partitioned; readers see it, users need not name it
-PARTITION_COLUMN = "_partition"
 #: what is appended to the name of a stream, or of a table with queries inside, for the table of its rejected rows
 REJECTED_SUFFIX = "__rejected"
 
@@ -44,7 +42,7 @@ class StreamSpec:
     """
 
     name: str
-    source: Source
+    source: DataSource
     time: str
     partition: float
     place: Place
@@ -62,7 +60,7 @@ class DimensionSpec:
     """A table without event time, replaced as a whole when its source changes."""
 
     name: str
-    source: Source
+    source: DataSource
     place: Place
     priority: float = 1.0
     comment: str = ""
@@ -95,6 +93,9 @@ class TableSpec:
     comment: str = ""
 
 
+NodeSpec = StreamSpec | DimensionSpec | TableSpec
+
+
 @dataclass(frozen=True, slots=True)
 class WarehouseSpec:
     """Everything declared in one warehouse, in the order declared."""
@@ -106,15 +107,12 @@ class WarehouseSpec:
     tables: tuple[TableSpec, ...]
     place: Place
 
-    def nodes(self) -> tuple[StreamSpec | DimensionSpec | TableSpec, ...]:
+    def nodes(self) -> tuple[NodeSpec, ...]:
+        """All that becomes a Delta table, in the order of ``names``."""
         return (*self.streams, *self.dimensions, *self.tables)
 
     def names(self) -> tuple[str, ...]:
         return tuple(node.name for node in self.nodes())
-
-    def with_time(self) -> tuple[StreamSpec | TableSpec, ...]:
-        """Everything that has event time: streams and tables."""
-        return (*self.streams, *self.tables)
 
     def graph(self) -> Graph:
         """What was declared, in the order of ``names``; every source feeds the tables computed from it."""

@@ -1,4 +1,4 @@
-"""Where a table comes from, read from what the user wrote: the parameters of a function, the tables of a query.
+"""The sources of a table, read from what the user wrote: the parameters of a function, the tables of a query.
 
 The query is read as text, without Spark. This is no parser: it knows strings, comments, parentheses, WITH and where a
 table may stand, which is enough to draw the graph of tables. What only Spark can find comes out when the
@@ -12,47 +12,49 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headgate.core.errors import DeclarationError
+
 
 @dataclass(frozen=True, slots=True)
-class Reads:
-    """The names of the tables that a function or a query reads, in order, and what kept it from being understood."""
+class TableSources:
+    """The tables that a function or a query reads, in order, and what is wrong with it."""
 
     sources: tuple[str, ...]
     problems: tuple[str, ...] = ()
 
 
-def read_function(function: object) -> Reads:
+def read_function(function: object) -> TableSources:
     """A function's parameters are its sources."""
     try:
         parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        return Reads((), (f"a table is a function of its sources; got {function!r}",))
+        return TableSources((), (f"a table is a function of its sources; got {function!r}",))
     if not parameters:
-        return Reads((), ("the function has no parameters; they name the tables that it is computed from",))
+        return TableSources((), ("the function has no parameters; they name the tables that it is computed from",))
     odd = [p for p in parameters if p.kind is not p.POSITIONAL_OR_KEYWORD or p.default is not p.empty]
     problems = tuple(
         f"the parameter '{p.replace(annotation=p.empty)}' names no table; "
         "a function takes one plain parameter for each source, without default, '*' or '/'"
         for p in odd
     )
-    return Reads(tuple(p.name for p in parameters if all(p is not other for other in odd)), problems)
+    return TableSources(tuple(p.name for p in parameters if all(p is not other for other in odd)), problems)
 
 
-def read_query(query: object) -> Reads:
+def read_query(query: object) -> TableSources:
     """The tables named after FROM and JOIN, without those that the query itself defines with WITH."""
     if not isinstance(query, str):
-        return Reads((), (f"the query takes a text; got {query!r}",))
+        return TableSources((), (f"the query takes a text; got {query!r}",))
     try:
         tokens = list(_tokens(query))
     except _UnclosedError as error:
-        return Reads((), (str(error),))
+        return TableSources((), (str(error),))
     if problems := tuple(_statement_problems(tokens)):
-        return Reads((), problems)
+        return TableSources((), problems)
     sources = _QueryReader(tokens).sources()
-    return Reads(sources, () if sources else ("the query reads no table",))
+    return TableSources(sources, () if sources else ("the query reads no table",))
 
 
-class _UnclosedError(Exception):
+class _UnclosedError(DeclarationError):
     """Something in a query begins and never ends."""
 
 
@@ -170,7 +172,7 @@ class _QueryReader:
         return token
 
     def _level(self, defined: frozenset[str], *, relation: bool) -> None:
-        """Reads on to the ``)`` that ends this level, or the end. ``defined`` are the names made by WITH so far.
+        """TableSources on to the ``)`` that ends this level, or the end. ``defined`` are the names made by WITH so far.
 
         ``relation`` says that the level stands where a table can. ``awaited`` that one can come next, ``listing``
         that one can come after a comma, ``query`` that FROM is a clause and not a word of ``extract(day from ts)``.
@@ -200,7 +202,7 @@ class _QueryReader:
             before = token.text.upper()
 
     def _with(self, defined: frozenset[str]) -> frozenset[str]:
-        """Reads ``with a as (...), b (x, y) as (...)`` and returns the names defined now.
+        """TableSources ``with a as (...), b (x, y) as (...)`` and returns the names defined now.
 
         A name counts only behind its body: ``with a as (select * from a)`` reads the table a.
         """

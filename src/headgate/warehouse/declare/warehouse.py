@@ -1,8 +1,8 @@
 """Declaring a warehouse: what a user writes, turned into frozen data.
 
-Declaring runs nothing and imports neither Spark nor Delta. It does not stop at a mistake either: ``spec`` tells all of
-them at once, each with the line of the user's file. What cannot be turned into data (a duration nobody can read) is
-written down here, everything else is found by ``headgate.warehouse.declare.checks``.
+Declaring runs nothing and imports neither Spark nor Delta. It does not stop at a mistake: ``spec`` reports all of them
+at once, each with the line of the user's file. Durations that cannot be read are noted here, all other mistakes
+are found by ``headgate.warehouse.declare.checks``.
 
 Relative paths, of the warehouse and of its sources, count from the folder of the pipeline file, wherever the command is
 run. The path of the warehouse in the spec is absolute; for the others there is ``base_folder(spec.place)``.
@@ -24,12 +24,20 @@ from headgate.core.errors import HeadgateError
 from headgate.warehouse.declare.checks import (
     DeclarationErrors,
     Mistake,
-    NodeSpec,
     about,
     find_mistakes,
 )
 from headgate.warehouse.declare.durations import Duration, Lengths
-from headgate.warehouse.declare.spec import CatchUp, DimensionSpec, Mode, Place, StreamSpec, TableSpec, WarehouseSpec
+from headgate.warehouse.declare.spec import (
+    CatchUp,
+    DimensionSpec,
+    Mode,
+    NodeSpec,
+    Place,
+    StreamSpec,
+    TableSpec,
+    WarehouseSpec,
+)
 from headgate.warehouse.declare.sql_text import read_function, read_query
 
 if TYPE_CHECKING:
@@ -37,8 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate.warehouse.run.run import WarehouseRun
-    from headgate.warehouse.schedule.book import NodeStatistics
-    from headgate.warehouse.sources import Source
+    from headgate.warehouse.schedule.ledger import NodeStatistics
+    from headgate.warehouse.sources import DataSource
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -61,9 +69,9 @@ class Warehouse:
     ``path`` is the folder of its Delta tables: ``<name>.warehouse`` beside the pipeline file, unless stated.
 
     Options mean the same everywhere. ``time`` is the column of the event time and always needed. ``partition`` is the
-    length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is how
-    late is still in time; a larger ``importance_class`` is more important; ``patience`` is how long an update may be
-    passed over, unless stated 20 periods. Durations are texts such as "10 seconds", or seconds.
+    length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is the
+    lag that is still on time; a larger ``importance_class`` is more important; ``patience`` is how long an update may
+    wait before it goes first (default: 20 periods). Durations are texts such as "10 seconds", or seconds.
     """
 
     def __init__(self, name: str, path: str | os.PathLike[str] | None = None) -> None:
@@ -80,7 +88,7 @@ class Warehouse:
     def stream(
         self,
         name: str,
-        source: Source,
+        source: DataSource,
         *,
         time: str = "",
         period: Duration | None = None,
@@ -110,7 +118,7 @@ class Warehouse:
         )
         return self._add(stream, lengths)
 
-    def dimension(self, name: str, source: Source, *, priority: float = 1.0, comment: str = "") -> Handle:
+    def dimension(self, name: str, source: DataSource, *, priority: float = 1.0, comment: str = "") -> Handle:
         """Declare a table without event time, replaced as a whole when ``source`` changes."""
         dimension = DimensionSpec(name=name, source=source, place=_caller(), priority=priority, comment=comment)
         return self._add(dimension, Lengths())
@@ -239,7 +247,7 @@ class Warehouse:
         """
         from headgate.core.registry import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-        from headgate.warehouse.run.runtime import RunOptions
+        from headgate.warehouse.schedule.scheduler import RunOptions
 
         if self._run is not None:
             raise HeadgateError(f"the warehouse {self.name!r} is running already: stop it first")
@@ -254,7 +262,7 @@ class Warehouse:
             self._run.stop(cancel=cancel)
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
-        """How every table fares now; only while it runs in this process."""
+        """The statistics of every table now; only while it runs in this process."""
         if self._run is None:
             raise HeadgateError(f"the warehouse {self.name!r} is not running in this process: start it first")
         return self._run.runtime.statistics()

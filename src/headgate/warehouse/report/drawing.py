@@ -14,9 +14,9 @@ from itertools import accumulate, pairwise
 from statistics import fmean
 
 from headgate.core.graph import Graph
-from headgate.warehouse.declare.checks import NodeSpec, kind_of, nodes_of
+from headgate.warehouse.declare.checks import kind_of
 from headgate.warehouse.declare.durations import readable
-from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
+from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
 
 def counts(spec: WarehouseSpec) -> str:
@@ -32,7 +32,7 @@ def counts(spec: WarehouseSpec) -> str:
 def text(spec: WarehouseSpec) -> str:
     """One line for each node, below the heading of its level: the longest way from a source."""
     graph = spec.graph()
-    nodes = nodes_of(spec)
+    nodes = spec.nodes()
     rows = [_text_row(node) for node in nodes]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [f"{spec.name}: {counts(spec)}"]
@@ -57,7 +57,7 @@ _SHAPES = {"stream": '[("{}")]', "dimension": '[/"{}"/]', "table": '["{}"]'}
 def mermaid(spec: WarehouseSpec) -> str:
     """A flow chart for a ```` ```mermaid ```` block."""
     lines = ["flowchart LR"]
-    for node in nodes_of(spec):
+    for node in spec.nodes():
         label = "<br/>".join([f"<b>{node.name}</b>", *_small_print(node)])
         lines.append(f"    {_mermaid_id(node.name)}{_SHAPES[kind_of(node)].format(label)}:::{kind_of(node)}")
     lines += [f"    {_mermaid_id(source)} --> {_mermaid_id(target)}" for source, target in spec.graph().edges]
@@ -140,7 +140,7 @@ class _Box:
 
 def svg(spec: WarehouseSpec) -> str:
     """A picture that stands for itself: no script, no font and no file beside it."""
-    boxes = [_Box(n.name, kind_of(n), tuple(_small_print(n)), n.comment or n.name) for n in nodes_of(spec)]
+    boxes = [_Box(n.name, kind_of(n), tuple(_small_print(n)), n.comment or n.name) for n in spec.nodes()]
     layout = _Layout(spec.graph(), [box.height for box in boxes], [box.width for box in boxes])
     heading = f"{spec.name}: {counts(spec)}"
     width = max(layout.width, len(heading) * 15 * _LETTER) + 2 * _MARGIN

@@ -1,7 +1,7 @@
-"""The figures of a report: what there is to say about a recorded run, table by table.
+"""The figures of a report: what a recorded run was like, table by table.
 
-Lengths of time are seconds, moments are seconds since the epoch, shares are from 0 to 1. How they are shown is not
-known here.
+Lengths of time are seconds, moments are seconds since the epoch, shares are from 0 to 1. ``text`` and ``page`` show
+them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Literal, get_args
 
-from headgate.core.trace import (
-    FreshnessHistory,
-    Layer,
-    OperatorFigures,
-    Trace,
-    TraceTable,
-    UpdateRecord,
-    added_up,
-    measured,
-    on_time,
-)
+from headgate.core.trace import FreshnessHistory, Trace, TraceTable, measured, on_time
+from headgate.core.update import Layer, OperatorFigures, Update, added_up
 
 Recorded = Literal["end", "killed", "full"]
 
@@ -139,12 +130,12 @@ def _tables(trace: Trace) -> Iterator[TableFigures]:
     failed: dict[str, int] = {}
     for update in trace.updates:
         if update.error is not None and update.layer == "live":
-            failed[update.name] = failed.get(update.name, 0) + 1
+            failed[update.table] = failed.get(update.table, 0) + 1
     for table in trace.header.tables:
         yield _table(trace, table, trace.updates_of(table.name), failed.get(table.name, 0))
 
 
-def _table(trace: Trace, table: TraceTable, made: tuple[UpdateRecord, ...], failures: int) -> TableFigures:
+def _table(trace: Trace, table: TraceTable, updates: tuple[Update, ...], failures: int) -> TableFigures:
     history = FreshnessHistory((), ()) if table.kind == "dimension" else FreshnessHistory.of(trace, table)
     begin, length = trace.header.started, trace.finish - trace.header.started
     whole = history.staleness(begin, trace.finish)
@@ -154,17 +145,17 @@ def _table(trace: Trace, table: TraceTable, made: tuple[UpdateRecord, ...], fail
         name=table.name,
         kind=table.kind,
         priority=trace.priority(table),
-        updates=len(made),
-        rows=sum(update.rows for update in made),
-        rejected=sum(update.rejected for update in made),
+        updates=len(updates),
+        rows=sum(update.rows for update in updates),
+        rejected=sum(update.rejected for update in updates),
         mean_staleness=None if whole is None else whole.mean,
         max_staleness=None if whole is None else whole.max,
         target_lag=table.target_lag,
         on_time=on_time(trace, table),
-        mean_seconds=fmean(update.seconds for update in made) if made else None,
+        mean_seconds=fmean(update.seconds for update in updates) if updates else None,
         failures=failures,
         staleness=tuple(None if s is None else Stretch(s.mean, s.max) for s in stretches),
-        operators=added_up(operator for update in made for operator in update.operators),
+        operators=added_up(operator for update in updates for operator in update.operators),
     )
 
 
@@ -184,7 +175,7 @@ def _failures(trace: Trace) -> tuple[FailureFigures, ...]:
     found: dict[tuple[str, str, str], list[float]] = {}
     for update in trace.updates:
         if update.error is not None:
-            found.setdefault((update.name, update.layer, update.error), []).append(update.ended)
+            found.setdefault((update.table, update.layer, update.error), []).append(update.ended)
     return tuple(FailureFigures(*key, len(times), min(times), max(times)) for key, times in found.items())
 
 

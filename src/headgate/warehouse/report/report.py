@@ -1,4 +1,4 @@
-"""The report of a run, from its trace: what to read, what to keep, what to send to somebody."""
+"""Write the report of a run, from its trace: as HTML, Markdown, plain text or JSON."""
 
 from __future__ import annotations
 

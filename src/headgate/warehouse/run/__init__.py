@@ -1,1 +1,1 @@
-"""A warehouse that runs: the keeper thread, tracks, control commands, the lock, the trace."""
+"""A warehouse that runs: the scheduler thread, tracks, control commands, the lock, the trace."""

@@ -1,8 +1,8 @@
-"""Taking commands for a running warehouse from other processes of the same user, over a Unix domain socket.
+"""Take commands for a running warehouse from other processes of the same user, over a Unix domain socket.
 
 Requests and answers are lines, see ``control_commands``; a connection may carry several requests, which are answered in
 order. The socket lies in a fresh directory that only the user may enter, which keeps other users out, and not in the
-warehouse, because the path of a socket must be short. The lock file of the warehouse names it. Who asks is in
+warehouse, because the path of a socket must be short. The lock file of the warehouse names it. The other side is
 ``control_client``.
 """
 
@@ -150,10 +150,10 @@ class ControlServer:
 
 
 def _private_directory() -> Path:
-    made = Path(tempfile.mkdtemp(prefix="headgate-"))  # which nobody else may enter
-    if len(os.fsencode(made / _SOCKET_NAME)) <= _LONGEST_PATH:
-        return made
-    made.rmdir()
+    directory = Path(tempfile.mkdtemp(prefix="headgate-"))  # which nobody else may enter
+    if len(os.fsencode(directory / _SOCKET_NAME)) <= _LONGEST_PATH:
+        return directory
+    directory.rmdir()
     return Path(tempfile.mkdtemp(prefix="headgate-", dir="/tmp"))
 
 

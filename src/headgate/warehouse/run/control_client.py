@@ -1,8 +1,8 @@
-"""Giving commands to a warehouse that another process runs.
+"""Send commands to a warehouse that another process runs.
 
-Every command is one connection to the socket that the lock file names: nothing is kept, so nothing can go stale. What
-that process cannot do is raised here: a DeclarationError if it was asked wrongly, a RefusedError otherwise. If nobody
-could be asked it is a ControlError.
+Every command is one connection to the socket that the lock file names, so there is no connection that can go stale.
+If the process cannot do what it is asked, a DeclarationError is raised for a wrong request and a RefusedError
+otherwise. If no process answers, it is a ControlError.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RunningWarehouse:
         self._patience = patience
 
     def statistics(self) -> tuple[Mapping[str, Any], ...]:
-        """How every table fares now: the fields of ``headgate.warehouse.schedule.book.NodeStatistics`` of each."""
+        """The statistics of every table now: the fields of ``NodeStatistics`` of each."""
         return tuple(self._ask("statistics"))
 
     def explain(self, name: str) -> str:
@@ -121,7 +121,7 @@ class RunningWarehouse:
         except OSError as error:
             reason = error.strerror or error
             raise ControlError(f"{who} but does not listen at {found.control}: {reason}; is it ending?") from None
-        return _told(line, who)
+        return _content(line, who)
 
     def _exchange(self, path: str, request: bytes) -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -132,18 +132,18 @@ class RunningWarehouse:
                 return answers.readline()
 
 
-def _told(line: bytes, who: str) -> Any:
+def _content(line: bytes, who: str) -> Any:
     """What an answer says."""
     try:
-        told = json.loads(line)
+        message = json.loads(line)
     except ValueError:
-        told = None
-    match told:
+        message = None
+    match message:
         case {"answer": answer}:
             return answer
-        case {"error": {"message": str(message), "asked_wrongly": True}}:
-            raise DeclarationError(message)
-        case {"error": {"kind": str(kind), "message": str(message)}}:
-            raise RefusedError(kind, message)
+        case {"error": {"message": str(text), "asked_wrongly": True}}:
+            raise DeclarationError(text)
+        case {"error": {"kind": str(kind), "message": str(text)}}:
+            raise RefusedError(kind, text)
     said = "it ended before it answered" if not line else f"its answer cannot be understood: {line[:200]!r}"
     raise ControlError(f"{who}, but {said}")

@@ -3,7 +3,7 @@
 A request is ``{"command": "pause", "arguments": {"name": "air"}}``; its answer is ``{"answer": null}`` or
 ``{"error": {"kind": "UnknownNameError", "message": "...", "asked_wrongly": true}}``. The commands are the methods of
 ``Controlled`` and carry no code: policies and placements come as the text that a user writes, and explanations go as
-the text that one reads. How lines get here and back is not known here.
+the text that one reads. How lines are sent is not known here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.core.explain import Explanation
     from headgate.core.placement import Placement
     from headgate.core.policy import Policy
-    from headgate.warehouse.schedule.book import NodeStatistics
+    from headgate.warehouse.schedule.ledger import NodeStatistics
 
 #: the longest request that is read
 MOST_BYTES = 64 * 1024
@@ -39,7 +39,7 @@ class Controlled(Protocol):
     """What a running warehouse lets others do to it, from any thread. What it refuses is a HeadgateError."""
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
-        """How every table fares now."""
+        """The statistics of every table now."""
 
     def explain(self, name: str) -> Explanation:
         """Why a table is or is not being updated now."""
@@ -67,7 +67,7 @@ class Controlled(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _ArgumentKind:
     """A kind of argument: what messages call it, and which values are of it."""
 
     described: str
@@ -78,31 +78,31 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-_TEXT = _Kind("a text", lambda value: isinstance(value, str))
-_NUMBER = _Kind("a finite number", _is_number)
-_COUNT = _Kind("a whole number of at least 1", lambda value: type(value) is int and value >= 1)
-_MICROS = _Kind("a time in microseconds", lambda value: type(value) is int and abs(value) < _MOST_MICROS)
-_LENGTH = _Kind("null or seconds above 0", lambda value: value is None or (_is_number(value) and value > 0))
+_TEXT = _ArgumentKind("a text", lambda value: isinstance(value, str))
+_NUMBER = _ArgumentKind("a finite number", _is_number)
+_COUNT = _ArgumentKind("a whole number of at least 1", lambda value: type(value) is int and value >= 1)
+_MICROS = _ArgumentKind("a time in microseconds", lambda value: type(value) is int and abs(value) < _MOST_MICROS)
+_LENGTH = _ArgumentKind("null or seconds above 0", lambda value: value is None or (_is_number(value) and value > 0))
 
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """Called with the running warehouse and the arguments that it takes, all of which must be given."""
+    """What to call with the running warehouse, and the arguments it takes, all of which are required."""
 
     do: Callable[..., object]
-    takes: Mapping[str, _Kind]
+    takes: Mapping[str, _ArgumentKind]
 
 
 def _replace_policy(run: Controlled, policy: str) -> str:
-    made = policy_from(policy)
-    run.replace_policy(made)
-    return str(made)
+    chosen = policy_from(policy)
+    run.replace_policy(chosen)
+    return str(chosen)
 
 
 def _replace_placement(run: Controlled, placement: str) -> str:
-    made = placement_from(placement)
-    run.replace_placement(made)
-    return str(made)
+    chosen = placement_from(placement)
+    run.replace_placement(chosen)
+    return str(chosen)
 
 
 COMMANDS: Mapping[str, _Command] = {
@@ -129,10 +129,10 @@ def answered(run: Controlled, line: bytes) -> bytes:
     """The line that answers a request; whatever goes wrong is an answer too."""
     try:
         command, arguments = _read(line)
-        return as_line({"answer": _finite(command.do(run, **arguments))})
+        return as_line({"answer": finite(command.do(run, **arguments))})
     except HeadgateError as error:
         return as_line(error_answer(error, str(error)))
-    except Exception as error:  # our bug: tell who asked, who can report it, and go on
+    except Exception as error:  # our bug: send it to the client, who can report it, and go on
         trace = "".join(traceback.format_exception(error)).rstrip()
         return as_line(error_answer(error, f"the running process failed at it:\n{trace}"))
 
@@ -157,7 +157,7 @@ def _read(line: bytes) -> tuple[_Command, dict[str, object]]:
     return COMMANDS[name], arguments
 
 
-def _check(name: str, takes: Mapping[str, _Kind], arguments: Mapping[str, object]) -> None:
+def _check(name: str, takes: Mapping[str, _ArgumentKind], arguments: Mapping[str, object]) -> None:
     listed = ", ".join(f"{key} ({kind.described})" for key, kind in takes.items()) or "no arguments"
     if unfit := sorted(takes.keys() ^ arguments.keys()):
         what = "needs" if unfit[0] in takes else "does not take"
@@ -173,15 +173,15 @@ def _shortened(value: object, most: int = 200) -> str:
     return text if len(text) <= most else text[:most] + "..."
 
 
-def _finite(value: object) -> object:
+def finite(value: object) -> object:
     """``value`` with null for the numbers that JSON does not have."""
     match value:
         case float() if not math.isfinite(value):
             return None
         case dict():
-            return {key: _finite(inner) for key, inner in value.items()}
+            return {key: finite(inner) for key, inner in value.items()}
         case list() | tuple():
-            return [_finite(inner) for inner in value]
+            return [finite(inner) for inner in value]
     return value
 
 
@@ -190,5 +190,5 @@ def error_answer(error: Exception, message: str) -> dict[str, object]:
     return {"error": {"kind": type(error).__name__, "message": message, "asked_wrongly": wrongly}}
 
 
-def as_line(told: Mapping[str, object]) -> bytes:
-    return json.dumps(told, default=str).encode() + b"\n"
+def as_line(message: Mapping[str, object]) -> bytes:
+    return json.dumps(message, default=str).encode() + b"\n"

@@ -1,7 +1,7 @@
 """One warehouse directory is run by one process, and its lock file says which and where that process takes commands.
 
-The lock is the operating system's: it is gone with the process that held it, however that ended, so there is never a
-stale one to clean up. What is written in the file counts only while the lock is held: one JSON object in one line,
+The lock is the operating system's: it is released when the process that holds it ends in whatever way, so there is
+never a stale one to clean up. The content of the file counts only while the lock is held: one JSON object in one line,
 ``{"process": 4711, "control": "/tmp/headgate-x1/control"}``.
 """
 
@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import HeadgateError, InvariantError
 
 FILE_NAME = "headgate.lock"
 
-#: who only looks whether a warehouse is run holds the lock for a moment, which must not look like a run
+#: a process that only looks whether a warehouse is run holds the lock for a moment; so try a few times
 _GLANCES = 5
 _GLANCE = 0.02
 _LONGEST_LINE = 4096
@@ -49,7 +49,7 @@ class WarehouseLock:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         if not _locked(descriptor):
-            process = _written(descriptor).process
+            process = _content(descriptor).process
             os.close(descriptor)
             raise WarehouseInUseError(
                 f"the warehouse {self._path.parent} is being run by another process "
@@ -62,7 +62,7 @@ class WarehouseLock:
     def announce(self, control: Path | None) -> None:
         """Tell whoever reads the file on which socket commands are taken; None: they are not, or no more."""
         if self._descriptor is None:
-            raise RuntimeError("only who holds the lock can say where commands are taken: call acquire first")
+            raise InvariantError("only the holder of the lock can say where commands are taken: call acquire first")
         line = json.dumps(asdict(Holder(os.getpid(), None if control is None else str(control)))) + "\n"
         # Written over and then cut off, so that the first line is whole whenever somebody reads it.
         os.ftruncate(self._descriptor, os.pwrite(self._descriptor, line.encode(), 0))
@@ -92,7 +92,7 @@ def holder(warehouse: Path) -> Holder | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _written(descriptor)
+        return _content(descriptor)
     finally:
         os.close(descriptor)
     return None
@@ -116,13 +116,13 @@ def _locked(descriptor: int) -> bool:
     return False
 
 
-def _written(descriptor: int) -> Holder:
+def _content(descriptor: int) -> Holder:
     line, _, _ = os.pread(descriptor, _LONGEST_LINE, 0).partition(b"\n")
     try:
-        told = json.loads(line)
+        content = json.loads(line)
     except (ValueError, RecursionError):
         return Holder()
-    match told:
+    match content:
         case {"process": int(process), "control": str(control)}:
             return Holder(process, control)
         case {"process": int(process)}:

@@ -16,16 +16,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headgate.core.errors import HeadgateError
-from headgate.core.trace import TraceHeader, UpdateRecord
+from headgate.core.trace import TraceHeader
+from headgate.core.update import Update
 from headgate.warehouse.declare.analysis import analyse
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.spec import WarehouseSpec
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
-from headgate.warehouse.run.runtime import Observer, RunOptions, Runtime, UpdateMade
-from headgate.warehouse.run.session import open_session
+from headgate.warehouse.run.runtime import Observer, Runtime
 from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
+from headgate.warehouse.schedule.scheduler import RunOptions
+from headgate.warehouse.session import open_session
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 
 if TYPE_CHECKING:
@@ -96,10 +98,10 @@ class WarehouseRun:
             trace = self._open_trace(opened)
             undo.callback(lambda: trace.close(time.time()))
 
-            def note(made: UpdateMade) -> None:
-                trace.note(_record(made))
+            def note(update: Update) -> None:
+                trace.note(update)
                 if self._observer is not None:
-                    self._observer(made)
+                    self._observer(update)
 
             runtime = Runtime(opened, spark, self._options, note, trace.change)
             runtime.start()
@@ -199,26 +201,6 @@ class _PipelineWatch:
                 self._told(f"{self._file.name} has changed: going on as it says now")
             except Exception as error:
                 self._told(f"{self._file.name} has changed, but cannot be used, so nothing changes: {error}")
-
-
-def _record(made: UpdateMade) -> UpdateRecord:
-    outcome = made.outcome
-    return UpdateRecord(
-        name=made.table,
-        layer=made.layer,
-        track=made.track,
-        released=made.released,
-        began=made.began,
-        seconds=made.seconds,
-        gained=made.gained,
-        rows=0 if outcome is None else outcome.rows,
-        rejected=0 if outcome is None else outcome.rejected,
-        freshness=None if outcome is None else outcome.freshness,
-        arrived=None if outcome is None else outcome.arrived,
-        overhead=made.overhead,
-        error=None if made.failure is None else made.failure.summary,
-        operators=() if outcome is None else outcome.operators,
-    )
 
 
 def resolved(spec: WarehouseSpec) -> WarehouseSpec:

@@ -1,4 +1,4 @@
-"""Recording a run of a warehouse: one file of lines for each run, in the warehouse's own folder ``runs``.
+"""Record a run of a warehouse: one file of lines for each run, in the folder ``runs`` of the warehouse.
 
 Every line is written to the file as soon as it is noted, so that a process that is killed leaves all it had. What the
 lines look like and mean is in ``headgate.core.trace``. Importing this imports nothing of Spark or Arrow.
@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from io import FileIO
 from pathlib import Path
 
-from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable, UpdateRecord, trace_from
+from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable, trace_from
 from headgate.core.trace.lines import change_line, end_line, full_line, header_line, update_line
-from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
+from headgate.core.update import Update
+from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
 #: a trace records no more when it has become so large
 MOST_BYTES = 64 * 1024 * 1024
@@ -38,7 +39,7 @@ def newest_trace(warehouse: Path) -> Path | None:
 class TraceWriter:
     """The trace of one run, from its start to ``close``. For one thread at a time.
 
-    It never raises: a run does not fail because it cannot be recorded. ``trouble`` says why it is not, if it is not.
+    It never raises: a run does not fail because it cannot be recorded. ``trouble`` says why, if it is not recorded.
     """
 
     def __init__(self, folder: Path, header: TraceHeader, most_bytes: int = MOST_BYTES, kept: int = KEPT) -> None:
@@ -56,8 +57,8 @@ class TraceWriter:
             self.trouble = f"the run is not recorded: cannot write to {folder}: {error.strerror}"
         self._append(header_line(header), header.started)
 
-    def note(self, update: UpdateRecord) -> None:
-        """An update has been made, or has failed."""
+    def note(self, update: Update) -> None:
+        """An update was committed, or has failed."""
         self._append(update_line(update), update.ended)
 
     def change(self, at: float, what: Mapping[str, object]) -> None:
@@ -114,7 +115,7 @@ def traced_tables(spec: WarehouseSpec, freshness: Mapping[str, int | None]) -> t
     return tuple(_traced(node, freshness.get(node.name)) for node in spec.nodes())
 
 
-def _traced(node: StreamSpec | DimensionSpec | TableSpec, freshness: int | None) -> TraceTable:
+def _traced(node: NodeSpec, freshness: int | None) -> TraceTable:
     if isinstance(node, DimensionSpec):
         return TraceTable(node.name, priority=node.priority, kind="dimension")
     return TraceTable(

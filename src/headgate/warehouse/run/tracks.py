@@ -1,68 +1,52 @@
 """Tracks: a few long-lived threads, each with a Spark session of its own, that run one update at a time.
 
 Spark finds the pool and the group of a job by the thread that submits it, and the views that SQL reads by the session;
-so both are set for every job, and no two jobs share a session.
+so both are set for every update, and no two updates share a session.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-import time
-import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from headgate.warehouse.schedule.trouble import Failure
-from headgate.warehouse.updates.nodes import Job, Outcome
-from headgate.warehouse.updates.reads import Reads
-from headgate.warehouse.updates.sharing import share_passes
+from headgate.core.update import Update
+from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.run_updates import note_failure, run_updates
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Jobs to run one after the other, by the names of their nodes, in one of Spark's pools."""
-
-    jobs: Mapping[str, Job]
-    pool: str
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A job that has been run, with what came of it: ``outcome`` or ``failure``; ``left`` are to come in its task."""
-
-    track: int
-    name: str
-    left: int
-    outcome: Outcome | None
-    failure: Failure | None
-    began: float
-    seconds: float
+_Inbox = queue.SimpleQueue[Sequence[Update] | None]
 
 
 class Tracks:
-    """The threads. ``report`` is called on them, once for every job.
+    """The threads. ``report`` is called on them, once for every update, when it is committed or has failed.
 
-    Everything else is for one thread at a time.
+    ``node_of`` finds the node that makes an update. Everything else is for one thread at a time.
     """
 
-    def __init__(self, spark: SparkSession, report: Callable[[Done], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        node_of: Callable[[Update], Node],
+        report: Callable[[Update], None],
+        clock: Callable[[], float],
+    ) -> None:
         self._spark = spark
+        self._node_of = node_of
         self._report = report
         self._clock = clock
-        self._inboxes: list[queue.SimpleQueue[Task | None]] = []
+        self._inboxes: list[_Inbox] = []
         self._threads: list[threading.Thread] = []
 
     def resize(self, count: int) -> None:
         """Start threads, or let the last ones go when they have done what they were given."""
         while len(self._inboxes) < count:
-            inbox: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+            inbox: _Inbox = queue.SimpleQueue()
             number = len(self._inboxes)
-            thread = threading.Thread(target=self._run, args=(number, inbox), name=f"headgate-track-{number}")
+            thread = threading.Thread(target=self._run, args=(inbox,), name=f"headgate-track-{number}")
             thread.daemon = True
             self._inboxes.append(inbox)
             self._threads.append(thread)
@@ -70,8 +54,9 @@ class Tracks:
         while len(self._inboxes) > count:
             self._inboxes.pop().put(None)
 
-    def submit(self, track: int, task: Task) -> None:
-        self._inboxes[track].put(task)
+    def submit(self, track: int, updates: Sequence[Update]) -> None:
+        """Have a track run updates of one layer, one after the other."""
+        self._inboxes[track].put(updates)
 
     def close(self) -> None:
         """Let all threads end after what they were given, and wait for them."""
@@ -79,40 +64,18 @@ class Tracks:
         for thread in self._threads:
             thread.join()
 
-    def _run(self, number: int, inbox: queue.SimpleQueue[Task | None]) -> None:
+    def _run(self, inbox: _Inbox) -> None:
         session: SparkSession | None = None
-        while (task := inbox.get()) is not None:
-            left = dict(task.jobs)
+        while (updates := inbox.get()) is not None:
+            left = list(updates)
             try:
                 session = session or self._spark.newSession()
-                self._work_off(number, task, session, left)
-            except BaseException as error:  # around the jobs: Spark is gone, or what they share cannot be planned
-                failure = failure_of(error, self._clock())
-                for name in tuple(left):
-                    del left[name]
-                    self._report(Done(number, name, len(left), None, failure, self._clock(), 0.0))
-
-    def _work_off(self, number: int, task: Task, session: SparkSession, left: dict[str, Job]) -> None:
-        """Run the jobs of a task; whoever has been reported is out of ``left``."""
-        context = session.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", task.pool)
-        with Reads(session, keep=len(task.jobs) > 1) as reads:
-            if len(task.jobs) > 1:
-                share_passes(task.jobs.values(), session, reads)
-            for name, job in task.jobs.items():
-                context.setJobGroup(f"headgate {name}", f"update of {name}", True)
-                outcome, failure = None, None
-                began, started = self._clock(), time.perf_counter()
-                try:
-                    outcome = job.run(session, reads)
-                except BaseException as error:
-                    failure = failure_of(error, self._clock())
-                del left[name]
-                self._report(Done(number, name, len(left), outcome, failure, began, time.perf_counter() - started))
-
-
-def failure_of(error: BaseException, now: float) -> Failure:
-    """What to tell of an error: what lies behind it, if it was raised because of another."""
-    shown = error.__cause__ or error
-    lines = str(error).strip().splitlines()
-    return Failure(now, lines[0] if lines else type(error).__name__, "".join(traceback.format_exception(shown)))
+                # the pools of Spark's scheduler are named after the layers: see pools.xml
+                session.sparkContext.setLocalProperty("spark.scheduler.pool", updates[0].layer)
+                for _ in run_updates(updates, self._node_of, session, self._clock):
+                    self._report(left.pop(0))
+            except BaseException as error:  # around the updates: Spark is gone, or what they share cannot be planned
+                for update in left:
+                    update.began = self._clock()
+                    note_failure(update, error)
+                    self._report(update)

@@ -1,4 +1,4 @@
-"""Where streams come from: a directory of files, or a generator; ``protocol`` says what any other has to do.
+"""Where streams are loaded from: a directory of files, or a generator. ``protocol`` says what other sources must do.
 
 Making a source imports neither Spark nor Arrow; reading from it does.
 """
@@ -6,9 +6,10 @@ Making a source imports neither Spark nor Arrow; reading from it does.
 from headgate.warehouse.sources.errors import SourceChanged, SourceError, SourceUnreadable
 from headgate.warehouse.sources.files import Files
 from headgate.warehouse.sources.generator import Generator
-from headgate.warehouse.sources.protocol import Limit, Notice, Offset, Pending, Range, Source
+from headgate.warehouse.sources.protocol import DataSource, Limit, Notice, Offset, Pending, Range
 
 __all__ = [
+    "DataSource",
     "Files",
     "Generator",
     "Limit",
@@ -16,7 +17,6 @@ __all__ = [
     "Offset",
     "Pending",
     "Range",
-    "Source",
     "SourceChanged",
     "SourceError",
     "SourceUnreadable",

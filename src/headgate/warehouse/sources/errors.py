@@ -1,4 +1,4 @@
-"""What goes wrong with sources, as opposed to what is declared wrongly (that is a DeclarationError).
+"""Errors of sources. What is declared wrongly is a DeclarationError instead.
 
 HeadgateError
 └── SourceError              a source cannot give what it is asked for; the message says what to do
@@ -27,7 +27,7 @@ class SourceChanged(SourceError):  # noqa: N818 - states what happened; it is th
 
 
 class SourceUnreadable(SourceError):  # noqa: N818 - as above
-    """We may not read something that is there."""
+    """The operating system does not allow reading something that is there."""
 
 
 def current_user() -> str:

@@ -1,4 +1,4 @@
-"""Handing exactly the named files to Spark: no listing, no inference, no guessing, and no file silently left out."""
+"""Hand exactly the named files to Spark: no listing, no schema inference, and no file silently left out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WITHOUT_CHECKSUMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class FileBatch:
     """Files to read together: their directory, their names in it, the declared columns, and the user's options."""
 
     folder: str
@@ -45,7 +45,12 @@ class Batch:
 
 
 def load(
-    spark: SparkSession, batch: Batch, names: Iterable[str], format_name: str, schema: str, options: Mapping[str, str]
+    spark: SparkSession,
+    batch: FileBatch,
+    names: Iterable[str],
+    format_name: str,
+    schema: str,
+    options: Mapping[str, str],
 ) -> DataFrame:
     """The rows of the named files with the columns of ``schema``; ``PATH`` can be selected from them, too."""
     paths = [f"file://{batch.path(name)}" for name in names]
@@ -54,7 +59,7 @@ def load(
 
 
 def finished(
-    rows: DataFrame, batch: Batch, columns: Iterable[str], *, path: str = PATH, raw: str, error: str
+    rows: DataFrame, batch: FileBatch, columns: Iterable[str], *, path: str = PATH, raw: str, error: str
 ) -> DataFrame:
     """The result of a read: ``columns`` as SQL expressions in the declared order, then file, raw text and error."""
     return rows.selectExpr(
@@ -102,7 +107,7 @@ def sql_map(options: Mapping[str, str]) -> str:
     return f"map({', '.join(sql_text(part) for option in options.items() for part in option)})"
 
 
-def _relative_name(batch: Batch, path: str) -> str:
+def _relative_name(batch: FileBatch, path: str) -> str:
     """The name of a row's file in the batch's directory; ``path`` gives one such as ``file:/landing/a%20b+c.json``."""
     # in an encoded path, unlike in an encoded form, a plus sign is a plus sign
     decoded = f"regexp_replace(url_decode(replace({path}, '+', '%2B')), '^file:/+', '/')"

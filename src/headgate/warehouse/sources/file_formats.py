@@ -1,14 +1,20 @@
-"""The formats that files can have, and what each lets the user say."""
+"""The formats that files can have, what each lets the user say, and how parquet and orc are read.
+
+Parquet and ORC carry their own types. Columns are found by name; a declared one that a file lacks is null, others are
+not read. A row cannot be malformed here, only a whole file, and then Spark's job fails and names it. ``line_formats``
+reads the formats with one row per line.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.core.errors import DeclarationError
-from headgate.warehouse.sources.column_formats import orc_is_complete, parquet_is_complete, read_orc, read_parquet
-from headgate.warehouse.sources.file_batch import Batch
+from headgate.warehouse.sources.errors import SourceError
+from headgate.warehouse.sources.file_batch import FileBatch, as_json, ddl, finished, load, no_rows, union
 from headgate.warehouse.sources.line_formats import read_csv, read_json, read_text
 from headgate.warehouse.sources.schema import Column
 
@@ -22,6 +28,8 @@ _OURS = {
     *("columnnameofcorruptrecord", "multiline", "wholetext", "linesep", "encoding", "charset", "comment"),
     *("singlevariantcolumn", "columnpruning"),
 }
+#: options that Headgate reads itself as well
+_SPELLED = ("header", "sep", "quote", "escape")
 _WHY_NOT = {
     "multiline": "a row is one line",
     "wholetext": "a row is one line",
@@ -32,6 +40,8 @@ _WHY_NOT = {
     "pathglobfilter": "use pattern",
     "recursivefilelookup": "use recursive",
 }
+_PARQUET_MAGIC = (b"PAR1", b"PARE")
+_ORC_MAGIC = b"ORC"
 
 
 def _whole(_path: str) -> bool:
@@ -43,7 +53,7 @@ class FileFormat:
     """How files of one format are read, and how to tell from its content that one is complete."""
 
     name: str
-    read: Callable[[SparkSession, Batch], DataFrame]
+    read: Callable[[SparkSession, FileBatch], DataFrame]
     complete: Callable[[str], bool] = _whole
     default_schema: str = ""
     nested: bool = True
@@ -70,9 +80,89 @@ class FileFormat:
         return checked
 
 
-#: options that Headgate reads, too
-_SPELLED = ("header", "sep", "quote", "escape")
+def read_orc(spark: SparkSession, batch: FileBatch) -> DataFrame:
+    if not batch.names:
+        return no_rows(spark, batch.columns)
+    return _read(spark, batch, batch.names, "orc", frozenset())
 
+
+def read_parquet(spark: SparkSession, batch: FileBatch) -> DataFrame:
+    """Parquet files, also with timestamps in nanoseconds, as pandas writes them and Spark refuses to read them."""
+    by_nanoseconds: dict[frozenset[str], list[str]] = {}
+    for name in batch.names:
+        by_nanoseconds.setdefault(_in_nanoseconds(batch, name), []).append(name)
+    if not by_nanoseconds:
+        return no_rows(spark, batch.columns)
+    return union([_read(spark, batch, names, "parquet", nanos) for nanos, names in by_nanoseconds.items()])
+
+
+def _read(
+    spark: SparkSession, batch: FileBatch, names: Sequence[str], format_name: str, nanoseconds: frozenset[str]
+) -> DataFrame:
+    stored = [Column(c.name, "bigint") if c.name in nanoseconds else c for c in batch.columns]
+    options = {**batch.options, "mergeSchema": "false"}
+    rows = load(spark, batch, names, format_name, ddl(stored), options)
+    values = [_from_nanoseconds(c.quoted) if c.name in nanoseconds else c.quoted for c in batch.columns]
+    fields = [f"{value} AS {column.quoted}" for value, column in zip(values, batch.columns, strict=True)]
+    return finished(rows, batch, values, raw=as_json(fields), error="NULL")
+
+
+def _from_nanoseconds(column: str) -> str:
+    # rounded down, also before 1970
+    return f"timestamp_micros(({column} - pmod({column}, 1000)) div 1000)"
+
+
+def _in_nanoseconds(batch: FileBatch, name: str) -> frozenset[str]:
+    """The declared timestamps that one file keeps in nanoseconds."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    path = batch.path(name)
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(f"{path} is not a readable Parquet file: {error}. Repair it or move it away") from None
+    kept = {field.name.lower(): field.type for field in schema}
+    return frozenset(
+        column.name
+        for column in batch.columns
+        if column.kind == "timestamp"
+        and (kind := kept.get(column.name.lower())) is not None
+        and pa.types.is_timestamp(kind)
+        and kind.unit == "ns"
+    )
+
+
+def parquet_is_complete(path: str) -> bool:
+    """Whether the end of a Parquet file, which is written last, is there."""
+    beginning, end, size = _ends(path, 4, 8)
+    if size is None:
+        return True
+    footer = int.from_bytes(end[:4], "little")
+    return beginning in _PARQUET_MAGIC and end[4:] in _PARQUET_MAGIC and footer + 12 <= size
+
+
+def orc_is_complete(path: str) -> bool:
+    """Whether the end of an ORC file, which is written last, is there: the magic, then the length of what it ends."""
+    beginning, end, size = _ends(path, 3, 4)
+    return size is None or (size > 4 and beginning == _ORC_MAGIC and end[:3] == _ORC_MAGIC)
+
+
+def _ends(path: str, first: int, last: int) -> tuple[bytes, bytes, int | None]:
+    """The first and last bytes of a file and its size; None for a file that we may not read: reading it will tell."""
+    try:
+        with open(path, "rb") as file:
+            beginning = file.read(first)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - last))
+            return beginning, file.read(last), size
+    except FileNotFoundError:
+        return b"", b"", 0
+    except OSError:
+        return b"", b"", None
+
+
+#: all formats, by name
 FORMATS = {
     format_.name: format_
     for format_ in (

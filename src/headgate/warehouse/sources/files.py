@@ -1,8 +1,11 @@
-"""New files in a directory, each loaded once.
+"""A source of files: new files in a directory, each loaded once.
 
 A chunk is a file. Where a file stands in name or time does not matter to whether it is loaded, only to when. Files
 still being written are left alone, files that change after they were loaded are reported. Nothing is ever deleted or
-moved: that is up to whoever owns the directory, at any time after a file was loaded.
+moved: whoever owns the directory may do that at any time after a file was loaded.
+
+A file is known by its name, relative to the directory, so every file needs a name of its own. An offset is the set of
+loaded files that still exist, not a place in some order: a file that comes late under an early name is still found.
 """
 
 from __future__ import annotations
@@ -12,20 +15,81 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headgate.core.errors import DeclarationError
 from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.sources.errors import SourceChanged, SourceUnreadable, current_user
-from headgate.warehouse.sources.file_batch import Batch
+from headgate.warehouse.sources.file_batch import FileBatch
 from headgate.warehouse.sources.file_formats import FORMATS, FileFormat
-from headgate.warehouse.sources.file_ranges import FileOffset, FileRange
 from headgate.warehouse.sources.listing import Found, Listing, Stamp, stamp_of
-from headgate.warehouse.sources.protocol import Limit, Offset, Pending, Range, own, within
+from headgate.warehouse.sources.protocol import Limit, Offset, Pending, Range, expect_kind, within
 from headgate.warehouse.sources.schema import parse_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class FileOffset(Offset, kind="files"):
+    """The files loaded so far, as they were when they were loaded."""
+
+    files: Mapping[str, Stamp] = field(default_factory=dict)
+
+    def after(self, loaded: FileRange) -> FileOffset:
+        files = {**self.files, **loaded.files}
+        for name in loaded.gone:
+            files.pop(name, None)
+        return FileOffset(files)
+
+    def _content(self) -> dict[str, object]:
+        return {"files": _listed(self.files)}
+
+    @classmethod
+    def _from_content(cls, content: Mapping[str, Any]) -> Self:
+        return cls(_stamps(content["files"]))
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange(Range, kind="files"):
+    """Files to load together, each as it must still be when it is read.
+
+    ``gone`` are files of the offset before it that have been removed meanwhile and need not be remembered.
+    """
+
+    files: Mapping[str, Stamp]
+    oldest: float
+    newest: float
+    gone: tuple[str, ...] = ()
+
+    @property
+    def chunks(self) -> int:
+        return len(self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(stamp.size for stamp in self.files.values())
+
+    def names_the_same_as(self, other: Range) -> bool:
+        return isinstance(other, FileRange) and dict(self.files) == dict(other.files)
+
+    def _content(self) -> dict[str, object]:
+        content: dict[str, object] = {"files": _listed(self.files), "oldest": self.oldest, "newest": self.newest}
+        return content | ({"gone": list(self.gone)} if self.gone else {})
+
+    @classmethod
+    def _from_content(cls, content: Mapping[str, Any]) -> Self:
+        gone = tuple(str(name) for name in content.get("gone", ()))
+        return cls(_stamps(content["files"]), float(content["oldest"]), float(content["newest"]), gone)
+
+
+def _listed(files: Mapping[str, Stamp]) -> list[object]:
+    return [[name, stamp.size, stamp.modified] for name, stamp in files.items()]
+
+
+def _stamps(listed: Any) -> dict[str, Stamp]:
+    return {str(name): Stamp(int(size), int(modified)) for name, size, modified in listed}
+
 
 ORDERS: dict[str, Callable[[Found], tuple[int, str]]] = {
     "name": lambda file: (0, file.name),
@@ -43,12 +107,12 @@ class Files:
       column, ``value``). Columns are found by name; one that a file does not have is null, one that was not declared
       is ignored. Text formats may be compressed (``.gz``, ``.bz2``).
     - ``schema``: the columns as Spark writes them. Not needed for ``text``.
-    - ``order``: which files are older, for whoever takes the oldest or the newest first.
+    - ``order``: what makes a file older than another: its name, or when it was modified.
     - ``pattern``: which names to read, with ``*``, ``?`` and ``[...]``. Names that begin with ``.`` or ``_`` or end in
       ``.tmp``, ``.part``, ``.inprogress`` or ``.crdownload`` are never read.
     - ``options``: for Spark's reader of the format, such as ``{"sep": ";"}``; ``{"header": False}`` for CSV without.
-    - ``settle``: a file is whole when it has not changed for so long; 0 if files are renamed into place. A Parquet
-      or ORC file is whole when its end has been written, too.
+    - ``settle``: a file is complete when it has not changed for this long; 0 if files are renamed into place. A
+      Parquet or ORC file must also have its end.
     - ``recursive``: read the files of directories below, too.
 
     Give every file a name of its own: a changed file under the name of a loaded one is reported, not loaded, and
@@ -66,7 +130,7 @@ class Files:
     recursive: bool = False
     clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
     _format: FileFormat = field(init=False, repr=False, compare=False)
-    _batch: Batch = field(init=False, repr=False, compare=False)
+    _batch: FileBatch = field(init=False, repr=False, compare=False)
     _listing: Listing = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -81,7 +145,7 @@ class Files:
         derived = {
             "schema": schema,
             "_format": file_format,
-            "_batch": Batch(str(folder), (), columns, file_format.checked_options(self.options, where)),
+            "_batch": FileBatch(str(folder), (), columns, file_format.checked_options(self.options, where)),
             "_listing": Listing(
                 folder,
                 pattern=self.pattern,
@@ -115,7 +179,7 @@ class Files:
         return FileOffset()
 
     def latest(self, offset: Offset) -> Pending:
-        look = self._listing.look(own(offset, FileOffset, self).files, check_loaded=True)
+        look = self._listing.look(expect_kind(offset, FileOffset, self).files, check_loaded=True)
         if not look.exists:
             return Pending(note=f"waiting for the directory {self._batch.folder}")
         arrivals = [file.arrived for file in look.whole]
@@ -129,7 +193,7 @@ class Files:
         )
 
     def next_range(self, offset: Offset, limit: Limit) -> FileRange | None:
-        loaded = own(offset, FileOffset, self).files
+        loaded = expect_kind(offset, FileOffset, self).files
         while True:
             found = self._listing.look(loaded).whole
             if not found:
@@ -146,10 +210,10 @@ class Files:
         )
 
     def advance(self, offset: Offset, loaded: Range) -> FileOffset:
-        return own(offset, FileOffset, self).after(own(loaded, FileRange, self))
+        return expect_kind(offset, FileOffset, self).after(expect_kind(loaded, FileRange, self))
 
     def read(self, spark: SparkSession, wanted: Range) -> DataFrame:
-        files = own(wanted, FileRange, self).files
+        files = expect_kind(wanted, FileRange, self).files
         for name, stamp in files.items():
             self._check_file(name, stamp)
             self._check_readable(name)
@@ -158,7 +222,7 @@ class Files:
         return self._format.read(spark, replace(self._batch, names=names))
 
     def verify(self, loaded: Range) -> None:
-        for name, stamp in own(loaded, FileRange, self).files.items():
+        for name, stamp in expect_kind(loaded, FileRange, self).files.items():
             self._check_file(name, stamp)
 
     def _check_file(self, name: str, expected: Stamp) -> None:
@@ -195,8 +259,8 @@ def _unfinished_note(names: list[str]) -> str:
     if not names:
         return ""
     if len(names) == 1:
-        return f"1 file is not whole yet: {names[0]}"
-    return f"{len(names)} files are not whole yet, among them {min(names)}"
+        return f"1 file is not complete yet: {names[0]}"
+    return f"{len(names)} files are not complete yet, among them {min(names)}"
 
 
 def _moment(stamp: Stamp) -> str:

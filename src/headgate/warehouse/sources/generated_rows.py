@@ -51,34 +51,33 @@ class Recipe:
         import pyarrow as pa
 
         rng = np.random.default_rng([self.seed, number])
-        made = self._made(rng)
-        rows = made.num_rows
-        if self.time not in made.column_names:
-            made = made.append_column(self.time, _timestamps(self._event_times(rng, rows, arrives)))
-        broken = rng.random(rows) < self.malformed
-        table = made.select([column.name for column in self.columns])
-        return table.append_column(CHUNK, pa.array([f"chunk {number}"] * rows, pa.string())).append_column(
-            BROKEN, pa.array(broken, pa.bool_())
-        )
+        table = self._rows(rng)
+        count = table.num_rows
+        if self.time not in table.column_names:
+            table = table.append_column(self.time, _timestamps(self._event_times(rng, count, arrives)))
+        broken = rng.random(count) < self.malformed
+        chunk = pa.array([f"chunk {number}"] * count, pa.string())
+        declared = table.select([column.name for column in self.columns])
+        return declared.append_column(CHUNK, chunk).append_column(BROKEN, pa.array(broken, pa.bool_()))
 
     def _event_times(self, rng: np.random.Generator, rows: int, arrives: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         times = np.sort(rng.integers(arrives - self.every, arrives, rows))
         delays = rng.integers(0, self.late_by + 1, rows)
         return np.where(rng.random(rows) < self.late, times - delays, times)
 
-    def _made(self, rng: np.random.Generator) -> pa.Table:
+    def _rows(self, rng: np.random.Generator) -> pa.Table:
         others = [column for column in self.columns if column.name != self.time]
         if isinstance(self.kind, str):
             return _sensor_rows(rng, others, self.rows)
-        made = _called(self.kind, rng)
-        expected, got = {column.name for column in others}, set(made.column_names) - {self.time}
+        table = _called(self.kind, rng)
+        expected, got = {column.name for column in others}, set(table.column_names) - {self.time}
         if expected != got:
             raise UserCodeError(
                 f"{_name(self.kind)} makes rows for a Generator that declares the columns "
-                f"{', '.join(column.name for column in self.columns)}; it returned {', '.join(made.column_names)}. "
+                f"{', '.join(column.name for column in self.columns)}; it returned {', '.join(table.column_names)}. "
                 f"Return all of them; {self.time} may be left out and is filled in then"
             )
-        return made
+        return table
 
 
 def check_kind(kind: object, columns: Sequence[Column], time: str, where: str) -> None:
@@ -102,15 +101,15 @@ def _called(function: RowFunction, rng: np.random.Generator) -> pa.Table:
     import pyarrow as pa
 
     try:
-        made = function(rng)
+        table = function(rng)
     except Exception as error:
         raise user_error(f"{_name(function)}, which makes the rows of a Generator, failed", error) from error
-    if not isinstance(made, pa.Table):
+    if not isinstance(table, pa.Table):
         raise UserCodeError(
             f"{_name(function)} makes rows for a Generator and has to return a pyarrow.Table; "
-            f"it returned a {type(made).__name__}"
+            f"it returned a {type(table).__name__}"
         )
-    return made
+    return table
 
 
 def _name(function: RowFunction) -> str:

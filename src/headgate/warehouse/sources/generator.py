@@ -1,42 +1,122 @@
-"""Made-up rows that arrive on time, for trying things out, for tests and for measurements.
+"""A source of generated rows that arrive on time: to try things out, for tests and for measurements.
 
 Chunk ``k`` arrives at ``start + k * every`` and holds events of the time since the chunk before it. Its rows depend on
-the seed, on ``k`` and on when the stream began, on nothing else: after a crash the same rows come again, and what
-should have arrived while nobody was looking is there.
+the seed, on ``k`` and on when the stream began, on nothing else. So after a crash the same rows come again, and so
+do the chunks that would have arrived in between.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from headgate.core.errors import DeclarationError
 from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.sources.file_batch import ADDED, as_json, ddl
 from headgate.warehouse.sources.generated_rows import BROKEN, CHUNK, Recipe, RowFunction, check_kind
-from headgate.warehouse.sources.generator_ranges import GeneratorOffset, GeneratorRange
-from headgate.warehouse.sources.protocol import Limit, Offset, Pending, Range, own
+from headgate.warehouse.sources.protocol import Limit, Offset, Pending, Range, expect_kind
 from headgate.warehouse.sources.schema import Column, parse_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
+@dataclass(frozen=True, slots=True)
+class GeneratorOffset(Offset, kind="generator"):
+    """When the stream began, in microseconds since the epoch, and which chunks have been loaded.
+
+    ``loaded`` are runs of chunks, first and last, in order, none touching the next. Newest first leaves gaps.
+    """
+
+    began: int
+    loaded: tuple[tuple[int, int], ...] = ()
+
+    def after(self, first: int, last: int) -> GeneratorOffset:
+        """The offset with the chunks ``first`` to ``last`` loaded, too."""
+        runs: list[tuple[int, int]] = []
+        for begin, end in sorted([*self.loaded, (first, last)]):
+            if runs and begin <= runs[-1][1] + 1:
+                runs[-1] = (runs[-1][0], max(runs[-1][1], end))
+            else:
+                runs.append((begin, end))
+        return GeneratorOffset(self.began, tuple(runs))
+
+    def gaps(self, arrived: int) -> Iterator[tuple[int, int]]:
+        """The runs of chunks not loaded among the first ``arrived`` ones."""
+        begin = 0
+        for first, last in self.loaded:
+            if begin < min(first, arrived):
+                yield begin, min(first, arrived) - 1
+            begin = last + 1
+        if begin < arrived:
+            yield begin, arrived - 1
+
+    def _content(self) -> dict[str, object]:
+        return {"began": self.began, "loaded": [list(run) for run in self.loaded]}
+
+    @classmethod
+    def _from_content(cls, content: Mapping[str, Any]) -> Self:
+        return cls(int(content["began"]), tuple((int(first), int(last)) for first, last in content["loaded"]))
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorRange(Range, kind="generator"):
+    """The chunks ``first`` to ``last`` of a stream that began at ``began``, in microseconds since the epoch."""
+
+    began: int
+    first: int
+    last: int
+    bytes_per_chunk: int
+    oldest: float
+    newest: float
+
+    @property
+    def chunks(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def bytes(self) -> int:
+        return self.chunks * self.bytes_per_chunk
+
+    def _content(self) -> dict[str, object]:
+        return {
+            "began": self.began,
+            "chunks": [self.first, self.last],
+            "bytes_per_chunk": self.bytes_per_chunk,
+            "oldest": self.oldest,
+            "newest": self.newest,
+        }
+
+    @classmethod
+    def _from_content(cls, content: Mapping[str, Any]) -> Self:
+        first, last = content["chunks"]
+        return cls(
+            began=int(content["began"]),
+            first=int(first),
+            last=int(last),
+            bytes_per_chunk=int(content["bytes_per_chunk"]),
+            oldest=float(content["oldest"]),
+            newest=float(content["newest"]),
+        )
+
+
 _MICROS = 1_000_000
 
 
 class Generator:
-    """A source of made-up rows.
+    """A source of generated rows.
 
     - ``schema``: the columns. The first timestamp is the event time unless ``time`` names another.
     - ``rows_per_chunk``, ``every``: how many rows come how often.
-    - ``seed``: another seed, other rows.
+    - ``seed``: the same seed gives the same rows.
     - ``start``: when chunk 0 arrives, in seconds since the epoch or as in ``"2026-11-15T10:00:00Z"``. If it is not
-      given, that is the moment at which the stream is loaded for the first time.
-    - ``kind``: ``"sensors"``, which fills columns by their type, or a function that is given a NumPy random generator
-      and returns an Arrow table of as many rows as it likes. It has to take all its chance from that generator.
+      set, that is the moment at which the stream is loaded for the first time.
+    - ``kind``: ``"sensors"``, which fills columns by their type, or a function that takes a NumPy random generator and
+      returns an Arrow table of as many rows as it likes. It must draw all its random numbers from that generator.
     - ``late``: the share of rows that are up to ``late_by`` older than their chunk.
     - ``malformed``: the share of rows that cannot be parsed.
     """
@@ -100,10 +180,10 @@ class Generator:
         return GeneratorOffset(round(self._clock() * _MICROS) if self._start is None else self._start)
 
     def latest(self, offset: Offset) -> Pending:
-        here = own(offset, GeneratorOffset, self)
+        here = expect_kind(offset, GeneratorOffset, self)
         arrived = self._arrived(here)
         if arrived == 0:
-            return Pending(note=f"begins at {_written(here.began)}")
+            return Pending(note=f"begins at {_in_utc(here.began)}")
         gaps = list(here.gaps(arrived))
         if not gaps:
             return Pending()
@@ -116,7 +196,7 @@ class Generator:
         )
 
     def next_range(self, offset: Offset, limit: Limit) -> GeneratorRange | None:
-        here = own(offset, GeneratorOffset, self)
+        here = expect_kind(offset, GeneratorOffset, self)
         gaps = list(here.gaps(self._arrived(here)))
         if not gaps:
             return None
@@ -137,13 +217,13 @@ class Generator:
         )
 
     def advance(self, offset: Offset, loaded: Range) -> GeneratorOffset:
-        run = own(loaded, GeneratorRange, self)
-        return own(offset, GeneratorOffset, self).after(run.first, run.last)
+        run = expect_kind(loaded, GeneratorRange, self)
+        return expect_kind(offset, GeneratorOffset, self).after(run.first, run.last)
 
     def read(self, spark: SparkSession, wanted: Range) -> DataFrame:
         import pyarrow as pa  # type: ignore[import-untyped]
 
-        run = own(wanted, GeneratorRange, self)
+        run = expect_kind(wanted, GeneratorRange, self)
         chunks = [self._recipe.chunk(k, self._arrival(run.began, k)) for k in range(run.first, run.last + 1)]
         columns = self._recipe.columns
         schema = f"{ddl(columns)}, {CHUNK} string, {BROKEN} boolean"
@@ -187,23 +267,23 @@ def _event_time(columns: tuple[Column, ...], named: str | None, where: str) -> s
         return timestamps[0]
     if named in timestamps:
         return named
-    written = ", ".join(f"{column.name} {column.type}" for column in columns)
-    raise DeclarationError(f"{where} needs a timestamp column for the event time; got time={named!r} and {written!r}")
+    declared = ", ".join(f"{column.name} {column.type}" for column in columns)
+    raise DeclarationError(f"{where} needs a timestamp column for the event time; got time={named!r} and {declared!r}")
 
 
-def _moment(written: float | str, where: str) -> int:
+def _moment(start: float | str, where: str) -> int:
     """A moment in microseconds since the epoch."""
-    if isinstance(written, int | float):
-        return round(written * _MICROS)
+    if isinstance(start, int | float):
+        return round(start * _MICROS)
     try:
-        moment = datetime.fromisoformat(written)
+        moment = datetime.fromisoformat(start)
     except (TypeError, ValueError):
         raise DeclarationError(
-            f"{where}: start takes a moment such as '2026-11-15T10:00:00Z' or seconds since the epoch; got {written!r}"
+            f"{where}: start takes a moment such as '2026-11-15T10:00:00Z' or seconds since the epoch; got {start!r}"
         ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * _MICROS)
 
 
-def _written(micros: int) -> str:
+def _in_utc(micros: int) -> str:
     return datetime.fromtimestamp(micros / _MICROS, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

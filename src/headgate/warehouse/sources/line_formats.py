@@ -17,7 +17,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from headgate.warehouse.sources.errors import SourceError
-from headgate.warehouse.sources.file_batch import PATH, Batch, ddl, finished, load, no_rows, sql_map, sql_text, union
+from headgate.warehouse.sources.file_batch import (
+    PATH,
+    FileBatch,
+    ddl,
+    finished,
+    load,
+    no_rows,
+    sql_map,
+    sql_text,
+    union,
+)
 from headgate.warehouse.sources.schema import PRIVATE_PREFIX, Column
 
 if TYPE_CHECKING:
@@ -33,7 +43,7 @@ _CORRUPT = f"{PRIVATE_PREFIX}corrupt"
 _SHOWN = 60
 
 
-def read_text(spark: SparkSession, batch: Batch) -> DataFrame:
+def read_text(spark: SparkSession, batch: FileBatch) -> DataFrame:
     if not batch.names:
         return no_rows(spark, batch.columns)
     valid = f"make_valid_utf8({_LINE})"
@@ -42,11 +52,11 @@ def read_text(spark: SparkSession, batch: Batch) -> DataFrame:
     return finished(rows, batch, [valid], raw=valid, error=error)
 
 
-def read_json(spark: SparkSession, batch: Batch) -> DataFrame:
+def read_json(spark: SparkSession, batch: FileBatch) -> DataFrame:
     """One JSON object per line.
 
     Spark's parser stops at the end of the first value and would not see what follows on the line, such as a second
-    object. So a line is parsed inside a wrapping of our own, which comes out right only around a single object.
+    object. So a line is wrapped before it is parsed, and what comes out is right only around a single object.
     """
     if not batch.names:
         return no_rows(spark, batch.columns)
@@ -73,7 +83,7 @@ def read_json(spark: SparkSession, batch: Batch) -> DataFrame:
     return finished(rows, batch, values, path=_PATH, raw=_TEXT, error=_error(good, reason))
 
 
-def read_csv(spark: SparkSession, batch: Batch) -> DataFrame:
+def read_csv(spark: SparkSession, batch: FileBatch) -> DataFrame:
     """One record per line, columns by the names in each file's header, or by position if there is none.
 
     A quote inside a quoted value is doubled, as RFC 4180 says, unless the options say otherwise.
@@ -95,7 +105,7 @@ def read_csv(spark: SparkSession, batch: Batch) -> DataFrame:
 
 def _read_records(
     spark: SparkSession,
-    batch: Batch,
+    batch: FileBatch,
     names: Sequence[str],
     found: Sequence[Column],
     options: Mapping[str, str],
@@ -127,7 +137,9 @@ def _read_records(
     return finished(rows, batch, values, path=_PATH, raw=_TEXT, error=_error(good, reason))
 
 
-def _parsed_lines(spark: SparkSession, batch: Batch, names: Sequence[str], parse: str, header: str = "") -> DataFrame:
+def _parsed_lines(
+    spark: SparkSession, batch: FileBatch, names: Sequence[str], parse: str, header: str = ""
+) -> DataFrame:
     """Lines as they are in their files, as valid UTF-8, and what ``parse`` makes of them, worked out once per line.
 
     Left to itself, Spark moves a later filter on the error below this step, with a copy of ``parse`` in place of every
@@ -169,8 +181,8 @@ def _reason(
         _misfit(column, value, texts("seen", column)) for column, value in zip(columns, values, strict=True)
     )
     named = f"coalesce(nullif(concat_ws('; ', {misfits}), ''), 'does not fit the schema')"
-    told = f"CASE WHEN {unless('seen')} THEN {named} ELSE {sql_text(otherwise)} END"
-    return f"transform(array({parsed_as_texts}), seen -> {told})[0]"
+    complaint = f"CASE WHEN {unless('seen')} THEN {named} ELSE {sql_text(otherwise)} END"
+    return f"transform(array({parsed_as_texts}), seen -> {complaint})[0]"
 
 
 def _misfit(column: Column, value: str, text: str) -> str:
@@ -204,11 +216,11 @@ def _header(path: str) -> str:
         with opener(path, "rt", encoding="utf-8-sig") as file:
             return next((line.rstrip("\n") for line in file if line.strip()), "")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise SourceError(f"the header of {path} cannot be read: {error}. Mend the file or move it away") from None
+        raise SourceError(f"the header of {path} cannot be read: {error}. Repair the file or move it away") from None
 
 
-def _found_columns(header: str, batch: Batch, name: str, options: Mapping[str, str]) -> list[Column]:
-    """The columns of a file in its own order, those that were not declared under names of our own."""
+def _found_columns(header: str, batch: FileBatch, name: str, options: Mapping[str, str]) -> list[Column]:
+    """The columns of a file in its order; those that were not declared get names that Headgate makes."""
     declared = {column.name.lower(): column for column in batch.columns}
     found = [
         declared.pop(title.strip().lower(), Column(f"{PRIVATE_PREFIX}extra_{position}", "string"))
@@ -217,7 +229,7 @@ def _found_columns(header: str, batch: Batch, name: str, options: Mapping[str, s
     if len(declared) == len(batch.columns):
         raise SourceError(
             f"the header of {batch.path(name)} has none of the columns {', '.join(c.name for c in batch.columns)}: "
-            f"{header[:200]!r}. Mend the schema or the file, or say options={{'header': False}} if files have no header"
+            f"{header[:200]!r}. Correct schema or file, or set options={{'header': False}} if files have no header"
         )
     return found
 

@@ -1,9 +1,9 @@
-"""What a source of a stream is, whatever it reads: files in a directory, generated rows, a message queue.
+"""The protocol of every source, whatever it reads: files in a directory, generated rows, a message queue.
 
 A source is a sequence of *chunks* that arrive over time: a file, a generated batch, a run of messages. An *offset*
 says which of them have been loaded; a *range* names some that lie behind an offset. Both are plain values that
 become JSON, because they are kept in the commits of the stream's table: that is all a restarted warehouse has. A
-source object itself may remember things to be quick, but nothing that would change an answer.
+source object may cache things to be quick, but nothing that would change a result.
 
 The loop of a warehouse is: poll ``latest``; when an update is due, ``next_range``, ``read``, write, ``verify``, commit
 the range; from then on the offset is ``advance(offset, range)``. Every chunk that ever arrives is in exactly one
@@ -124,7 +124,7 @@ class Range(Stored):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something a person should know about one chunk; the stream goes on without."""
+    """Something a person should know about one chunk; the stream goes on."""
 
     chunk: str
     problem: str
@@ -200,8 +200,8 @@ def within(limit: Limit, chunks: Iterable[SizedChunk]) -> list[SizedChunk]:
 StoredValue = TypeVar("StoredValue", bound=Stored)
 
 
-def own(value: Stored, expected: type[StoredValue], source: object) -> StoredValue:
-    """``value``, if it is of the class that ``source`` makes; a table must not be continued from another source."""
+def expect_kind(value: Stored, expected: type[StoredValue], source: object) -> StoredValue:
+    """``value``, checked to be of the class that ``source`` makes: a table must not go on from another source."""
     if isinstance(value, expected):
         return value
     if not isinstance(value, Stored):
@@ -213,14 +213,14 @@ def own(value: Stored, expected: type[StoredValue], source: object) -> StoredVal
 
 
 @runtime_checkable
-class Source(Protocol):
+class DataSource(Protocol):
     """Where a stream comes from. See the module for the rules that every source keeps."""
 
     @property
     def schema(self) -> str:
         """The declared columns as Spark writes them: ``'ts timestamp, sensor string'``."""
 
-    def resolve(self, base: Path) -> Source:
+    def resolve(self, base: Path) -> DataSource:
         """The same source, its relative paths taken from ``base``."""
 
     def start(self) -> Offset:

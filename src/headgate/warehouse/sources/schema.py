@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headgate.core.errors import DeclarationError
-from headgate.warehouse.declare.spec import PARTITION_COLUMN
+from headgate.warehouse.storage import PARTITION_COLUMN
 
 #: names that every stream's table or a source's rows already use
 RESERVED = frozenset({PARTITION_COLUMN, "_file", "_raw", "_error"})

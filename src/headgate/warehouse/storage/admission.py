@@ -1,4 +1,4 @@
-"""What a commit must be like before it may reach the log, which checks nothing itself."""
+"""Checks of a commit before it may reach the log, which checks nothing itself."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.warehouse.storage import schemas
 from headgate.warehouse.storage.errors import SchemaError, StorageError
-from headgate.warehouse.storage.files import ALL, DataFile, Everything, NewFile, State
-from headgate.warehouse.storage.index import FileIndex
+from headgate.warehouse.storage.files import ALL, DATA_DIRECTORY, DataFile, Everything, NewFile, State
+from headgate.warehouse.storage.live import FileIndex
 from headgate.warehouse.storage.partitions import EVENT_TIME, partition_start
-from headgate.warehouse.storage.staging import DATA_DIRECTORY
 
 
 def admit_files(table: Path, files: Iterable[NewFile], index: FileIndex, schema: pa.Schema, partitioned: bool) -> None:
@@ -40,10 +39,10 @@ def admit_state(state: State) -> None:
 
 
 def admit_schema(
-    current: pa.Schema | None, given: pa.Schema, time_column: str | None, replaced: Collection[str] | Everything | None
+    current: pa.Schema | None, update: pa.Schema, time_column: str | None, replaced: Collection[str] | Everything | None
 ) -> pa.Schema | None:
-    """The table's new columns if ``given`` makes a table or adds columns to it, None if they stay as they are."""
-    stored = schemas.storable(given)
+    """The table's new columns if ``update`` makes a table or adds columns to it, None if they stay as they are."""
+    stored = schemas.storable(update)
     if time_column is not None and (time_column not in stored.names or stored.field(time_column).type != EVENT_TIME):
         raise SchemaError(f"the time column {time_column!r} must be a column of {EVENT_TIME}; got {stored}")
     if current is None:

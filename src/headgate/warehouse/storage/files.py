@@ -1,14 +1,18 @@
-"""What the log of a table says about its data files, as plain frozen data."""
+"""The data files of a table as plain frozen data, and the directories that updates write them into."""
 
 from __future__ import annotations
 
 import enum
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+#: the directory of a table that all its data files are below
+DATA_DIRECTORY = "data"
 #: the JSON object that a commit carries: everything needed to go on from there
 State = Mapping[str, Any]
 
@@ -19,7 +23,7 @@ class Everything(enum.Enum):
     ALL = "all"
 
 
-#: given as what to replace: every file of the table
+#: as ``replace`` of a commit: every file of the table
 ALL: Final = Everything.ALL
 
 
@@ -29,6 +33,10 @@ class DataFile:
 
     ``path`` is relative to the table. ``partition`` is None in tables without event time, and so are ``first`` and
     ``last``, the least and the largest event time in the file, in microseconds.
+
+    ``arrived`` orders files by the commit that brought their rows: files of one update have the same number, those of
+    a later update a larger one. It is the time of the commit in milliseconds, as the log has it. A file that
+    maintenance has merged has the largest number among its sources. It is 0 before the commit and in files removed.
     """
 
     path: str
@@ -37,6 +45,7 @@ class DataFile:
     size: int
     first: int | None
     last: int | None
+    arrived: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +56,13 @@ class NewFile:
     statistics: str = field(repr=False)
     schema: pa.Schema = field(repr=False, compare=False)
 
+    def arriving(self, at: int) -> NewFile:
+        """This file in a commit whose rows arrive ``at``."""
+        return replace(self, file=replace(self.file, arrived=at))
+
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class TableChanges:
     """How the rows of the table changed between two versions.
 
     As multisets, rows(until) = rows(since) + rows(added) - rows(removed). Rewriting files without changing rows does
@@ -63,7 +76,7 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableSnapshot:
     """One version of the table: the files it consists of and the state that its commit carries."""
 
     version: int
@@ -81,3 +94,41 @@ class StoreStatistics:
     rows: int
     size: int
     staged: int
+
+
+class Staging:
+    """The directories that updates write their files into, before a commit names them.
+
+    Every directory is registered before it exists and until its update is committed. So one that is neither
+    registered nor named by the log belongs to an update that failed, or to a process that died. Not thread-safe.
+    """
+
+    def __init__(self, table: Path) -> None:
+        self._data = table / DATA_DIRECTORY
+        #: directory name -> the update that writes there, None for maintenance
+        self._staged: dict[str, int | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._staged)
+
+    def __contains__(self, directory: Path) -> bool:
+        return directory.name in self._staged
+
+    def stage(self, update: int | None) -> Path:
+        """Register a new directory and say where it will be; whoever writes into it creates it."""
+        name = f"{'m' if update is None else f'u{update}'}-{secrets.token_hex(6)}"
+        self._staged[name] = update
+        return self._data / name
+
+    def release(self, directory: Path) -> None:
+        del self._staged[directory.name]
+
+    def release_updates(self, newest: int) -> None:
+        """Forget the directories of all updates up to ``newest``: they are committed, or never will be."""
+        self._staged = {name: update for name, update in self._staged.items() if update is None or update > newest}
+
+
+def directory_of(path: str) -> str:
+    """The name of the staged directory that the file ``path``, relative to its table, lies in; of others' files, ''."""
+    top, _, rest = path.partition("/")
+    return rest.split("/")[0] if top == DATA_DIRECTORY else ""

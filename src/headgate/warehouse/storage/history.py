@@ -1,6 +1,10 @@
-"""What the log of a table tells about its past: changes between versions, earlier states, files of old versions.
+"""The log of a table, read: what one entry says, and what a range of entries says about changes and earlier states.
 
-The past goes back as far as the log does; what was cleaned up is lost, and said to be.
+An entry is a JSON file with one action a line; its name is its version. Entries that Headgate wrote say more than
+others: they carry the state, and for each file removed what only its addition knew.
+
+History goes back as far as the log does. Entries older than that are cleaned up; asking for them raises
+HistoryLostError.
 """
 
 from __future__ import annotations
@@ -8,16 +12,88 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
-from headgate.warehouse.storage.entries import LOG_DIRECTORY, LogEntry, entry_path, read_entry
+from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import HistoryLostError, StorageError
-from headgate.warehouse.storage.files import Changes, DataFile, State
+from headgate.warehouse.storage.files import DataFile, State, TableChanges
+from headgate.warehouse.storage.partitions import parse_time
 
+LOG_DIRECTORY = "_delta_log"
+#: the key of the commit's metadata that holds the state
+STATE_KEY = "headgate"
+#: the key that holds, for each path removed, its rows and event times: Delta's own remove actions lack them
+REMOVED_KEY = "headgateRemoved"
 _REMEMBERED_ENTRIES = 256
 _NAMED = re.compile(rb'"path":"data/([^/"]+)/')
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One version: its update (None: maintenance), its state, and the files by which it changed the table's rows.
+
+    Entries of others may lack what is needed to know those files; then ``unknown`` says what is missing.
+    """
+
+    version: int
+    update: int | None
+    state: State | None
+    added: tuple[DataFile, ...] = ()
+    removed: tuple[DataFile, ...] = ()
+    unknown: str | None = None
+
+
+def entry_path(table: Path, version: int) -> Path:
+    return table / LOG_DIRECTORY / f"{version:020}.json"
+
+
+def read_entry(table: Path, version: int, time_column: str | None) -> LogEntry:
+    """What ``version`` says; HistoryLostError if its entry was cleaned up."""
+    try:
+        lines = entry_path(table, version).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise HistoryLostError(table.name, version) from None
+    actions = [json.loads(line) for line in lines if line]
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    update = next((action["txn"]["version"] for action in actions if "txn" in action), None)
+    state = info.get(STATE_KEY)
+    details = info.get(REMOVED_KEY, {})
+    try:
+        added = tuple(_added(action["add"], time_column) for action in _changing(actions, "add"))
+        removed = tuple(_removed(action["remove"], details) for action in _changing(actions, "remove"))
+    except (KeyError, TypeError) as error:
+        return LogEntry(version, update, state, unknown=str(error))
+    return LogEntry(version, update, state, added, removed)
+
+
+def removal_details(files: Iterable[DataFile]) -> dict[str, list[int | None]]:
+    """What a commit that removes ``files`` says under `REMOVED_KEY`."""
+    return {file.path: [file.rows, file.first, file.last] for file in files}
+
+
+def _changing(actions: Iterable[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [action for action in actions if kind in action and action[kind]["dataChange"]]
+
+
+def _added(add: dict[str, Any], time_column: str | None) -> DataFile:
+    statistics = json.loads(add["stats"])
+    first = last = None
+    if time_column is not None:
+        first = parse_time(statistics["minValues"][time_column])
+        last = parse_time(statistics["maxValues"][time_column])
+    partition = add["partitionValues"].get(PARTITION_COLUMN)
+    arrived: int = add["modificationTime"]
+    return DataFile(unquote(add["path"]), partition, statistics["numRecords"], add["size"], first, last, arrived)
+
+
+def _removed(remove: dict[str, Any], details: dict[str, list[int | None]]) -> DataFile:
+    path = unquote(remove["path"])
+    rows, first, last = details[path]
+    return DataFile(path, remove["partitionValues"].get(PARTITION_COLUMN), rows or 0, remove["size"], first, last)
 
 
 class History:
@@ -40,8 +116,8 @@ class History:
         """What ``version`` says; HistoryLostError if its entry was cleaned up."""
         return self._remembered.get(version) or read_entry(self._table, version, self._time_column)
 
-    def changes(self, since: int, until: int) -> Changes:
-        """What the entries after ``since`` add up to; a file that came and went between leaves no trace."""
+    def changes(self, since: int, until: int) -> TableChanges:
+        """What the entries after ``since`` add up to, without files that were added and removed in between."""
         added: dict[str, DataFile] = {}
         removed: dict[str, DataFile] = {}
         for version in range(since + 1, until + 1):
@@ -55,17 +131,17 @@ class History:
                 if added.pop(file.path, None) is None:
                     removed[file.path] = file
             added.update((file.path, file) for file in entry.added)
-        return Changes(since, until, tuple(added.values()), tuple(removed.values()))
+        return TableChanges(since, until, tuple(added.values()), tuple(removed.values()))
 
     def states(self, version: int) -> Iterator[State]:
         """The state at ``version`` and after each earlier update, newest first, as far back as the log goes."""
-        any_given = carried = False
+        any_found = carried = False
         for entry in self._backwards(version):
             if entry.state is None:
                 continue
-            if not any_given:
+            if not any_found:
                 yield entry.state
-                any_given, carried = True, entry.update is None
+                any_found, carried = True, entry.update is None
             elif entry.update is not None:
                 # Maintenance carries the state of the update before it, which must not count twice.
                 if not carried:
@@ -117,3 +193,21 @@ def removed_since(table: Path, newest: int, seconds: float) -> set[str]:
             break
         paths.update(unquote(json.loads(line)["remove"]["path"]) for line in lines if line.startswith('{"remove"'))
     return paths
+
+
+def clean_up_log(table: Path, newest: int, seconds: float) -> None:
+    """Delete the entries before the newest checkpoint that is not after version ``newest`` and older than ``seconds``.
+
+    That checkpoint makes up for them: every version from it on can still be read.
+    """
+    limit = time.time() - seconds
+    log = table / LOG_DIRECTORY
+    checkpoints = [path for path in log.glob("*.checkpoint.parquet") if path.stat().st_mtime <= limit]
+    start = max((version for path in checkpoints if (version := _version_of(path)) <= newest), default=0)
+    for path in [*log.glob("*.json"), *checkpoints]:
+        if _version_of(path) < start:
+            path.unlink()
+
+
+def _version_of(path: Path) -> int:
+    return int(path.name.split(".")[0])

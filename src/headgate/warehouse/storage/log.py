@@ -1,7 +1,7 @@
 """The log of one table, written and read through `deltalake`: the only module that writes with it.
 
-One entry is one atomic commit. The library checks nothing about the files it is given, drops a new schema silently
-when it appends, and commits the same update twice if asked to: whoever calls this has checked the commit before.
+One entry is one atomic commit. The library does not check the files, silently drops a new schema when it appends,
+and commits the same update twice if asked to. So whoever calls this has checked the commit before (``admission``).
 
 Entries are written without the library's own work after a commit (cleaning up, checkpoints), which looks through the
 whole log every time, so that each commit is slower the longer the log is. `checkpoint` does it every so often.
@@ -23,21 +23,20 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from headgate.warehouse.declare.spec import PARTITION_COLUMN
-from headgate.warehouse.storage.cleaning import clean_up_log
-from headgate.warehouse.storage.entries import (
+from headgate.warehouse.storage import PARTITION_COLUMN
+from headgate.warehouse.storage.errors import ForeignCommitError, HistoryLostError, StorageError
+from headgate.warehouse.storage.files import DataFile, NewFile, State, directory_of
+from headgate.warehouse.storage.history import (
     LOG_DIRECTORY,
     REMOVED_KEY,
     STATE_KEY,
+    clean_up_log,
     entry_path,
     read_entry,
     removal_details,
 )
-from headgate.warehouse.storage.errors import ForeignCommitError, HistoryLostError, StorageError
-from headgate.warehouse.storage.files import DataFile, NewFile, State
 from headgate.warehouse.storage.partitions import EVENT_TIME
 from headgate.warehouse.storage.schemas import with_partition
-from headgate.warehouse.storage.staging import directory_of
 
 CHECKPOINT_INTERVAL = 50
 #: so many of the newest entries stay, however old they are: a table that changes rarely keeps its history too
@@ -51,6 +50,9 @@ class Commit:
 
     ``grown_schema`` is the whole new schema if the table gains columns (or is created). A table that exists can gain
     columns only in a commit whose ``removed`` files are all those of whole partitions, or all files.
+
+    When the rows of a file arrived is written as its modification time: checkpoints keep that for every live file,
+    unlike the version or the update that added it.
     """
 
     state: State
@@ -253,7 +255,9 @@ class DeltaLog:
         paths = [unquote(path) for path in adds.column("path").to_pylist()]
         rows = adds.column("num_records").to_pylist()
         sizes = adds.column("size_bytes").to_pylist()
-        return [DataFile(*file) for file in zip(paths, partitions, rows, sizes, firsts, lasts, strict=True)]
+        arrivals = adds.column("modification_time").to_pylist()
+        columns = (paths, partitions, rows, sizes, firsts, lasts, arrivals)
+        return [DataFile(*file) for file in zip(*columns, strict=True)]
 
 
 def _child(adds: pa.Table, group: str, name: str) -> pa.ChunkedArray:
@@ -261,13 +265,12 @@ def _child(adds: pa.Table, group: str, name: str) -> pa.ChunkedArray:
 
 
 def _add_actions(commit: Commit) -> list[AddAction]:
-    now = _now_millis()
     return [
         AddAction(
             path=new.file.path,
             size=new.file.size,
             partition_values=_partition_values(new.file),
-            modification_time=now,
+            modification_time=new.file.arrived,
             data_change=commit.update is not None,
             stats=new.statistics,
         )
@@ -276,7 +279,7 @@ def _add_actions(commit: Commit) -> list[AddAction]:
 
 
 def _remove_actions(commit: Commit) -> list[RemoveAction]:
-    now = _now_millis()
+    now = time.time_ns() // 1_000_000
     return [
         RemoveAction(file.path, commit.update is not None, now, file.size, _partition_values(file))
         for file in commit.removed
@@ -285,7 +288,3 @@ def _remove_actions(commit: Commit) -> list[RemoveAction]:
 
 def _partition_values(file: DataFile) -> dict[str, str | None]:
     return {} if file.partition is None else {PARTITION_COLUMN: file.partition}
-
-
-def _now_millis() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,13 +1,17 @@
-"""Which files to merge into fewer: plans only, nothing is read or written here."""
+"""Maintenance of data files: which to merge into fewer, and deleting those that no version needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+import time
+from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
-from headgate.warehouse.storage.files import DataFile
-from headgate.warehouse.storage.index import FileIndex
+from headgate.warehouse.storage.files import DATA_DIRECTORY, DataFile
+from headgate.warehouse.storage.live import FileIndex
 from headgate.warehouse.storage.partitions import SECOND, partition_label, partition_start
 
 #: merged files are about this large at most; they are read into memory whole
@@ -62,3 +66,27 @@ def _bins(files: Iterable[DataFile], size: int) -> Iterator[tuple[DataFile, ...]
         total += file.size
     if current:
         yield tuple(current)
+
+
+def staged_directories(table: Path, older_than_seconds: float) -> list[Path]:
+    """The directories of updates that were last written to at least ``older_than_seconds`` ago."""
+    data = table / DATA_DIRECTORY
+    if not data.is_dir():
+        return []
+    limit = time.time() - older_than_seconds
+    return sorted(path for path in data.iterdir() if path.is_dir() and path.stat().st_mtime <= limit)
+
+
+def delete_unneeded(table: Path, directories: Iterable[Path], needed: Container[str]) -> int:
+    """Delete the files below ``directories`` that are not ``needed``, then what has become empty; how many files."""
+    deleted = 0
+    for top in directories:
+        for folder, _, names in os.walk(top, topdown=False):
+            here = Path(folder)
+            for name in names:
+                if (here / name).relative_to(table).as_posix() not in needed:
+                    (here / name).unlink(missing_ok=True)
+                    deleted += 1
+            with suppress(OSError):  # not empty
+                here.rmdir()
+    return deleted

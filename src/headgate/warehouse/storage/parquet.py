@@ -1,4 +1,4 @@
-"""Data files: writing rows as Parquet, and describing the Parquet files that Spark wrote.
+"""Writing rows as Parquet, and describing the Parquet files that Spark wrote, with their statistics.
 
 Knows files and columns; knows nothing of the log. Files written here look like those of Spark: microseconds in UTC,
 no partition column inside.
@@ -6,24 +6,30 @@ no partition column inside.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from headgate.warehouse.declare.spec import PARTITION_COLUMN
+from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import SchemaError, StorageError
-from headgate.warehouse.storage.files import DataFile, NewFile
-from headgate.warehouse.storage.partitions import partition_start, split_by_partition
+from headgate.warehouse.storage.files import DATA_DIRECTORY, DataFile, NewFile
+from headgate.warehouse.storage.partitions import format_time, partition_start, split_by_partition
 from headgate.warehouse.storage.schemas import is_stored_as_is, storable
-from headgate.warehouse.storage.staging import DATA_DIRECTORY
-from headgate.warehouse.storage.statistics import file_statistics
 
 _PARTITION_PREFIX = f"{PARTITION_COLUMN}="
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+#: as in other Delta writers; the time column is described wherever it stands
+DESCRIBED_COLUMNS = 32
+_LONGEST_TEXT = 32
+_EPOCH_DAY = date(1970, 1, 1)
 
 
 def write_rows(
@@ -59,14 +65,14 @@ def adopt_files(table: Path, directory: Path, time_column: str | None) -> list[N
     """
     if table / DATA_DIRECTORY not in directory.parents:
         raise StorageError(f"{directory} is not below {table / DATA_DIRECTORY}; let Spark write where `stage` says")
-    adopted = []
+    new_files = []
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
         new = _adopted(table, path, directory, time_column) if _is_data(path.relative_to(directory)) else None
         if new is None:
             path.unlink()
         else:
-            adopted.append(new)
-    return adopted
+            new_files.append(new)
+    return new_files
 
 
 def read_rows(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
@@ -123,3 +129,83 @@ def _free_path(directory: Path, label: str | None) -> Path:
     """A name that says what is in the file, without the characters that need escaping."""
     name = "all" if label is None else label.replace("-", "").replace(":", "")
     return directory / f"{name}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatistics:
+    """What the log says of one file, as JSON in ``text``; ``first`` and ``last`` bound its event times in microseconds.
+
+    Readers skip files by these bounds, so one that is too narrow would hide rows: whatever is not certain is left out.
+    """
+
+    rows: int
+    first: int | None
+    last: int | None
+    text: str
+
+
+def file_statistics(footer: pq.FileMetaData, schema: pa.Schema, time_column: str | None) -> FileStatistics:
+    """The statistics in the Parquet ``footer`` of the top-level columns of ``schema`` that have a simple type."""
+    least: dict[str, object] = {}
+    largest: dict[str, object] = {}
+    nulls: dict[str, int] = {}
+    time_bounds: tuple[int, int] | None = None
+    for index in _columns_with_statistics(footer, schema, time_column):
+        name = footer.schema.column(index).name
+        chunks = [footer.row_group(group).column(index).statistics for group in range(footer.num_row_groups)]
+        if not all(chunk is not None and chunk.has_null_count for chunk in chunks):
+            continue
+        nulls[name] = sum(chunk.null_count for chunk in chunks)
+        bounds = _bounds(chunks)
+        if bounds is None:
+            continue
+        if name == time_column:
+            time_bounds = bounds
+        entries = tuple(_in_log(bound, schema.field(name).type) for bound in bounds)
+        if None not in entries:
+            least[name], largest[name] = entries
+    text = json.dumps(
+        {"numRecords": footer.num_rows, "minValues": least, "maxValues": largest, "nullCount": nulls},
+        separators=(",", ":"),
+    )
+    first, last = time_bounds or (None, None)
+    return FileStatistics(footer.num_rows, first, last, text)
+
+
+def _columns_with_statistics(footer: pq.FileMetaData, schema: pa.Schema, time_column: str | None) -> list[int]:
+    top_level = [
+        index
+        for index in range(footer.num_columns)
+        if footer.schema.column(index).path == footer.schema.column(index).name
+        and not pa.types.is_nested(schema.field(footer.schema.column(index).name).type)
+    ]
+    chosen = top_level[:DESCRIBED_COLUMNS]
+    return chosen + [i for i in top_level[DESCRIBED_COLUMNS:] if footer.schema.column(i).name == time_column]
+
+
+def _bounds(chunks: list[Any]) -> tuple[Any, Any] | None:
+    """The physical bounds over all row groups; row groups that are entirely null have none and need none."""
+    bounded = [chunk for chunk in chunks if chunk.has_min_max]
+    if not bounded or not all(chunk.has_min_max or chunk.num_values == 0 for chunk in chunks):
+        return None
+    return min(chunk.min_raw for chunk in bounded), max(chunk.max_raw for chunk in bounded)
+
+
+def _in_log(bound: Any, kind: pa.DataType) -> object | None:
+    """``bound`` as the log writes it; None if it cannot be written so that every reader understands the same.
+
+    No bounds for floats: Parquet leaves NaN out of them, while Spark takes NaN for the largest number.
+    """
+    try:
+        if pa.types.is_integer(kind):
+            return int(bound)
+        if pa.types.is_timestamp(kind):
+            return format_time(bound)
+        if pa.types.is_date(kind):
+            return (_EPOCH_DAY + timedelta(days=bound)).isoformat()
+        if pa.types.is_string(kind):
+            text = bound.decode() if isinstance(bound, bytes) else bound
+            return text if len(text) <= _LONGEST_TEXT else None
+    except (OverflowError, UnicodeDecodeError):
+        return None
+    return None

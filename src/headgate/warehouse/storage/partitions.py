@@ -1,6 +1,6 @@
-"""How event time is cut into partitions, and how a partition is called.
+"""How event time is cut into partitions, and how partitions are named.
 
-A partition is called by its start, written ``2026-11-15T10:00:00Z``, so that the order of the names is the order of
+A partition is named after its start, written ``2026-11-15T10:00:00Z``, so that the order of the names is the order of
 time. The name does not say how long the partition is: old ones are rolled up into longer ones of the same kind of
 name. Times are whole microseconds since the epoch; lengths are whole seconds, counted from the epoch.
 """
@@ -32,7 +32,7 @@ def partition_label(micros: int, length_seconds: float) -> str:
     '2026-11-15T10:00:00Z'
     """
     length = _in_micros(length_seconds)
-    return _written(micros // length * length)
+    return _label(micros // length * length)
 
 
 def partition_start(label: str) -> int:
@@ -45,15 +45,9 @@ def partition_start(label: str) -> int:
         start = parse_time(label)
     except ValueError:
         start = None
-    if start is None or start % SECOND or _written(start) != label:
+    if start is None or start % SECOND or _label(start) != label:
         raise StorageError(f"{label!r} is not the name of a partition; expected its start, such as {_EXAMPLE!r}")
     return start
-
-
-def partition_labels(times: pa.Array | pa.ChunkedArray, length_seconds: float) -> pa.Array:
-    """The partition of each of ``times``, as strings."""
-    starts, row_starts = np.unique(_starts(times, length_seconds), return_inverse=True)
-    return pa.array([_written(int(start)) for start in starts], pa.string()).take(pa.array(row_starts))
 
 
 def split_by_partition(rows: pa.Table, time_column: str, length_seconds: float) -> list[tuple[str, pa.Table]]:
@@ -62,13 +56,13 @@ def split_by_partition(rows: pa.Table, time_column: str, length_seconds: float) 
         return []
     row_starts = _starts(rows.column(time_column), length_seconds)
     if (row_starts == row_starts[0]).all():
-        return [(_written(int(row_starts[0])), rows)]
+        return [(_label(int(row_starts[0])), rows)]
     order = np.argsort(row_starts, kind="stable")
     starts, offsets = np.unique(row_starts[order], return_index=True)
     ordered = rows.take(pa.array(order))
     ends = [*offsets[1:], rows.num_rows]
     return [
-        (_written(int(start)), ordered.slice(begin, end - begin))
+        (_label(int(start)), ordered.slice(begin, end - begin))
         for start, begin, end in zip(starts, offsets, ends, strict=True)
     ]
 
@@ -78,9 +72,9 @@ def format_time(micros: int) -> str:
     return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds") + "Z"
 
 
-def parse_time(written: str) -> int:
+def parse_time(text: str) -> int:
     """The inverse of `format_time`; any ISO 8601 time with an offset is understood."""
-    moment = datetime.fromisoformat(written).astimezone(UTC).replace(tzinfo=None)
+    moment = datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None)
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -98,7 +92,7 @@ def _starts(times: pa.Array | pa.ChunkedArray, length_seconds: float) -> NDArray
     return starts
 
 
-def _written(start: int) -> str:
+def _label(start: int) -> str:
     try:
         return (_EPOCH + timedelta(microseconds=start)).isoformat(timespec="seconds") + "Z"
     except OverflowError as error:

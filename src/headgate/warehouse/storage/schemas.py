@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.warehouse.declare.spec import PARTITION_COLUMN
+from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import SchemaError
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")

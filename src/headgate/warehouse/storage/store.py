@@ -20,27 +20,27 @@ from pathlib import Path
 import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake.exceptions import DeltaError
 
-from headgate.warehouse.storage import cleaning, maintenance, parquet
+from headgate.warehouse.storage import maintenance, parquet
 from headgate.warehouse.storage.admission import admit_files, admit_schema, admit_state
 from headgate.warehouse.storage.errors import AlreadyCommittedError, StorageError
 from headgate.warehouse.storage.files import (
     ALL,
-    Changes,
     DataFile,
     Everything,
     NewFile,
-    Snapshot,
+    Staging,
     State,
     StoreStatistics,
+    TableChanges,
+    TableSnapshot,
+    directory_of,
 )
 from headgate.warehouse.storage.history import History, named_directories, removed_since
-from headgate.warehouse.storage.index import FileIndex
-from headgate.warehouse.storage.live import LiveTable
+from headgate.warehouse.storage.live import FileIndex, LiveTable
 from headgate.warehouse.storage.log import Commit, DeltaLog
 from headgate.warehouse.storage.maintenance import TARGET_BYTES, Rewrite
-from headgate.warehouse.storage.staging import Staging, directory_of
 
-#: how long versions can be read and changes told, unless a table is created with another length
+#: how long old versions and changes can be read, unless a table is created with another length
 HISTORY_SECONDS = 86_400
 
 _log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class TableStore:
             size = (index.partition_count, len(index), index.rows, index.size)
             return StoreStatistics(table.version, *size, staged=len(self._staging))
 
-    def changes(self, since: int, until: int | None = None) -> Changes:
+    def changes(self, since: int, until: int | None = None) -> TableChanges:
         """How the rows changed after version ``since`` (-1: from nothing) up to ``until`` (default: the newest)."""
         with self._settled() as table:
             last = table.version if until is None else until
@@ -162,16 +162,16 @@ class TableStore:
             history, version = table.history, table.version
         return (copy.deepcopy(dict(state)) for state in history.states(version))
 
-    def snapshot(self, version: int | None = None) -> Snapshot:
+    def snapshot(self, version: int | None = None) -> TableSnapshot:
         """One version: the newest from memory, an older one from the log."""
         with self._settled() as table:
-            newest = Snapshot(table.version, copy.deepcopy(dict(table.state)), table.index.files())
+            newest = TableSnapshot(table.version, copy.deepcopy(dict(table.state)), table.index.files())
             history = table.history
         if version is None or version == newest.version:
             return newest
         self._check_version(version, newest.version)
         files = FileIndex(self._delta.load_version(version).files).files()
-        return Snapshot(version, copy.deepcopy(dict(history.state(version))), files)
+        return TableSnapshot(version, copy.deepcopy(dict(history.state(version))), files)
 
     def arrow(self, columns: Sequence[str] | None = None, at_version: int | None = None) -> pa.Table:
         """The rows of one version in memory, with the partition column: for small tables."""
@@ -218,11 +218,13 @@ class TableStore:
                 grown = admit_schema(current, schema, self.time_column, replace)
                 columns = table.schema if grown is None else grown
                 removed = _named_by(replace, table.index)
+                arrival = table.next_arrival()
             # Nothing else changes the index while _writing is held, so the file system can be asked without _guard.
             admit_files(self.directory, files, table.index, columns, self.time_column is not None)
             admit_state(state)
             kept = copy.deepcopy(dict(state))
-            version = self._append(Commit(kept, tuple(files), removed, update, grown))
+            added = tuple(new.arriving(arrival) for new in files)
+            version = self._append(Commit(kept, added, removed, update, grown))
             self._checkpoint_if_due()
             return version
 
@@ -245,7 +247,7 @@ class TableStore:
 
     def sweep(self, older_than_seconds: float) -> list[Path]:
         """Delete the directories of updates that died before their commit, if not written to for so long."""
-        candidates = cleaning.staged_directories(self.directory, older_than_seconds)
+        candidates = maintenance.staged_directories(self.directory, older_than_seconds)
         with self._settled() as table:
             if self._named is None:
                 self._named = named_directories(self.directory)
@@ -262,13 +264,13 @@ class TableStore:
         written to the log, and no commit waits: what is live when the look begins is kept.
         """
         retention = self.history_seconds if retention_seconds is None else retention_seconds
-        candidates = cleaning.staged_directories(self.directory, retention)
+        candidates = maintenance.staged_directories(self.directory, retention)
         with self._settled() as table:
             version = table.version
             needed = {file.path for file in table.index.files()}
             chosen = [path for path in candidates if path not in self._staging]
         needed |= removed_since(self.directory, version, retention)
-        return cleaning.delete_unneeded(self.directory, chosen, needed)
+        return maintenance.delete_unneeded(self.directory, chosen, needed)
 
     def checkpoint(self) -> None:
         """Sum up the log so that it opens fast, and clean up entries older than the history."""
@@ -351,7 +353,8 @@ class TableStore:
         rows = parquet.read_rows([self.path_of(file) for file in rewrite.sources], schema)
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"merged-{number}.parquet"
-        return parquet.write_file(self.directory, path, rows, rewrite.partition, self.time_column)
+        merged = parquet.write_file(self.directory, path, rows, rewrite.partition, self.time_column)
+        return merged.arriving(max(file.arrived for file in rewrite.sources))
 
     def _checkpoint_if_due(self) -> None:
         """A commit that stands must not fail for a checkpoint: without one the log is only slower to open."""

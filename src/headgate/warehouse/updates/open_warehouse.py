@@ -15,10 +15,12 @@ from headgate.core.graph import Graph
 from headgate.warehouse.declare.analysis import Analysis, analyse
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.storage.store import TableStore
-from headgate.warehouse.updates.deriving import SourceTable, TableDeriver
-from headgate.warehouse.updates.inside import QueriesInside
-from headgate.warehouse.updates.loading import DimensionLoader, StreamLoader
-from headgate.warehouse.updates.nodes import BackfillNode, DimensionNode, Node, StreamNode, TableNode
+from headgate.warehouse.updates.derive import SourceTable, TableDeriver
+from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
+from headgate.warehouse.updates.hosted import HostedQueries
+from headgate.warehouse.updates.load import DimensionNode, StreamNode
+from headgate.warehouse.updates.maintain import MaintenanceNode
+from headgate.warehouse.updates.node import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,20 +43,28 @@ class OpenWarehouse:
         """Update until nothing is pending, in the order of dependence; returns how many updates that took."""
         count = 0
         while True:
-            made = sum(self._update(node, spark) for node in self.nodes.values())
-            made += sum(self._update(BackfillNode(node), spark) for node in self.tables())
-            if not made:
+            updates = sum(self._update(node, spark) for node in self.nodes.values())
+            updates += sum(self._update(BackfillNode(node), spark) for node in self.tables())
+            if not updates:
                 return count
-            count += made
+            count += updates
 
     def tables(self) -> Iterator[TableNode]:
         """The nodes of derived tables."""
         return (node for node in self.nodes.values() if isinstance(node, TableNode))
 
+    def behind_live_updates(self) -> Iterator[Node]:
+        """What else is done to the tables: repairing the past of derived ones, and the maintenance of all."""
+        lengths = {node.name: node.partition for node in self.spec.nodes() if not isinstance(node, DimensionSpec)}
+        for name, node in self.nodes.items():
+            if isinstance(node, TableNode):
+                yield BackfillNode(node)
+            yield MaintenanceNode(node, lengths.get(name))
+
     def _update(self, node: Node, spark: SparkSession) -> bool:
         if node.update(spark) is None:
             return False
-        self.updated(node.store.directory.name)
+        self.updated(node.table)
         return True
 
 
@@ -78,26 +88,19 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
             appended |= {name} if append else set()
             sources = [declared[source] for source in node.sources]
             lengths = [source.partition for source in sources if not isinstance(source, DimensionSpec)]
-            deriver = TableDeriver(
-                node,
-                store,
-                [opened[source] for source in node.sources],
-                _queries_inside(node, store, analyses[name]),
-            )
+            hosted = _hosted_queries(node, store, analyses[name])
+            deriver = TableDeriver(node, store, [opened[source] for source in node.sources], hosted)
             nodes[name] = TableNode(deriver, lengths, append)
         else:
             rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
-            nodes[name] = (
-                StreamNode(StreamLoader(node, store, rejected))
-                if isinstance(node, StreamSpec)
-                else DimensionNode(DimensionLoader(node, store, rejected))
-            )
+            kind = StreamNode if isinstance(node, StreamSpec) else DimensionNode
+            nodes[name] = kind(node, store, rejected)  # type: ignore[arg-type] # each takes its own kind of spec
     return OpenWarehouse(spec, graph, nodes)
 
 
-def _queries_inside(table: TableSpec, store: TableStore, analysis: Analysis) -> QueriesInside:
+def _hosted_queries(table: TableSpec, store: TableStore, analysis: Analysis) -> HostedQueries:
     rejected = TableStore(store.directory.with_name(f"{table.name}{REJECTED_SUFFIX}"))
-    return QueriesInside(table, store, rejected, analysis.hosts, analysis.has_states)
+    return HostedQueries(table, store, rejected, analysis.hosts, analysis.has_states)
 
 
 def _appends(table: TableSpec, analysis: Analysis, appended: set[str]) -> bool:

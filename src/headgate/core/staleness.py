@@ -1,0 +1,172 @@
+"""How stale a table is, and how long data has been waiting to get into it. Pure: times are passed in.
+
+*Staleness* is the distance of now from the event time up to which a table is complete. It grows by a second a second,
+also when nothing arrives, and falls with every update. *Lag* is how long the oldest data has been waiting that has
+arrived but is not in the table; it is 0 while nothing waits. Data counts as waiting from the moment it arrived at the
+source, through every table on its way. Over several streams it counts from when the last of them had it: before, the
+table could not have used it.
+
+The simulator, the running warehouse and the measures of a trace all count with the two meters here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection, Mapping
+
+
+class StalenessMeter:
+    """Mean and maximum of one table's staleness over time. All times are seconds.
+
+    Staleness counts from ``begin``: from when the meter was made, or from when the table first had rows.
+
+    Invariants:
+    1. ``area`` is the integral of staleness from ``begin`` to ``since``, and ``maximum`` the highest value in between,
+       at least 0.
+    2. From ``since`` on the table is complete up to event time ``fresh``, which is -inf while it has no rows.
+    """
+
+    __slots__ = ("area", "begin", "fresh", "maximum", "since")
+
+    def __init__(self, now: float, fresh: float = -math.inf) -> None:
+        self.begin = now
+        self.since = now
+        self.fresh = fresh
+        self.area = 0.0
+        self.maximum = 0.0 if fresh == -math.inf else max(0.0, now - fresh)
+
+    @property
+    def empty(self) -> bool:
+        """The table has no rows, so it has no staleness."""
+        return self.fresh == -math.inf
+
+    def advance(self, now: float) -> None:
+        """Count up to ``now``. A moment that has been counted already changes nothing."""
+        since, fresh = self.since, self.fresh
+        if now <= since or fresh == -math.inf:
+            return
+        staleness = now - fresh
+        # staleness grows by one second a second, so its integral is that of a trapezium
+        self.area += (now - since) * (staleness + (since - fresh)) / 2
+        self.maximum = max(self.maximum, staleness)
+        self.since = now
+
+    def refresh(self, now: float, fresh: float) -> None:
+        """An update has made the table complete up to event time ``fresh``."""
+        if self.fresh == -math.inf:
+            self.begin = self.since = now
+            self.maximum = max(0.0, now - fresh)
+        else:
+            self.advance(now)
+        self.fresh = fresh
+
+    def staleness(self, now: float) -> float | None:
+        """How stale the table is now; None while it has no rows."""
+        return None if self.empty else now - self.fresh
+
+    @property
+    def seconds(self) -> float:
+        """For how long staleness has been counted."""
+        return self.since - self.begin
+
+    @property
+    def mean(self) -> float | None:
+        """Mean staleness of the time counted; None while the table has no rows."""
+        return self.area / self.seconds if self.seconds > 0 else self.staleness(self.since)
+
+
+class LagMeter:
+    """The lag of one table, and the share of time in which it was within a target. All times are seconds.
+
+    Invariant: ``late`` is for how long from ``begin`` to ``since`` the lag was above ``target``; from ``since`` on,
+    the oldest data that the table has not has been waiting since ``waiting``, None if nothing waits.
+    """
+
+    __slots__ = ("begin", "late", "since", "target", "waiting")
+
+    def __init__(self, now: float, target: float | None = None) -> None:
+        self.begin = now
+        self.since = now
+        self.target = target
+        self.waiting: float | None = None
+        self.late = 0.0
+
+    def advance(self, now: float) -> None:
+        """Count up to ``now``. A moment that has been counted already changes nothing."""
+        if now <= self.since:
+            return
+        if self.waiting is not None and self.target is not None:
+            self.late += max(0.0, now - max(self.since, self.waiting + self.target))
+        self.since = now
+
+    def wait(self, now: float, since: float | None) -> None:
+        """From ``now`` on the oldest data that the table has not has been waiting since ``since``.
+
+        That may be a moment to come, when data is known to arrive then.
+        """
+        self.advance(now)
+        self.waiting = since
+
+    def lag(self, now: float) -> float:
+        """How long the oldest data that the table has not has been waiting; 0 if nothing waits."""
+        return 0.0 if self.waiting is None else max(0.0, now - self.waiting)
+
+    @property
+    def target_met(self) -> float | None:
+        """The share of the time counted in which the lag was within the target; None without a target."""
+        seconds = self.since - self.begin
+        return max(0.0, 1 - self.late / seconds) if self.target is not None and seconds > 0 else None
+
+
+class ArrivalLog:
+    """What was loaded into one stream: since when it had waited, and up to which event time it reached.
+
+    Event times are microseconds, all others seconds. Invariant: both columns of ``_loads`` increase; loads that did not
+    bring the stream further are left out.
+    """
+
+    #: loads remembered; a table further behind than that has waited at least since the oldest of them
+    MOST = 1000
+
+    def __init__(self, freshness: int | None) -> None:
+        self.freshness = freshness
+        #: since when something has been waiting that is not loaded yet
+        self.pending_since: float | None = None
+        self._loads: deque[tuple[float, int]] = deque(maxlen=self.MOST)
+
+    def loaded(self, arrived: float, freshness: int | None) -> None:
+        """A load of data that had arrived at ``arrived`` has brought the stream up to ``freshness``."""
+        if freshness is None or (self.freshness is not None and freshness <= self.freshness):
+            return
+        if self._loads and arrived < self._loads[-1][0]:
+            arrived = self._loads[-1][0]
+        self.freshness = freshness
+        self._loads.append((arrived, freshness))
+
+    def arrived_beyond(self, freshness: int | None) -> float | None:
+        """When the first data beyond ``freshness`` came that is loaded; None if there is none."""
+        first = None
+        for came, upto in reversed(self._loads):  # a table is seldom many loads behind
+            if freshness is not None and upto <= freshness:
+                break
+            first = came
+        return first
+
+
+def waiting_since(
+    table_freshness: int | None, streams: Collection[str], logs: Mapping[str, ArrivalLog]
+) -> float | None:
+    """Since when the oldest data that a table could have but has not has been waiting; None if it has everything."""
+    above = [logs[name] for name in streams]
+    known = [log.freshness for log in above if log.freshness is not None]
+    if not above or len(known) < len(above):
+        # a stream that is empty keeps the table waiting for what is coming, not for what is there
+        since = [log.pending_since for log in above if log.freshness is None]
+        return max((s for s in since if s is not None), default=None) if None not in since else None
+    edge = min(known)
+    if table_freshness is None or table_freshness < edge:
+        came = [log.arrived_beyond(table_freshness) for log in above]
+        return max((c for c in came if c is not None), default=None)
+    since = [log.pending_since for log in above if log.freshness == edge]
+    return None if None in since else max(s for s in since if s is not None)

@@ -1,0 +1,145 @@
+"""One update of a table, from plan to commit: the record that everybody passes on.
+
+A table plans it, the scheduler releases it, a track runs it, the table's log commits it, the trace writes it and the
+live table shows it. Nobody translates it into a record of their own.
+
+Moments are wall-clock seconds since the epoch and lengths are seconds; event times are whole microseconds since the
+epoch, as in the commits of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Layer = Literal["live", "backfill", "maintenance"]
+Status = Literal["planned", "running", "committed", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFigures:
+    """One operator of one query, in one or several tasks.
+
+    ``processor`` are seconds on processors. ``peak_rows_waiting`` is the most that stood in front of it in any one
+    task. ``utilisation`` is the share of the tasks' time in which rows waited for it or were at work in it (EdgeWise,
+    equation 11). ``seconds`` is that time, of all tasks together.
+    """
+
+    query: str
+    name: str
+    kind: str
+    rows_in: int
+    rows_out: int
+    rejected: int
+    processor: float
+    peak_rows_waiting: int
+    utilisation: float
+    seconds: float
+
+    @property
+    def cost(self) -> float:
+        """Seconds of a processor per row."""
+        return self.processor / self.rows_in if self.rows_in else 0.0
+
+    @property
+    def selectivity(self) -> float:
+        """Rows out per row in."""
+        return self.rows_out / self.rows_in if self.rows_in else 0.0
+
+
+def node_name(table: str, layer: Layer) -> str:
+    """What the scheduler calls the work of a layer on a table; no table can have the name of a backfill."""
+    return table if layer == "live" else f"{table} ({layer})"
+
+
+@dataclass(slots=True)
+class Update:
+    """One update, which goes *planned -> running -> committed or failed*.
+
+    Planned: ``gained`` is how much fresher the table should become, in seconds of event time; an update that only
+    repairs the past gains nothing. ``arrived`` says of what is loaded from a source when the first and the last chunk
+    came, and how many there are. ``released`` is since when the update could have run. ``plan`` is what it takes in,
+    in the words of the table that planned it; nobody else looks at it.
+
+    Running: ``track`` began with it at ``began``.
+
+    Ended: it took ``seconds``, of which ``work`` were reading, computing and writing data. ``overhead`` is the time
+    spent in Headgate itself, planning included. ``rows`` were written and ``rejected`` were not taken in;
+    ``freshness`` is the event time that the table has reached; ``operators`` are those of the stream queries inside
+    the table. ``error`` is None if it was committed; ``traceback`` is what to show to the owner of the failing code.
+    """
+
+    table: str
+    layer: Layer = "live"
+    track: int = -1
+    released: float = 0.0
+    began: float = 0.0
+    seconds: float = 0.0
+    gained: float = 0.0
+    rows: int = 0
+    rejected: int = 0
+    freshness: int | None = None
+    arrived: tuple[float, float, int] | None = None
+    overhead: float = 0.0
+    error: str | None = None
+    operators: tuple[OperatorFigures, ...] = ()
+    # What follows is not in the trace of a run, so two updates are equal whatever it is.
+    status: Status = field(default="planned", compare=False)
+    work: float = field(default=0.0, compare=False)
+    traceback: str = field(default="", compare=False, repr=False)
+    plan: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The node of the scheduler that makes it: the table, its backfill or its maintenance."""
+        return node_name(self.table, self.layer)
+
+    @property
+    def ended(self) -> float:
+        return self.began + self.seconds
+
+    @property
+    def committed(self) -> bool:
+        return self.status == "committed"
+
+    def commits(self, seconds: float) -> None:
+        """It is committed, ``seconds`` after it began."""
+        self.status = "committed"
+        self.seconds = seconds
+        self.overhead += seconds - self.work
+
+    def fails(self, error: str, traceback: str, seconds: float = 0.0) -> None:
+        """It has failed, ``seconds`` after it began. What it did in that time counts as work."""
+        self.status = "failed"
+        self.seconds = self.work = seconds
+        self.error, self.traceback = error, traceback
+
+
+def added_up(many: Iterable[OperatorFigures]) -> tuple[OperatorFigures, ...]:
+    """What each operator did in all of these together, in the order in which operators first appear.
+
+    Sums of sums are the sum of all, so figures can be added to a total as they come.
+    """
+    by_operator: dict[tuple[str, str, str], list[OperatorFigures]] = {}
+    for each in many:
+        by_operator.setdefault((each.query, each.name, each.kind), []).append(each)
+    return tuple(each[0] if len(each) == 1 else _sum(each) for each in by_operator.values())
+
+
+def _sum(same: Sequence[OperatorFigures]) -> OperatorFigures:
+    # A share counts by what it is a share of.
+    seconds = sum(each.seconds for each in same)
+    busy = sum(each.seconds * each.utilisation for each in same)
+    return OperatorFigures(
+        query=same[0].query,
+        name=same[0].name,
+        kind=same[0].kind,
+        rows_in=sum(each.rows_in for each in same),
+        rows_out=sum(each.rows_out for each in same),
+        rejected=sum(each.rejected for each in same),
+        processor=sum(each.processor for each in same),
+        peak_rows_waiting=max(each.peak_rows_waiting for each in same),
+        utilisation=busy / seconds if seconds else 0.0,
+        seconds=seconds,
+    )

@@ -1,0 +1,93 @@
+"""Every error that Headgate raises on purpose, in one place to catch it by.
+
+HeadgateError
+├── DeclarationError               what was asked for cannot be done as written; exit status 2 on the command line
+│   ├── GraphError                 two nodes of one name, an edge to nowhere, a cycle
+│   ├── UnknownNameError           something was asked for by a name that does not exist
+│   ├── ParameterError             a policy or placement was given a parameter it does not take, or a bad value
+│   ├── MissingFeatureError        a policy reads a feature that this engine does not have
+│   ├── ScenarioError              a scenario file with an unknown key or an impossible value
+│   ├── TraceError                 a file that is no trace, or one of an unknown version
+│   ├── QueryDeclarationError      a stream query cannot be run as it is written
+│   │   └── StatesDoNotFitError    a query was changed so that it cannot go on from its states
+│   ├── DeclarationErrors          all mistakes of a pipeline file together, one line for each
+│   ├── NotAWarehouseError         the directory does not exist or holds no warehouse
+│   ├── BeyondTheEdgeError         a table was asked for at a time up to which it is not complete yet
+│   ├── SqlError                   a question in SQL about the tables cannot be answered
+│   └── RequestError               a request to a running warehouse that is not one of its protocol
+├── UserCodeError                  a policy or function of the user failed; ``__cause__`` is the user's own exception
+│   ├── QueryError                 an operator of a stream query raised; other queries go on
+│   └── HostedQueryError           a query of ``on_spark`` failed outside of any table
+├── EngineStoppedError             the stream engine was asked for something after it had stopped
+├── InputError                     a source of the stream engine cannot give its rows
+├── OutputError                    a sink of the stream engine cannot take rows
+├── BrokerError                    an MQTT broker cannot be reached, does not answer, or refuses
+├── LimitError                     a query inside a table took more than it may
+│   ├── TimeLimitError             one packet took too long
+│   └── MemoryLimitError           the worker process has become too large
+├── SnapshotError                  a file of states is missing, damaged or of another kind
+├── SourceError                    a source of a warehouse cannot give what it is asked for; it may later
+│   ├── SourceChanged              data that was planned or loaded is no longer what it was
+│   └── SourceUnreadable           a file is there and may not be read
+├── StorageError                   a table or its files on disk are not as they must be; nothing was committed
+│   ├── SchemaError                a column was lost, changed its type, or has one that Delta readers do not share
+│   ├── AlreadyCommittedError      the log has this update already
+│   ├── HistoryLostError           a log entry, or a file of an old version, was cleaned up
+│   └── ForeignCommitError         another process committed to the table
+├── StateError                     a commit carries something that this version of Headgate does not understand
+├── MisplacedRowsError             a query made rows of event times that were not being computed
+├── NoCommonEdgeError              of tables to be read together, one has not taken in anything yet
+├── WarehouseInUseError            another process runs this warehouse
+├── ControlError                   the process that runs the warehouse does not answer
+│   └── NotRunningError            no process runs the warehouse
+├── RefusedError                   the process that runs the warehouse could not do what it was asked
+├── CannotListenError              a run could not make the socket on which it takes commands
+├── BusyError                      more clients at once than a run serves
+├── SchedulerMisuseError           an engine broke the protocol of the locality scheduler
+└── InvariantError                 a rule that Headgate keeps by itself was broken: our bug, please report it
+
+The classes are defined beside the code that raises them. They are looked up when they are first used, so importing this
+module imports neither Spark nor Arrow. ``headgate.stream.Reject`` is not among them: with it a user's function answers
+that a row is to be rejected.
+"""
+
+from importlib import import_module
+
+#: {module: its errors}
+_ERRORS = {
+    "headgate.core.errors": (
+        *("HeadgateError", "DeclarationError", "GraphError", "UnknownNameError", "ParameterError"),
+        *("MissingFeatureError", "ScenarioError", "UserCodeError", "InvariantError"),
+    ),
+    "headgate.core.locality.errors": ("SchedulerMisuseError",),
+    "headgate.core.trace.lines": ("TraceError",),
+    "headgate.stream.errors": (
+        *("BrokerError", "EngineStoppedError", "InputError", "OutputError", "QueryDeclarationError", "QueryError"),
+    ),
+    "headgate.stream.spark.fingerprint": ("StatesDoNotFitError",),
+    "headgate.stream.spark.limits": ("LimitError", "MemoryLimitError", "TimeLimitError"),
+    "headgate.stream.spark.passes": ("HostedQueryError",),
+    "headgate.stream.spark.state_files": ("SnapshotError",),
+    "headgate.warehouse.declare.checks": ("DeclarationErrors",),
+    "headgate.warehouse.reading": ("BeyondTheEdgeError", "NoCommonEdgeError", "NotAWarehouseError", "SqlError"),
+    "headgate.warehouse.run.control": ("BusyError", "CannotListenError"),
+    "headgate.warehouse.run.control_client": ("ControlError", "NotRunningError", "RefusedError"),
+    "headgate.warehouse.run.control_commands": ("RequestError",),
+    "headgate.warehouse.run.lock": ("WarehouseInUseError",),
+    "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),
+    "headgate.warehouse.storage.errors": (
+        *("AlreadyCommittedError", "ForeignCommitError", "HistoryLostError", "SchemaError", "StorageError"),
+    ),
+    "headgate.warehouse.updates.commit_state": ("StateError",),
+    "headgate.warehouse.updates.derive": ("MisplacedRowsError",),
+}
+_MODULE_OF = {name: module for module, names in _ERRORS.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - made from the list above, so that they cannot differ
+
+
+def __getattr__(name: str) -> type[Exception]:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'headgate.errors' has no attribute {name!r}")
+    error: type[Exception] = getattr(import_module(_MODULE_OF[name]), name)
+    return error

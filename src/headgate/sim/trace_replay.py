@@ -1,0 +1,297 @@
+"""A recorded run as something to simulate: its arrivals, its costs, and the state of its tables when the replay begins.
+
+A trace of a real run becomes a ``TraceReplay``, as a TOML file becomes a scenario. Lines and files of traces are not
+known here, only what they say. What is modelled and what is left out is described in ``docs/traces.md``.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import get_args
+
+from headgate.core.cost import CostModel
+from headgate.core.errors import ScenarioError
+from headgate.core.inheritance import Inheritance
+from headgate.core.layers import BACKFILL, LIVE, MAINTENANCE
+from headgate.core.placement import Placement
+from headgate.core.placements import Anywhere
+from headgate.core.policies import MaxBenefit
+from headgate.core.policy import Policy
+from headgate.core.trace import Measured, StreamArrival, Trace, TraceTable, arrivals, measured
+from headgate.core.trace.measures import MICROS, FreshnessHistory
+from headgate.core.update import Layer, Update
+from headgate.sim.tables.replay import NewEstimate, RecordedTable, ReplaySimulation
+from headgate.sim.tables.scenario import Table, TableScenario
+from headgate.sim.tables.simulation import TableResult
+
+#: compared with the run's own policy unless the command line says otherwise
+OTHER_POLICIES = ("fifo", "max-benefit")
+
+#: how long updates took compared with what was to be expected, by seconds from the beginning of the replay
+Slowness = tuple[tuple[float, float], ...]
+
+_LAYERS: dict[Layer, float] = {"live": LIVE, "backfill": BACKFILL, "maintenance": MAINTENANCE}
+#: seconds after which the guard puts work that brings no event time in front, as in the warehouse
+_PATIENCE: dict[Layer, float] = {"live": 800.0, "backfill": 60.0, "maintenance": 600.0}
+#: seconds of data that work without event time is taken to bring: so little that it is never done in parts
+_NO_DATA = 1e-6
+#: a replay ends with the run, after however many events
+_NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReplay:
+    """A recorded run without its first ``skip`` seconds, ready to be simulated.
+
+    ``scenario`` is the run in the words of a scenario file; ``recorded`` is what those cannot say, one for each of its
+    tables. ``new_estimate`` makes the model by which costs are learned, if policies do not know them.
+    """
+
+    trace: Trace
+    skip: float
+    scenario: TableScenario
+    recorded: tuple[RecordedTable, ...]
+    new_estimate: NewEstimate | None = None
+
+    @property
+    def begin(self) -> float:
+        return self.trace.header.started + self.skip
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """To be compared unless somebody says otherwise: the run's own first."""
+        return tuple(dict.fromkeys((self.trace.policy(self.begin), *OTHER_POLICIES)))
+
+    @property
+    def placement(self) -> str:
+        """The run's own."""
+        return self.trace.placement(self.begin)
+
+    @property
+    def about(self) -> str:
+        """In a sentence, what was run."""
+        began = datetime.fromtimestamp(self.trace.header.started, UTC)
+        skipped = f", without the first {self.skip:g} s" if self.skip else ""
+        return (
+            f"A run of {self.scenario.name} from {began:%Y-%m-%d %H:%M:%S} UTC on, under {self.policies[0]} and"
+            f" {self.placement}: {self.scenario.horizon:.0f} s of it{skipped}."
+        )
+
+    def measured(self) -> Measured:
+        """What really happened."""
+        return measured(self.trace, self.skip)
+
+    def run(self, policy: Policy, placement: Placement, tracks: int | None = None, seed: int = 0) -> TableResult:
+        """What would have happened; on as many tracks as the run had, unless stated."""
+        scenario = self.scenario if tracks is None else replace(self.scenario, tracks=tracks)
+        return ReplaySimulation(scenario, self.recorded, policy, placement, seed, self.new_estimate).run()
+
+    def without_waiting(self, seed: int = 0) -> TableResult:
+        """What would have happened with a track for every table; relative lateness is in proportion to this."""
+        unlimited = replace(self.scenario, tracks=len(self.scenario.tables), guard=False)
+        return ReplaySimulation(unlimited, self.recorded, MaxBenefit(), Anywhere(), seed).run()
+
+
+def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None = None) -> TraceReplay:
+    """The run without its first ``skip`` seconds: neither replayed, nor measured, nor counted for the costs.
+
+    With ``new_estimate=CostModel``, policies go by costs that they learn meanwhile, as those of the run did; without,
+    they know them.
+    """
+    begin = trace.header.started + skip
+    length = trace.finish - begin
+    if not length > 0:
+        raise ScenarioError(
+            f"the run of {trace.header.warehouse!r} was recorded for {trace.finish - trace.header.started:.3g} s; "
+            f"nothing is left of it after the first {skip:g} s: skip less"
+        )
+    entries = [*_tables(trace, begin), *_below(trace, begin)]
+    scenario = TableScenario(
+        tables=tuple(table for table, _ in entries),
+        tracks=trace.tracks(begin),
+        name=trace.header.warehouse,
+        spread=None,
+        chop=math.inf if trace.header.chop is None else trace.header.chop,
+        inheritance=_inheritance(trace),
+        events=_NO_LIMIT,
+        horizon=length,
+    )
+    return TraceReplay(trace, skip, scenario, tuple(recorded for _, recorded in entries), new_estimate)
+
+
+def _inheritance(trace: Trace) -> Inheritance:
+    for known in get_args(Inheritance):
+        if trace.header.inheritance == known:
+            return known  # type: ignore[no-any-return]
+    raise ScenarioError(f"the trace says inheritance {trace.header.inheritance!r}, which does not exist")
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+def _tables(trace: Trace, begin: float) -> Iterator[tuple[Table, RecordedTable]]:
+    without_time = _without_time(trace)
+    for table in trace.header.tables:
+        if table.name in without_time:
+            if work := _work(trace, table.name, "live", begin, trace.priority(table, begin)):
+                yield work
+            continue
+        history = FreshnessHistory.of(trace, table)
+        cost, slowness = _cost(trace, table, begin)
+        recorded = RecordedTable(
+            fresh=_fresh_at(trace, table, history, begin) - begin,
+            empty=history.at(begin) is None,
+            since=_waiting_since(trace, table, begin),
+            seen=_seen(trace.updates_of(table.name), begin),
+            slowness=slowness,
+            counts=history.at(trace.finish) is not None,
+        )
+        stated = Table(
+            name=table.name,
+            sources=tuple(source for source in table.sources if source not in without_time),
+            period=(table.period or 1.0) if table.kind == "stream" else 0.0,
+            priority=trace.priority(table, begin),
+            setup_time=cost.alpha,
+            time_per_unit=cost.beta,
+            importance_class=table.importance_class,
+            patience=table.patience,
+        )
+        yield _with_arrivals(trace, table, begin, stated, recorded) if table.kind == "stream" else (stated, recorded)
+
+
+def _without_time(trace: Trace) -> set[str]:
+    """Dimensions, and tables that are computed from nothing else."""
+    found = {table.name for table in trace.header.tables if table.kind == "dimension"}
+    while more := {t.name for t in trace.header.tables if t.sources and found.issuperset(t.sources)} - found:
+        found |= more
+    return found
+
+
+def _fresh_at(trace: Trace, table: TraceTable, history: FreshnessHistory, begin: float) -> float:
+    """Up to where a table was complete; if it was still empty, from where its first update began."""
+    fresh = history.at(begin)
+    if fresh is not None:
+        return fresh
+    for update in trace.updates_of(table.name):
+        if update.freshness is not None:
+            return update.freshness / MICROS - update.gained
+    return begin
+
+
+def _waiting_since(trace: Trace, table: TraceTable, begin: float) -> float:
+    """Since when a table's next update had been waiting when the replay begins, at most 0."""
+    following = (update.released - begin for update in trace.updates_of(table.name) if update.began >= begin)
+    return min(0.0, next(following, 0.0))
+
+
+def _with_arrivals(
+    trace: Trace, table: TraceTable, begin: float, stated: Table, recorded: RecordedTable
+) -> tuple[Table, RecordedTable]:
+    """What comes to a stream, and what lay there when the replay begins."""
+    known = [arrival for arrival in arrivals(trace, table) if arrival.reaches < math.inf]
+    waiting = max((arrival.reaches - begin for arrival in known if arrival.at <= begin), default=-math.inf)
+    came: dict[float, float] = {}
+    for arrival in (*known, *_unrecorded(trace, table, known)):
+        if arrival.at > begin and arrival.reaches - begin > recorded.fresh:
+            came[arrival.at - begin] = max(arrival.reaches - begin, came.get(arrival.at - begin, -math.inf))
+    recorded = replace(recorded, waiting=waiting, reaches=tuple(came[time] for time in sorted(came)))
+    if not came:
+        return replace(stated, offset=trace.finish - begin + 1.0), recorded
+    delay = statistics.median(max(0.0, arrival.at - arrival.reaches) for arrival in known)
+    return replace(stated, arrivals=tuple(sorted(came)), delay=delay), recorded
+
+
+def _unrecorded(trace: Trace, table: TraceTable, known: Sequence[StreamArrival]) -> Iterator[StreamArrival]:
+    """What came after the last load began is not recorded: a stream that flowed until then is taken to flow on."""
+    if len(known) < 2:
+        return
+    period = statistics.median(later.at - earlier.at for earlier, later in pairwise(known[-16:]))
+    last_load = trace.updates_of(table.name)[-1].began
+    last = known[-1]
+    if period <= 0 or last_load - last.at > 2 * period:
+        return
+    for number in range(1, math.floor((trace.finish - last.at) / period) + 1):
+        if last.at + number * period > last_load:
+            yield StreamArrival(last.at + number * period, last.reaches + number * period)
+
+
+# --- costs --------------------------------------------------------------------------------------------------------
+
+
+def _cost(trace: Trace, table: TraceTable, begin: float) -> tuple[CostModel, Slowness]:
+    """Of a table's updates since ``begin``; if there were none, of all of them; if it had none, of other tables'."""
+    updates = trace.updates_of(table.name)
+    if not updates:
+        others = [update.seconds for update in trace.updates if update.layer == "live" and update.error is None]
+        return CostModel.fitted([(0.0, statistics.median(others) if others else 1.0)]), ()
+    since = [i for i, update in enumerate(updates) if update.began >= begin] or range(len(updates))
+    amounts = _amounts(updates, table.freshness)
+    cost = CostModel.fitted((amounts[i], updates[i].seconds) for i in since)
+    return cost, _slowness(cost, ((updates[i], amounts[i]) for i in since), begin)
+
+
+def _seen(updates: Sequence[Update], begin: float) -> tuple[tuple[float, float], ...]:
+    """The updates that were complete when the replay begins, as the run learned from them."""
+    return tuple((update.gained, update.seconds) for update in updates if update.ended <= begin)
+
+
+def _slowness(cost: CostModel, updates: Iterable[tuple[Update, float]], begin: float) -> Slowness:
+    """Of updates with the amounts of event time that they brought."""
+    return tuple(sorted((update.began - begin, cost.slowness(amount, update.seconds)) for update, amount in updates))
+
+
+def _amounts(updates: Sequence[Update], before: int | None) -> list[float]:
+    """How much event time each update brought, as expected only where it is not known how much it really was."""
+    found = []
+    for update in updates:
+        gained = update.gained
+        if update.freshness is not None:
+            gained = gained if before is None else max(0, update.freshness - before) / MICROS
+            before = update.freshness if before is None else max(before, update.freshness)
+        found.append(gained)
+    return found
+
+
+# --- what is no update of a table with event time -----------------------------------------------------------------
+
+
+def _below(trace: Trace, begin: float) -> Iterator[tuple[Table, RecordedTable]]:
+    """Backfills and maintenance, which take up tracks behind the updates of tables."""
+    seen = dict.fromkeys((update.table, update.layer) for update in trace.updates if update.layer != "live")
+    for name, layer in seen:
+        if work := _work(trace, name, layer, begin):
+            yield work
+
+
+def _work(
+    trace: Trace, name: str, layer: Layer, begin: float, priority: float = 0.0
+) -> tuple[Table, RecordedTable] | None:
+    """Work that was to be done at the moments at which it was, and of which nothing but its length matters."""
+    done = [update for update in trace.updates_of(name, layer) if update.began >= begin]
+    if not done:
+        return None
+    cost = CostModel.fitted((0.0, update.seconds) for update in done)
+    times = sorted({max(0.0, update.released - begin) for update in done})
+    table = Table(
+        name=name if layer == "live" else f"{name} ({layer})",
+        arrivals=tuple(times),
+        priority=priority,
+        setup_time=cost.alpha,
+        time_per_unit=0.0,
+        patience=_PATIENCE[layer],
+    )
+    reaches = tuple(_NO_DATA * number for number in range(1, len(times) + 1))
+    slowness = _slowness(cost, ((update, 0.0) for update in done), begin)
+    return table, RecordedTable(
+        fresh=0.0,
+        reaches=reaches,
+        seen=_seen(trace.updates_of(name, layer), begin),
+        slowness=slowness,
+        layer=_LAYERS[layer],
+        counts=False,
+    )

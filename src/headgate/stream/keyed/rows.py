@@ -1,0 +1,171 @@
+"""Rows of keyed kernels: which of those that come in can be taken, by event time, and how those that go out look.
+
+The stream's time at a row is the largest time up to that row, over all buckets. A row older than its operator can still
+take, or without a time, is rejected. Whether it is depends on the rows before it and not on packets or buckets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.core.errors import DeclarationError, ParameterError
+from headgate.stream.kernel import Output, Part, Rejected
+from headgate.stream.keyed.arrays import Flags, column_of, empty_batch, integers
+from headgate.stream.keyed.keys import RowKeys, check_column
+from headgate.stream.packet import Ints
+from headgate.stream.sorting import sorted_places
+
+NO_ROWS: Ints = np.empty(0, dtype=np.int64)
+
+
+# --- rows that come in --------------------------------------------------------------------------------------
+
+
+class AcceptedRows(NamedTuple):
+    """The rows of a part that can be taken, with their places in the packet and their times."""
+
+    batch: pa.RecordBatch
+    rows: Ints
+    times: Ints
+    rejected: tuple[Rejected, ...]
+
+
+def time_field(schema: pa.Schema, column: str) -> pa.Field:
+    """The column of event time: 64-bit integers or timestamps."""
+    field = check_column(schema, column)
+    if field.type != pa.int64() and not pa.types.is_timestamp(field.type):
+        raise DeclarationError(
+            f"column {column!r} of type {field.type} cannot be the event time: it must be int64 or a timestamp; cast it"
+        )
+    return field
+
+
+def check_span(what: str, value: int, least: int) -> int:
+    """A span of time in units of the time column."""
+    if value < least:
+        raise ParameterError(f"{what} must be at least {least}, in units of the time column; got {value}")
+    return value
+
+
+def packet_times(part: Part, column: str) -> Ints:
+    """The times of the packet. A part that comes without them is the whole packet."""
+    if part.times is not None:
+        return part.times
+    return np.maximum.accumulate(integers(part.batch.column(column))[0])
+
+
+def accept_rows(
+    part: Part, column: str, clock: int | None, oldest: Callable[[Ints], Ints] = lambda stream: stream
+) -> AcceptedRows:
+    """Reject rows that come too late. ``clock`` is the stream's time before the part.
+
+    ``oldest`` says what time a row must have at least, given the stream's time there, which is never less.
+    """
+    times, nulls = integers(part.batch.column(column))
+    stream = packet_times(part, column)[part.rows]
+    if clock is not None and len(stream) and stream[0] < clock:
+        stream = np.maximum(stream, clock)
+    # A row that is not behind the stream is never too late; mostly none is.
+    bad = times < stream
+    if bad.any():
+        bad = times < oldest(stream)
+    if nulls is not None:
+        bad |= nulls
+    if not bad.any():
+        return AcceptedRows(part.batch, part.rows, times, ())
+    good = np.flatnonzero(~bad)
+    rejected = _late_rows(part, column, bad, nulls)
+    return AcceptedRows(part.batch.take(pa.array(good)), part.rows[good], times[good], rejected)
+
+
+def _late_rows(part: Part, column: str, bad: Flags, nulls: Flags | None) -> tuple[Rejected, ...]:
+    rejected = []
+    for place in np.flatnonzero(bad).tolist():
+        raw = json.dumps(part.batch.slice(place, 1).to_pylist()[0], default=str)
+        is_null = nulls is not None and nulls[place]
+        reason = f"its time {column!r} is null" if is_null else f"its time {column!r} lies before what has been closed"
+        rejected.append(Rejected(int(part.rows[place]), reason, raw))
+    return tuple(rejected)
+
+
+# --- rows that go out ---------------------------------------------------------------------------------------
+
+
+def output_schema(fields: Sequence[pa.Field]) -> pa.Schema:
+    """A schema of these columns, which must have different names."""
+    names = [field.name for field in fields]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DeclarationError(
+            f"the output would have several columns called {', '.join(map(repr, twice))}: {names}; "
+            "give aggregates another name, or rename the columns that come in"
+        )
+    return pa.schema(fields)
+
+
+def no_output(schema: pa.Schema, rejected: tuple[Rejected, ...] = ()) -> Output:
+    """An output without rows."""
+    return Output(empty_batch(schema), NO_ROWS, rejected=rejected)
+
+
+def ordered_output(batch: pa.RecordBatch, order: Sequence[pa.Array], parents: Ints | None = None) -> Output:
+    """An output sorted by parent, if there are any, then by ``order``."""
+    first = [] if parents is None else [pa.array(parents)]
+    if batch.num_rows < 2 or not (first or order):
+        return Output(batch, parents, tuple(order))
+    places = sorted_places([*first, *order])
+    taken = pa.array(places)
+    return Output(
+        batch.take(taken),
+        None if parents is None else parents[places],
+        tuple(array.take(taken) for array in order),
+    )
+
+
+class WindowRows:
+    """Makes the rows of windows: the key, ``window_start``, ``window_end`` and the aggregates.
+
+    Rows of one parent, and those of a flush, go in the order of their start, then of their key.
+    """
+
+    def __init__(self, keys: RowKeys, time: pa.Field, aggregates: Sequence[pa.Field]) -> None:
+        self._keys = keys
+        self._time = time.type
+        bounds = [pa.field(name, time.type, nullable=False) for name in ("window_start", "window_end")]
+        self.schema = output_schema([*keys.fields, *bounds, *aggregates])
+        empty = empty_batch(self.schema)
+        order = keys.order([empty.column(place) for place in range(len(keys.fields))])
+        self._nothing = Output(empty, NO_ROWS, (pa.array(NO_ROWS), *order))
+
+    def output(
+        self,
+        slots: Ints,
+        starts: Ints,
+        ends: Ints,
+        aggregates: Sequence[pa.Array],
+        parents: Ints | None,
+        rejected: tuple[Rejected, ...] = (),
+        *,
+        in_order: bool = False,
+    ) -> Output:
+        """``in_order``: rows come in the order in which they are to go out."""
+        columns = self._keys.columns(slots)
+        bounds = [column_of(values, None, self._time) for values in (starts, ends)]
+        batch = pa.RecordBatch.from_arrays([*columns, *bounds, *aggregates], schema=self.schema)
+        order = (pa.array(starts), *self._keys.order(columns))
+        output = Output(batch, parents, order) if in_order else ordered_output(batch, order, parents)
+        return replace(output, rejected=rejected) if rejected else output
+
+    def order(self, slots: Ints, windows: Ints) -> Ints:
+        """The order in which rows of these keys and windows, numbered in the order of their starts, go out."""
+        return sorted_places([pa.array(windows), *self._keys.order(self._keys.columns(slots))])
+
+    def nothing(self, rejected: tuple[Rejected, ...] = ()) -> Output:
+        """No window has closed."""
+        return replace(self._nothing, rejected=rejected) if rejected else self._nothing

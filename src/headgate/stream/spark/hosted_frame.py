@@ -1,0 +1,172 @@
+"""A data frame with stream queries in it that is computed later: what ``on_spark`` gives.
+
+A query with states has to know the states of the table's last commit, and queries of several tables may be computed in
+one pass. Both are known to the driver that makes the update, not to the function that describes the table. So a
+``HostedFrame`` describes: it holds requests for queries, and the DataFrame methods that were called on their rows. The
+driver *resolves* it, which gives a DataFrame. Outside of any table it resolves itself, without states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.stream.errors import QueryDeclarationError
+from headgate.stream.spark.hosted_query import EngineOptions, HostedQuery
+from headgate.stream.spark.ordering import NO_COMMITS, ArrivalOrder
+from headgate.stream.spec import QuerySpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: methods that would use the rows behind the driver's back, without the table's states
+_REFUSED = frozenset(
+    {
+        *("createTempView", "createOrReplaceTempView", "createGlobalTempView", "createOrReplaceGlobalTempView"),
+        *("registerTempTable", "asTable", "scalar", "exists", "rdd"),
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A query that is to run on Spark, with the frame that it reads and what the user said about it.
+
+    ``arrival`` tells the order in which rows of the same time arrived. ``together`` means one task for all buckets in
+    place of one for each.
+    """
+
+    frame: DataFrame | HostedFrame
+    input: pa.Schema
+    query: HostedQuery
+    options: EngineOptions
+    keys: tuple[str, ...]
+    time: str | None
+    buckets: int
+    spec: QuerySpec
+    arrival: ArrivalOrder = NO_COMMITS
+    together: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A method that was called on a frame which is not there yet."""
+
+    frame: HostedFrame
+    method: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+#: gives the rows of a request
+Rows = Callable[[Request], "DataFrame"]
+
+
+class HostedFrame:
+    """The rows of a stream query, and what is to be done with them. Takes the methods of a DataFrame.
+
+    Methods that give a DataFrame or a GroupedData are noted, and called when the frame is resolved. Methods that give
+    a result (``collect``, ``toArrow``, ``schema``) run the query at once, without states: they are for use outside of
+    tables.
+    """
+
+    def __init__(self, origin: Request | _Call, grouped: bool = False) -> None:
+        self._origin = origin
+        self._grouped = grouped
+        self._plain: DataFrame | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        from pyspark.sql import DataFrame, GroupedData
+        from pyspark.sql import functions as F
+
+        if name == "_jdf":
+            raise QueryDeclarationError(
+                "a plain DataFrame was combined with rows of on_spark, which are not computed yet; call the method on "
+                "what on_spark gave, as in on_spark(...).join(frame, ...) or on_spark(...).unionByName(frame)"
+            )
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in _REFUSED:
+            raise QueryDeclarationError(
+                f"{name} cannot be used on rows of on_spark, because it would compute them without the table's states; "
+                "use DataFrame methods in place of SQL"
+            )
+        kind = GroupedData if self._grouped else DataFrame
+        method = getattr(kind, name, None)
+        if method is None:
+            return F.col(name)
+        result = getattr(method, "__annotations__", {}).get("return")
+        if str(result) not in ("DataFrame", "GroupedData"):
+            return getattr(self.plain(), name)
+        return lambda *args, **kwargs: HostedFrame(_Call(self, name, args, kwargs), str(result) == "GroupedData")
+
+    def __getitem__(self, item: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        if isinstance(item, str):
+            return F.col(item)
+        return self.select(*item) if isinstance(item, list | tuple) else self.filter(item)
+
+    def __repr__(self) -> str:
+        if isinstance(self._origin, Request):
+            return f"HostedFrame[{self._origin.query.name}: {', '.join(self._origin.query.output.names)}]"
+        return f"{self._origin.frame!r}.{self._origin.method}(...)"
+
+    def requests(self) -> Iterator[Request]:
+        """All queries that are asked for, each before those that read its rows."""
+        seen: set[int] = set()
+        for request in self._walk():
+            if id(request) not in seen:
+                seen.add(id(request))
+                yield request
+
+    def _walk(self) -> Iterator[Request]:
+        if isinstance(self._origin, Request):
+            if isinstance(self._origin.frame, HostedFrame):
+                yield from self._origin.frame._walk()
+            yield self._origin
+            return
+        call = self._origin
+        yield from call.frame._walk()
+        for argument in (*call.args, *call.kwargs.values()):
+            if isinstance(argument, HostedFrame):
+                yield from argument._walk()
+
+    def resolve(self, rows: Rows) -> Any:
+        """The DataFrame (or GroupedData), where ``rows`` gives those of each request."""
+        if isinstance(self._origin, Request):
+            return rows(self._origin)
+        call = self._origin
+        target = call.frame.resolve(rows)
+        args = [_resolved(argument, rows) for argument in call.args]
+        kwargs = {key: _resolved(argument, rows) for key, argument in call.kwargs.items()}
+        return getattr(target, call.method)(*args, **kwargs)
+
+    def plain(self) -> DataFrame:
+        """The DataFrame outside of any table: no states to go on from, none left behind."""
+        if self._plain is None:
+            from headgate.stream.spark.passes import plain_rows
+
+            self._plain = self.resolve(plain_rows)
+        return self._plain
+
+
+def _resolved(argument: Any, rows: Rows) -> Any:
+    return argument.resolve(rows) if isinstance(argument, HostedFrame) else argument
+
+
+def requests_in(result: object) -> tuple[Request, ...]:
+    """The queries that a table's function asks for by what it returns; none if that is no frame of ``on_spark``."""
+    if not isinstance(result, HostedFrame):
+        return ()
+    requests = tuple(result.requests())
+    names = [request.query.name for request in requests]
+    for name in names:
+        if names.count(name) > 1:
+            raise QueryDeclarationError(
+                f"two queries of one table are called {name!r}: give each on_spark call a name of its own"
+            )
+    return requests

@@ -1,0 +1,90 @@
+"""What travels between the driver and the tasks of a stream query on Spark: queries and options out, reports back.
+
+Everything here is plain data and can be pickled; the functions in it are the user's own, sent by the user's own driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.stream.engine import LoopName
+from headgate.stream.query import Stream
+from headgate.stream.spark.state_files import Chain
+
+Build = Callable[[Stream], Stream]
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How an engine runs in a task. Without workers, loop and policy it is the serial loop of the task's own thread.
+
+    ``time_limit`` is in seconds for one packet at one operator, ``memory_limit`` in bytes for the whole process.
+    """
+
+    workers: int | None = None
+    loop: LoopName | None = None
+    policy: str | None = None
+    packet_rows: int | None = None
+    time_limit: float | None = None
+    memory_limit: int | None = None
+
+    @property
+    def serial(self) -> bool:
+        return self.workers is None and self.loop is None and self.policy is None
+
+
+@dataclass(frozen=True)
+class HostedQuery:
+    """A stream query that runs inside Spark tasks.
+
+    ``folder`` is where states and rejected rows go, None outside of any table. ``previous`` are the files with the
+    states of each bucket to go on from. ``ends_at`` is how far the stream has come after the update, by which windows
+    close.
+    """
+
+    table: str
+    name: str
+    build: Build
+    output: pa.Schema
+    stateful: bool
+    folder: str | None = None
+    update: int = 0
+    previous: Mapping[int, Chain] = field(default_factory=dict)
+    ends_at: tuple[str, int] | None = None
+
+    @property
+    def label(self) -> str:
+        """What the query is called in an engine that it may share with those of other tables."""
+        return f"{self.table}.{self.name}" if self.table else self.name
+
+    @property
+    def keeps_states(self) -> bool:
+        return self.stateful and self.folder is not None
+
+
+@dataclass(frozen=True)
+class TaskFailure:
+    """A query that failed in a task: which operator, in words, and the traceback of the user's code."""
+
+    message: str
+    traceback: str
+
+
+@dataclass
+class TaskReport:
+    """What a task reports of one query. ``states`` are the files to go on from; ``rejected`` is a file of rows."""
+
+    query: str
+    bucket: int
+    states: Chain | None = None
+    rejected: str | None = None
+    rejected_rows: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    seconds: float = 0.0
+    operators: list[dict[str, Any]] = field(default_factory=list)
+    failure: TaskFailure | None = None

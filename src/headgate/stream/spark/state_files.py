@@ -1,0 +1,226 @@
+"""The files that the states of a bucket are kept in: Arrow tables and JSON, safe to read and quick to restore.
+
+    8 bytes that say what it is | Arrow streams, each at a multiple of 64 bytes | JSON that says where | its length | 8
+    bytes
+
+A file holds, of each operator, a whole snapshot or what has changed since another file of the same folder, its base,
+which may have a base in turn. A *chain* is the names of these files, the newest first, the whole one last; a commit
+names chains, so what can be deleted is known without opening a file. Two rules keep reading and writing short:
+
+1. The files of changes together have at most half the bytes of the whole one; if they would have more, a new whole one
+   is written. So reading costs as much as the state, and whole ones are written at a constant cost per change.
+2. Every file has at least twice the bytes of the next newer one; what would break this is merged. So a chain has as
+   many files as it takes doublings from one change to half the state, and a change is merged no more often.
+
+Tables are mapped into memory, not read: a worker that restores a bucket touches only what it needs. A file is written
+under another name and renamed when it is whole, so nobody sees half of one; it is never changed afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.core.errors import HeadgateError
+from headgate.stream.kernel import Changes, IncrementalState, Snapshot, State, TableChange
+from headgate.stream.patching import laid_over
+
+#: names of files in one folder, the newest first; empty if nothing was kept yet
+Chain = tuple[str, ...]
+
+MAGIC = b"HGSTATE2"
+#: bytes below which a whole file is written every time: it costs no more than a file does in any case
+SMALL = 1 << 20
+_ALIGNMENT = 64
+_NUMBER = 8
+
+
+class SnapshotError(HeadgateError):
+    """A file of states is missing, damaged or of another kind."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one file says: of each operator a snapshot, or changes to what its bases say; and a note."""
+
+    operators: Mapping[str, Snapshot | Changes]
+    note: Mapping[str, Any]
+    #: names of files in the same folder, the newest first
+    bases: tuple[str, ...] = ()
+
+
+# --- chains -------------------------------------------------------------------------------------------------
+
+
+def write_states(
+    folder: Path, name: str, states: Mapping[str, State], previous: Chain, note: Mapping[str, Any], small: int = SMALL
+) -> Chain:
+    """Put down the states of all operators, by name, and a note; the chain to go on from.
+
+    ``previous`` must be the chain that these very states were restored from or put down in the last time, or empty. A
+    state whose changes were asked for has told them: if writing fails, the states must not be used any more.
+    """
+    sizes = _sizes(folder, previous)
+    if not sizes or sizes[-1] < small:
+        return _write_whole(folder, name, states, note)
+    known = {operator: _since_last(state) for operator, state in states.items()}
+    if _bytes(known) + sum(sizes[:-1]) > sizes[-1] // 2:
+        return _write_whole(folder, name, states, note)
+    bases = previous
+    while len(bases) > 1 and sizes[len(previous) - len(bases)] < 2 * _bytes(known):
+        known = laid_over(read_layer(folder / bases[0]).operators, known)
+        bases = bases[1:]
+    if all(isinstance(each, Snapshot) for each in known.values()):
+        bases = ()
+    return (write_layer(folder, name, Layer(known, note, bases)).name, *bases)
+
+
+def read_states(folder: Path, chain: Chain) -> tuple[dict[str, Snapshot], dict[str, Any]]:
+    """The states by operator, and the note of the newest file."""
+    path = folder / chain[0]
+    if files_needed(path) != chain:
+        raise SnapshotError(
+            f"{path} stands on the files {', '.join(files_needed(path)[1:]) or '(none)'}, but the commit names "
+            f"{', '.join(chain[1:]) or '(none)'}; rebuild the table with headgate backfill"
+        )
+    return read_snapshots(path)
+
+
+def _write_whole(folder: Path, name: str, states: Mapping[str, State], note: Mapping[str, Any]) -> Chain:
+    snapshots = {operator: state.snapshot() for operator, state in states.items()}
+    return (write_layer(folder, name, Layer(snapshots, note)).name,)
+
+
+def _sizes(folder: Path, chain: Chain) -> list[int]:
+    """The bytes of each file; none if one is missing: then nothing can stand on them."""
+    try:
+        return [(folder / name).stat().st_size for name in chain]
+    except FileNotFoundError:
+        return []
+
+
+def _since_last(state: State) -> Snapshot | Changes:
+    changes = state.changes() if isinstance(state, IncrementalState) else None
+    return state.snapshot() if changes is None else changes
+
+
+def _bytes(known: Mapping[str, Snapshot | Changes]) -> int:
+    total = 0
+    for each in known.values():
+        if isinstance(each, Snapshot):
+            total += sum(table.nbytes for table in each.tables.values())
+        else:
+            total += sum(change.positions.nbytes + change.rows.nbytes for change in each.tables.values())
+    return total
+
+
+# --- writing one file -----------------------------------------------------------------------------------------
+
+
+def write_layer(folder: Path, name: str, layer: Layer) -> Path:
+    """The file, whose name is new every time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{uuid.uuid4().hex}.state"
+    hidden = path.with_name(f".{path.name}")
+    with pa.OSFile(str(hidden), "wb") as file:
+        file.write(MAGIC)
+        operators = {operator: _write_operator(file, known) for operator, known in layer.operators.items()}
+        index = {"note": dict(layer.note), "bases": list(layer.bases), "operators": operators}
+        text = json.dumps(index).encode()
+        file.write(text)
+        file.write(len(text).to_bytes(_NUMBER, "little"))
+        file.write(MAGIC)
+    os.replace(hidden, path)
+    return path
+
+
+def _write_operator(file: pa.NativeFile, known: Snapshot | Changes) -> dict[str, Any]:
+    if isinstance(known, Snapshot):
+        tables = {key: _write_table(file, table) for key, table in known.tables.items()}
+        return {"tables": tables, "values": dict(known.values)}
+    changes = {key: _write_change(file, change) for key, change in known.tables.items()}
+    return {"changes": changes, "values": dict(known.values)}
+
+
+def _write_change(file: pa.NativeFile, change: TableChange) -> dict[str, Any]:
+    positions = _write_table(file, pa.table({"position": pa.array(change.positions)}))
+    return {"positions": positions, "rows": _write_table(file, change.rows), "length": change.length}
+
+
+def _write_table(file: pa.NativeFile, table: pa.Table) -> tuple[int, int]:
+    """Appends a table; where it begins and how long it is."""
+    file.write(bytes(-file.tell() % _ALIGNMENT))
+    begin = file.tell()
+    with pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    return begin, file.tell() - begin
+
+
+# --- reading files --------------------------------------------------------------------------------------------
+
+
+def read_snapshots(path: Path) -> tuple[dict[str, Snapshot], dict[str, Any]]:
+    """The states by operator, and the note; what the file has no whole snapshot of is found with the help of its
+    bases. Tables are memory-mapped as far as they have not changed since the oldest."""
+    newest = read_layer(path)
+    known = dict(newest.operators)
+    for base in newest.bases:
+        known = laid_over(read_layer(path.with_name(base)).operators, known)
+    snapshots = {operator: each for operator, each in known.items() if isinstance(each, Snapshot)}
+    if len(snapshots) < len(known):
+        lost = sorted(known.keys() - snapshots.keys())
+        raise SnapshotError(
+            f"{path} and the files it names have no whole snapshot of {', '.join(lost)}; "
+            "rebuild the table with headgate backfill"
+        )
+    return snapshots, dict(newest.note)
+
+
+def files_needed(path: Path) -> tuple[str, ...]:
+    """The names of the file and of its bases, the newest first."""
+    return (path.name, *read_layer(path).bases)
+
+
+def read_layer(path: Path) -> Layer:
+    """What one file says; tables are memory-mapped."""
+    try:
+        whole = pa.memory_map(str(path)).read_buffer()
+    except OSError as error:
+        raise SnapshotError(f"the states in {path} cannot be read: {error}") from error
+    index = _index(path, whole)
+    operators = {operator: _read_operator(whole, stored) for operator, stored in index["operators"].items()}
+    return Layer(operators, index["note"], tuple(index["bases"]))
+
+
+def _index(path: Path, whole: pa.Buffer) -> dict[str, Any]:
+    ends = len(MAGIC) + _NUMBER
+    if len(whole) < len(MAGIC) + ends or whole[: len(MAGIC)].to_pybytes() != MAGIC or whole[-8:].to_pybytes() != MAGIC:
+        raise SnapshotError(f"{path} is not a whole file of states; rebuild the table with headgate backfill")
+    size = int.from_bytes(whole[-ends : -len(MAGIC)].to_pybytes(), "little")
+    index: dict[str, Any] = json.loads(whole[len(whole) - ends - size : len(whole) - ends].to_pybytes())
+    return index
+
+
+def _read_operator(whole: pa.Buffer, stored: Mapping[str, Any]) -> Snapshot | Changes:
+    if "tables" in stored:
+        tables = {key: _read_table(whole, place) for key, place in stored["tables"].items()}
+        return Snapshot(tables, stored["values"])
+    changes = {key: _read_change(whole, change) for key, change in stored["changes"].items()}
+    return Changes(changes, stored["values"])
+
+
+def _read_change(whole: pa.Buffer, stored: Mapping[str, Any]) -> TableChange:
+    positions = _read_table(whole, stored["positions"]).column("position").to_numpy()
+    return TableChange(positions, _read_table(whole, stored["rows"]), stored["length"])
+
+
+def _read_table(whole: pa.Buffer, place: Sequence[int]) -> pa.Table:
+    begin, size = place
+    return pa.ipc.open_stream(pa.BufferReader(whole.slice(begin, size))).read_all()

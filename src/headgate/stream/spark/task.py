@@ -1,0 +1,299 @@
+"""What runs in a Python worker of Spark: the rows of one bucket go through one or several stream queries.
+
+A task gets the rows of one bucket, in order, and for each query the files with the bucket's states as the table's last
+commit names them. It writes new files and reports their names; whether these ever count is decided by the commit that
+names them. So a task that is retried, runs twice, or wakes up when everything is over does no harm.
+
+A query that fails is reported like anything else, and the others of the task go on.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+import traceback
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.core.errors import InvariantError
+from headgate.stream.engine import Engine
+from headgate.stream.loops.serial import cycle
+from headgate.stream.operators import Operator
+from headgate.stream.query import Query
+from headgate.stream.query_run import QueryRun
+from headgate.stream.sinks import Collect
+from headgate.stream.sources import from_batches
+from headgate.stream.spark.hosted_query import EngineOptions, HostedQuery, TaskFailure, TaskReport
+from headgate.stream.spark.limits import Watch
+from headgate.stream.spark.states import LiveStates, restore_states, save_states, states_of
+from headgate.stream.spec import QuerySpec
+from headgate.stream.statistics import query_statistics
+
+
+@dataclass(frozen=True)
+class Task:
+    """One bucket of one pass over the rows, for all queries of the pass."""
+
+    bucket: int
+    input: pa.Schema
+    queries: tuple[HostedQuery, ...]
+    options: EngineOptions
+
+
+#: where the code lies that is not the user's
+_PACKAGE = Path(__file__).parents[2]
+
+#: rows that a query has made, by its number among the queries
+QueryRows = tuple[int, pa.RecordBatch]
+
+
+def run_task(
+    task: Task, batches: Iterator[pa.RecordBatch], live: LiveStates, report: Callable[[TaskReport], None]
+) -> Iterator[QueryRows]:
+    """The rows that each query makes of a bucket's rows, as they come."""
+    began = time.perf_counter()
+    shared = SharedBatches(batches, len(task.queries))
+    outlet: queue.SimpleQueue[QueryRows] = queue.SimpleQueue()
+    runs = [_TaskQuery(number, query, task, shared.of(number), outlet) for number, query in enumerate(task.queries)]
+    for rows in _serial(runs, task, live) if task.options.serial else _threaded(runs, task, live):
+        runs[rows[0]].rows_out += rows[1].num_rows
+        yield rows
+    for run in runs:
+        report(run.report(live, time.perf_counter() - began))
+
+
+class _TaskQuery:
+    """A query in one task."""
+
+    def __init__(
+        self,
+        number: int,
+        hosted: HostedQuery,
+        task: Task,
+        batches: Iterator[pa.RecordBatch],
+        outlet: queue.SimpleQueue[QueryRows],
+    ) -> None:
+        self.hosted = hosted
+        self._bucket = task.bucket
+        self.outlet = outlet
+        self.rejected = Collect()
+        query = Query(hosted.label, rejected=self.rejected)
+        stream = hosted.build(query.source(from_batches(batches, task.input)))
+        stream.to(_Outlet(number, outlet))
+        self.spec: QuerySpec = query.spec()
+        self.run: QueryRun | None = None
+        self.rows_out = 0
+
+    def settings(self, parts: int, packet_rows: int | None) -> dict[str, Any]:
+        """How this query's run differs from others of its engine."""
+        return {
+            "flushes": not self.hosted.keeps_states,
+            "buckets": parts,
+            "ends_at": self.hosted.ends_at,
+            "packet_rows": packet_rows,
+            "linger": 0.0,
+        }
+
+    def report(self, live: LiveStates, seconds: float) -> TaskReport:
+        """What to report when everything has run; states and rejected rows are written first."""
+        run, hosted = self.run, self.hosted
+        assert run is not None
+        report = TaskReport(hosted.label, self._bucket, rows_out=self.rows_out, seconds=seconds)
+        if run.error is not None:
+            report.failure = TaskFailure(str(run.error), _users_traceback(run.error.__cause__ or run.error))
+            return report
+        if hosted.keeps_states:
+            report.states = save_states(hosted, self._bucket, states_of(run), live)
+        rejected = self.rejected.table()
+        report.rejected_rows = rejected.num_rows
+        if hosted.folder is not None and rejected.num_rows:
+            report.rejected = f"rejected-u{hosted.update}-b{self._bucket}-{uuid.uuid4().hex}.arrow"
+            _write(Path(hosted.folder) / report.rejected, rejected)
+        statistics = query_statistics(run)
+        report.rows_in = statistics.rows_in
+        report.operators = [
+            {
+                "name": each.name,
+                "kind": each.kind,
+                "rows_in": each.rows_in,
+                "rows_out": each.rows_out,
+                "rejected": each.rejected,
+                "processor": each.processor,
+                "peak_rows_waiting": each.peak_rows_waiting,
+                "utilisation": each.utilisation,
+            }
+            for each in statistics.operators
+        ]
+        return report
+
+
+def _users_traceback(error: BaseException) -> str:
+    """The traceback from where the user's own code begins; the engine's way there helps nobody."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
+    heading = ["Traceback (most recent call last):\n"]
+    return "".join([*heading, *traceback.format_list(own or frames), *traceback.format_exception_only(error)])
+
+
+class _Outlet:
+    """A sink that puts rows where the task's own thread takes them to Spark."""
+
+    def __init__(self, number: int, outlet: queue.SimpleQueue[QueryRows]) -> None:
+        self._number = number
+        self._outlet = outlet
+
+    def open(self) -> _Outlet:
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._outlet.put((self._number, batch))
+
+    def close(self) -> None:
+        """Whoever takes rows out finds out from the queries that no more will come."""
+
+
+def _serial(queries: Sequence[_TaskQuery], task: Task, live: LiveStates) -> Iterator[QueryRows]:
+    """In the task's own thread, an operator of a query after the other."""
+    operators: list[Operator] = []
+    for query in queries:
+        restored = restore_states(query.hosted, task.bucket, live)
+        settings = query.settings(restored.parts or 1, task.options.packet_rows)
+        run = QueryRun(query.spec, time.perf_counter, **settings)
+        run.on_end = QueryRun.close
+        restored.give(run)
+        query.run = run
+        operators += run.operators.values()
+    with _watch(operators, task):
+        while not all(query.run is not None and query.run.stopped for query in queries):
+            cycle(operators)
+            yield from _emptied(queries[0].outlet)
+    yield from _emptied(queries[0].outlet)
+
+
+def _threaded(queries: Sequence[_TaskQuery], task: Task, live: LiveStates) -> Iterator[QueryRows]:
+    """On the workers of an engine, under its policy; the task's own thread takes rows to Spark meanwhile."""
+    options = task.options
+    stated = {name: value for name in ("loop", "policy") if (value := getattr(options, name)) is not None}
+    engine = Engine(workers=options.workers or 1, **stated)
+    # Only where several workers may run an operator at once are several parts of a bucket of any use.
+    parts = options.workers or 1 if options.loop in (None, "dispatch") else 1
+    operators: list[Operator] = []
+    for query in queries:
+        restored = restore_states(query.hosted, task.bucket, live)
+        run = engine.add(query.spec, **query.settings(restored.parts or parts, options.packet_rows))
+        restored.give(run)
+        query.run = run
+        operators += run.operators.values()
+    outlet = queries[0].outlet
+    with _watch(operators, task), engine:
+        for query in queries:
+            assert query.run is not None
+            while not query.run.wait(_MOMENT):
+                yield from _emptied(outlet)
+    yield from _emptied(outlet)
+
+
+#: seconds between looks at what the engine's workers have put out
+_MOMENT = 0.005
+
+
+def _emptied(outlet: queue.SimpleQueue[QueryRows]) -> Iterator[QueryRows]:
+    while not outlet.empty():
+        yield outlet.get()
+
+
+def _watch(operators: Sequence[Operator], task: Task) -> Watch:
+    query, options = task.queries[0], task.options
+    verdict = None if query.folder is None else verdict_file(Path(query.folder), query.update)
+    return Watch(operators, time_limit=options.time_limit, memory_limit=options.memory_limit, verdict=verdict)
+
+
+def verdict_file(folder: Path, update: int) -> Path:
+    """Where a worker that had to end itself in an update says why."""
+    return folder / f"verdict-u{update}.txt"
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    """A file that is whole as soon as it has its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden = path.with_name(f".{path.name}")
+    with pa.OSFile(str(hidden), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    hidden.replace(path)
+
+
+# --- the rows of a task ----------------------------------------------------------------------------------------
+
+
+class BucketRows:
+    """The rows of several buckets that come to one task, sorted by the column ``name``, the number of their bucket.
+
+    When there is much to do, a task of its own for each bucket is quicker. When there is little, starting tasks is most
+    of the work: Spark and a Python worker need some 25 ms for each.
+
+    Invariant: ``_rest`` are the rows that were read and not given out; all before them were given out or passed over.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], name: str) -> None:
+        self._batches = batches
+        self._name = name
+        self._rest: pa.RecordBatch | None = None
+
+    def of(self, bucket: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a bucket. To be asked for in ascending order; rows of earlier buckets are passed over, since a
+        query that has failed reads no further."""
+        while (batch := self._rest if self._rest is not None else next(self._batches, None)) is not None:
+            numbers = batch.column(self._name).to_numpy()
+            if len(numbers) > 1 and (np.diff(numbers) < 0).any():
+                raise InvariantError("rows of several buckets are not sorted by bucket")
+            first, last = np.searchsorted(numbers, [bucket, bucket + 1])
+            ended = last < len(numbers)
+            self._rest = batch.slice(last) if ended else None
+            if first < last:
+                yield batch.slice(first, last - first)
+            if ended:
+                return
+
+
+class SharedBatches:
+    """The rows of a task for several queries: each goes through all of them, at its own pace, from any threads.
+
+    Invariant: a batch that was taken from the iterator waits for every reader that has not had it, and for no other.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], readers: int) -> None:
+        self._batches = batches
+        self._lock = Lock()
+        self._error: BaseException | None = None
+        self._waiting: list[deque[pa.RecordBatch]] = [deque() for _ in range(readers)]
+
+    def of(self, reader: int) -> Iterator[pa.RecordBatch]:
+        """All batches, for one of the readers."""
+        if len(self._waiting) == 1:
+            yield from self._batches
+            return
+        mine = self._waiting[reader]
+        while True:
+            with self._lock:
+                if not mine:
+                    if self._error is not None:
+                        raise self._error
+                    try:
+                        batch = next(self._batches, None)
+                    except BaseException as error:  # an iterator that has raised looks like one that has ended
+                        self._error = error
+                        raise
+                    if batch is None:
+                        return
+                    for waiting in self._waiting:
+                        waiting.append(batch)
+                batch = mine.popleft()
+            yield batch

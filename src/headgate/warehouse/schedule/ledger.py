@@ -1,0 +1,163 @@
+"""The ledger of a running warehouse: of each node its costs, its failures and its staleness. Times are passed in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headgate.core.cost import CostModel
+from headgate.core.staleness import LagMeter, StalenessMeter
+from headgate.core.update import OperatorFigures, Update, added_up
+from headgate.warehouse.declare.spec import DimensionSpec, WarehouseSpec
+from headgate.warehouse.schedule.retries import Retries
+from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.plan import MICROS
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatistics:
+    """One table of a running warehouse. Lengths of time are seconds; moments are seconds since the epoch.
+
+    ``staleness`` is how long ago the newest moment was that the table tells of; None before it has rows, and for
+    dimensions. ``lag`` is how long the oldest data has been waiting that is not in the table yet. ``target_met`` is the
+    share of the time in which the lag was at most ``target_lag``. ``next_update`` is when more data should be there.
+    ``operators`` are those of the stream queries inside the table, over all updates of the run.
+    """
+
+    name: str
+    priority: float
+    state: str
+    staleness: float | None
+    mean_staleness: float | None
+    max_staleness: float | None
+    lag: float
+    target_lag: float | None
+    target_met: float | None
+    rows: int
+    rejected: int
+    updates: int
+    last_update: float | None
+    last_seconds: float | None
+    next_update: float | None
+    longest_wait: float
+    failures: int
+    error: str
+    note: str
+    operators: tuple[OperatorFigures, ...] = ()
+
+
+class LedgerEntry:
+    """What is known of one node."""
+
+    def __init__(self, node: Node, priority: float, target_lag: float | None, now: float) -> None:
+        self.node = node
+        self.priority = priority
+        self.cost = CostModel()
+        self.retries = Retries()
+        self.paused = False
+        self.note = ""
+        self.rows = 0
+        self.rejected = 0
+        self.updates = 0
+        self.last_update: float | None = None
+        self.last_seconds: float | None = None
+        #: the longest that an update was ready and passed over
+        self.longest_wait = 0.0
+        self.operators: tuple[OperatorFigures, ...] = ()
+        self.staleness = StalenessMeter(now, -math.inf if node.freshness is None else node.freshness / MICROS)
+        self.lag = LagMeter(now, target_lag)
+
+    def committed(self, update: Update, now: float) -> None:
+        self.retries.reset()
+        self.cost.observe(update.gained, update.seconds)
+        self.rows += update.rows
+        self.rejected += update.rejected
+        self.operators = added_up((*self.operators, *update.operators))
+        self.updates += 1
+        self.last_update = now
+        self.last_seconds = update.seconds
+        if update.freshness is not None:
+            self.staleness.refresh(now, update.freshness / MICROS)
+
+    def due(self, now: float) -> bool:
+        """Whether the table may be updated now, if there is anything to do."""
+        return not self.paused and self.retries.due(now)
+
+    def statistics(self, now: float, running: bool, period: float) -> NodeStatistics:
+        self.staleness.advance(now)
+        self.lag.advance(now)
+        return NodeStatistics(
+            name=self.node.name,
+            priority=self.priority,
+            state=self._state(running),
+            staleness=self.staleness.staleness(now),
+            mean_staleness=self.staleness.mean,
+            max_staleness=None if self.staleness.empty else self.staleness.maximum,
+            lag=self.lag.lag(now),
+            target_lag=self.lag.target,
+            target_met=self.lag.target_met,
+            rows=self.rows,
+            rejected=self.rejected,
+            updates=self.updates,
+            last_update=self.last_update,
+            last_seconds=self.last_seconds,
+            next_update=self._next(now, period),
+            longest_wait=self.longest_wait,
+            failures=self.retries.failures,
+            error=self.retries.last.error or "" if self.retries.last is not None and self.retries.failures else "",
+            note=self.note,
+            operators=self.operators,
+        )
+
+    def _next(self, now: float, period: float) -> float | None:
+        if self.paused or self.retries.held:
+            return None
+        if self.retries.failures:
+            return self.retries.next_try()
+        if self.lag.waiting is not None:
+            return now
+        return None if self.last_update is None or period <= 0 else max(now, self.last_update + period)
+
+    def _state(self, running: bool) -> str:
+        if running:
+            return "updating"
+        if self.paused:
+            return "paused"
+        if self.retries.held:
+            return "held"
+        return "failing" if self.retries.failures else "ok"
+
+
+class Ledger:
+    """The entries of all nodes: tables, their backfills and their maintenance."""
+
+    def __init__(
+        self, nodes: Mapping[str, Node], spec: WarehouseSpec, now: float, before: Ledger | None = None
+    ) -> None:
+        """``before`` is the ledger of the same warehouse as it was declared until now: what it knows is kept."""
+        declared = {node.name: node for node in spec.nodes()}
+        self._entries: dict[str, LedgerEntry] = {}
+        for name, node in nodes.items():
+            stated = declared.get(name)
+            target = None if stated is None or isinstance(stated, DimensionSpec) else stated.target_lag
+            priority = 0.0 if stated is None else stated.priority
+            known = None if before is None else before._entries.get(name)
+            if known is None:
+                self._entries[name] = LedgerEntry(node, priority, target, now)
+                continue
+            known.node, known.priority, known.lag.target = node, priority, target
+            known.retries.reset()
+            self._entries[name] = known
+        self._order = spec.names()
+
+    def of(self, name: str) -> LedgerEntry:
+        return self._entries[name]
+
+    def statistics(
+        self, now: float, running: Iterable[str], periods: Mapping[str, float]
+    ) -> tuple[NodeStatistics, ...]:
+        busy = set(running)
+        return tuple(
+            self._entries[name].statistics(now, name in busy, periods.get(name, math.inf)) for name in self._order
+        )

@@ -1,0 +1,108 @@
+"""All nodes of a warehouse as the dispatch loop sees them: their numbers, their graph, and the features declared.
+
+The tables come first, each with its number in the warehouse's own graph; behind them, in lower layers, their backfills
+and their maintenance. Those have no edges, since they wait for nobody. Knows nothing of what is pending.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headgate.core.features import features_named
+from headgate.core.inheritance import Inheritance, derive_periods, inherit_priorities
+from headgate.core.layers import BACKFILL, LIVE, MAINTENANCE
+from headgate.core.matrix import FeatureMatrix
+from headgate.core.table_grain import PATIENCE_PERIODS, TABLE_FEATURES
+from headgate.warehouse.declare.spec import DimensionSpec, TableSpec
+from headgate.warehouse.schedule.ledger import Ledger
+from headgate.warehouse.updates.load import DimensionNode, StreamNode
+from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse
+
+#: until arrivals have taught better
+UNKNOWN_PERIOD = 10.0
+#: a period that is learned counts as changed when it differs by this share
+PERIOD_CHANGED = 0.2
+#: what is not a live update waits at most 20 times so many seconds
+BACKFILL_PERIOD, MAINTENANCE_PERIOD, DIMENSION_PERIOD = 3.0, 30.0, 40.0
+
+_LAYERS = {"live": LIVE, "backfill": BACKFILL, "maintenance": MAINTENANCE}
+
+
+class ScheduledNodes:
+    """The nodes by name and by number, their graph and the features that are declared."""
+
+    def __init__(self, warehouse: OpenWarehouse) -> None:
+        self._declared = {node.name: node for node in warehouse.spec.nodes()}
+        others = {node.name: node for node in warehouse.behind_live_updates()}
+        self.by_name: dict[str, Node] = {**warehouse.nodes, **others}
+        self.graph = warehouse.graph.adding(list(others))
+        self.names = self.graph.names
+        self._nodes = [self.by_name[name] for name in self.names]
+        #: {table: the numbers of the nodes that work on it}
+        self.of_table: dict[str, list[int]] = {name: [] for name in warehouse.nodes}
+        for index, node in enumerate(self._nodes):
+            self.of_table[node.table].append(index)
+        self.matrix = FeatureMatrix(self.graph, features_named(TABLE_FEATURES))
+
+    def __getitem__(self, index: int) -> Node:
+        return self._nodes[index]
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def has_source(self, index: int) -> bool:
+        """Whether a node is loaded from a source, which has to be looked at."""
+        return isinstance(self._nodes[index], StreamNode | DimensionNode)
+
+    def groups(self) -> dict[str, tuple[int, ...]]:
+        """{table: all tables of its group that have the same sources}."""
+        members: dict[tuple[str, frozenset[str]], list[str]] = {}
+        for node in self._declared.values():
+            if isinstance(node, TableSpec) and node.group is not None:
+                members.setdefault((node.group, frozenset(node.sources)), []).append(node.name)
+        return {name: tuple(self.graph.index[n] for n in names) for names in members.values() for name in names}
+
+    def period(self, index: int) -> float:
+        return float(self.matrix.columns["period"][index])
+
+    # --- features -------------------------------------------------------------------------------------------
+
+    def fill(self, ledger: Ledger, inheritance: Inheritance) -> None:
+        """Write down everything that was declared."""
+        declared = [self._declared[node.table] for node in self._nodes]
+        classes = [0 if isinstance(node, DimensionSpec) else node.importance_class for node in declared]
+        self.matrix.fill("class", map(float, classes))
+        self.matrix.fill("layer", [_LAYERS[node.layer] for node in self._nodes])
+        self.fill_priorities(ledger, inheritance)
+        self.fill_periods()
+
+    def fill_priorities(self, ledger: Ledger, inheritance: Inheritance) -> None:
+        stated = np.array([ledger.of(name).priority for name in self.names])
+        self.matrix.fill("priority", inherit_priorities(self.graph, stated, inheritance))
+
+    def fill_periods(self) -> None:
+        """Periods as declared or learned, and the patience of each node."""
+        stated = np.array([self._stated_period(node) for node in self._nodes])
+        periods = derive_periods(self.graph, stated)
+        self.matrix.fill("period", periods)
+        patience = []
+        for name, period in zip(self.names, periods.tolist(), strict=True):
+            node = self._declared.get(name)
+            stated_patience = None if node is None or isinstance(node, DimensionSpec) else node.patience
+            patience.append(stated_patience or PATIENCE_PERIODS * max(period, 1.0))
+        self.matrix.fill("patience", patience)
+
+    def has_learned(self, index: int) -> bool:
+        """Whether the period of a stream differs from what the features say."""
+        node, known = self._nodes[index], self.period(index)
+        learned = node.period if isinstance(node, StreamNode) else None
+        return learned is not None and abs(learned - known) > PERIOD_CHANGED * known
+
+    @staticmethod
+    def _stated_period(node: Node) -> float:
+        if isinstance(node, StreamNode):
+            return node.period or UNKNOWN_PERIOD
+        if isinstance(node, DimensionNode):
+            return DIMENSION_PERIOD
+        return {"backfill": BACKFILL_PERIOD, "maintenance": MAINTENANCE_PERIOD}.get(node.layer, 0.0)

@@ -1,0 +1,86 @@
+"""What a commit of a table carries so that a restarted warehouse can go on. Read and written in this one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.core.errors import HeadgateError
+from headgate.warehouse.updates.plan import Span
+
+FORMAT = 1
+
+
+class StateError(HeadgateError):
+    """The newest commit of a table carries something that this version of Headgate does not understand."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitState:
+    """The state of a table after its update number ``update``; number 0 is before the first update.
+
+    ``freshness`` is the largest event time up to which the table reflects its sources, in microseconds. A derived
+    table has ``sources``, the versions it has consumed, and ``dirty``, event times still to be repaired. A base table
+    has the ``range`` that the update loaded and now and then the whole ``offset``, both as the source writes them.
+    ``time`` is the column of event time, None in tables without; it is what reading needs if there is no declaration.
+    ``queries`` are the stream queries in the table's function and where their states lie (``headgate.stream.spark``).
+    ``rejected_files`` are the files with rows that those queries rejected, and the update that they belong to.
+    """
+
+    update: int = 0
+    kind: str = ""
+    freshness: int | None = None
+    rows: int = 0
+    rejected: int = 0
+    sources: Mapping[str, int] = field(default_factory=dict)
+    dirty: tuple[Span, ...] = ()
+    range: Mapping[str, Any] | None = None
+    offset: Mapping[str, Any] | None = None
+    time: str | None = None
+    queries: Mapping[str, Any] = field(default_factory=dict)
+    rejected_files: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """As a commit carries it; what is empty is left out."""
+        written = {
+            "format": FORMAT,
+            "update": self.update,
+            "kind": self.kind,
+            "freshness": self.freshness,
+            "rows": self.rows,
+            "rejected": self.rejected,
+            "sources": dict(self.sources),
+            "dirty": [list(span) for span in self.dirty],
+            "range": self.range,
+            "offset": self.offset,
+            "time": self.time,
+            "queries": dict(self.queries),
+            "set_aside": self.rejected_files,
+        }
+        return {key: value for key, value in written.items() if value is not None and value not in ([], {})}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any], table: str = "a table") -> CommitState:
+        """The state in a commit of ``table``; an empty one before the first."""
+        if not stored:
+            return cls()
+        if stored.get("format") != FORMAT:
+            raise StateError(
+                f"the newest commit of {table} carries a state of format {stored.get('format')!r}; this version of "
+                f"Headgate understands format {FORMAT}: was the table written by a newer version?"
+            )
+        return cls(
+            update=int(stored["update"]),
+            kind=str(stored["kind"]),
+            freshness=stored.get("freshness"),
+            rows=int(stored.get("rows", 0)),
+            rejected=int(stored.get("rejected", 0)),
+            sources={str(name): int(version) for name, version in stored.get("sources", {}).items()},
+            dirty=tuple((int(first), int(last)) for first, last in stored.get("dirty", ())),
+            range=stored.get("range"),
+            offset=stored.get("offset"),
+            time=stored.get("time"),
+            queries=stored.get("queries", {}),
+            rejected_files=stored.get("set_aside"),
+        )

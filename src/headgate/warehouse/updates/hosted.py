@@ -1,0 +1,101 @@
+"""The stream queries inside a derived table, around an update: the states they go on from, and what the commit names.
+
+Rows that the queries reject go to the table ``<table>__rejected``, each exactly once. Two tables cannot be committed
+together. So workers write such rows to files beside the table's states, the commit of the table names them, and only
+then they are committed to the other table. Whoever finds that the other table is behind, after a crash, brings it up:
+the files are named by the newest commit and stay until they are not needed any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from headgate.core.errors import UserCodeError
+from headgate.stream.spark.ordering import ArrivalOrder, ArrivedFile
+from headgate.stream.spark.update import HostedUpdate, StoredStates, read_rejected, state_folder
+from headgate.warehouse.declare.spec import TableSpec
+from headgate.warehouse.storage.files import ALL, DataFile
+from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.commit_state import CommitState
+
+#: up to how much is read, one task for all buckets of a query is quicker than one for each (`stream_spark_small`)
+ONE_TASK_BYTES = 2 << 20
+REJECTED_COLUMNS = ("reason", "operator", "raw")
+
+
+class HostedQueries:
+    """The queries of one table. ``any`` says whether there are any, ``have_states`` whether these keep states."""
+
+    def __init__(self, spec: TableSpec, table: TableStore, rejected: TableStore, hosts: bool, has_states: bool) -> None:
+        self.any = hosts
+        self.have_states = has_states
+        self._spec = spec
+        self._table = table
+        self._rejected = rejected
+        if hosts:
+            self.commit_rejected()  # what an update that died in between has left to do
+
+    def next_update(
+        self, clock: tuple[str, int], files: Collection[tuple[str, DataFile]], rebuild: bool
+    ) -> HostedUpdate:
+        """What the queries of the next update go on from; ``clock`` is how far the source has come, in its time, and
+        ``files`` are those of its files that are read, each with its path."""
+        self.commit_rejected()
+        before = CommitState.from_json(self._table.state, self._spec.name)
+        return HostedUpdate(
+            number=before.update + 1,
+            folder=state_folder(self._table.directory),
+            stored={} if rebuild else stored_states(before),
+            table=self._spec.name,
+            clock=clock,
+            arrival=ArrivalOrder.of([ArrivedFile(path, file.size, file.arrived) for path, file in files]),
+            small=sum(file.size for _, file in files) <= ONE_TASK_BYTES,
+        )
+
+    def check(self, update: HostedUpdate) -> None:
+        """Raise if a query failed in a task: nothing of such an update may be committed."""
+        try:
+            update.check()
+        except UserCodeError as error:
+            raise UserCodeError(f"{self._spec.place}: table {self._spec.name!r} failed: {error}") from error.__cause__
+
+    def explained(self, error: UserCodeError, update: HostedUpdate) -> UserCodeError:
+        """The error of a job, in the words of a worker that had to end itself if there was one: Spark knows only that
+        it is gone."""
+        verdict = update.verdict()
+        if verdict is None:
+            return error
+        return UserCodeError(f"{self._spec.place}: table {self._spec.name!r} failed: {verdict}")
+
+    def named(self, update: HostedUpdate, rebuild: bool) -> dict[str, Any]:
+        """What the commit says of the queries: fields of ``CommitState``."""
+        files = update.rejected_files()
+        named = {"update": update.number, "files": list(files), "anew": rebuild}
+        return {
+            "rejected": update.rejected_rows(),
+            "queries": {name: states.to_json() for name, states in update.states().items()},
+            "rejected_files": named if files or rebuild else None,
+        }
+
+    def commit_rejected(self) -> None:
+        """Commit what the table's newest commit names and the table of rejected rows does not have yet."""
+        named = CommitState.from_json(self._table.state).rejected_files
+        if named is None or CommitState.from_json(self._rejected.state).update >= named["update"]:
+            return
+        number = int(named["update"])
+        rows = read_rejected(state_folder(self._table.directory), rejected_files(named)).select(REJECTED_COLUMNS)
+        files = self._rejected.write_arrow(number, rows, None) if rows.num_rows else []
+        state = CommitState(number, "rejected", rows=rows.num_rows).to_json()
+        replaced = ALL if named["anew"] and self._rejected.exists else None
+        self._rejected.commit(number, files, replace=replaced, state=state, schema=rows.schema)
+
+
+def stored_states(state: CommitState) -> dict[str, StoredStates]:
+    """The states of the queries that a commit names."""
+    return {name: StoredStates.from_json(stored) for name, stored in state.queries.items()}
+
+
+def rejected_files(named: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The files with rejected rows that a commit names."""
+    return () if named is None else tuple(map(str, named["files"]))

@@ -1,0 +1,272 @@
+"""Base tables and dimensions: loaded from a source, bad rows rejected, one commit for each update.
+
+Rows that do not parse or have no event time go to ``<stream>__rejected`` with the reason, so that rows in = rows in the
+table + rows rejected. The two tables cannot be committed together, so the rejected rows are committed first, with the
+range they came from: if the process dies in between, the next update finds that the rejected table is ahead, takes
+exactly that range again and commits the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from headgate.core.update import Update
+from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec
+from headgate.warehouse.session import suit
+from headgate.warehouse.sources import Limit, Offset, Pending, Range
+from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
+from headgate.warehouse.storage.files import ALL
+from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.commit_state import CommitState
+from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.write import LARGE_BYTES, WrittenFiles, write_with_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headgate.stream.spark.update import HostedUpdate
+    from headgate.warehouse.updates.read import FileReader
+
+#: every so many updates the whole offset is written, so that a restart reads back that many commits at most
+OFFSET_EVERY = 50
+#: from so many bytes on, the file and the text of good rows are dropped by Spark: for less, the longer plan costs more
+DROP_TEXT_BYTES = 1 << 20
+NO_TIME = "it has no event time"
+
+
+class LoadedNode(Node):
+    """What streams and dimensions have in common: a source, and a table for rejected rows."""
+
+    def __init__(self, spec: StreamSpec | DimensionSpec, store: TableStore, rejected: TableStore) -> None:
+        self.table = spec.name
+        self.store = store
+        self.source = spec.source
+        self._rejected = rejected
+        self._time = spec.time if isinstance(spec, StreamSpec) else None
+        self._partition = spec.partition if isinstance(spec, StreamSpec) else None
+
+    def _load(self, wanted: Range) -> Update:
+        """An update that loads ``wanted``."""
+        update = self._planned(0.0, (wanted.oldest, wanted.newest, wanted.chunks))
+        update.plan = wanted
+        return update
+
+    def _write(self, spark: SparkSession, wanted: Range, number: int, replace: bool) -> tuple[WrittenFiles, int]:
+        """Write the good rows of ``wanted`` and commit the bad ones; the files, and how many rows were bad."""
+        suit(spark, wanted.bytes)
+        frame = self.source.read(spark, wanted)
+        if wanted.bytes > LARGE_BYTES:
+            bad_frame, good_frame = split_frame(frame, self._time)
+            bad = write_with_spark(bad_frame, self._rejected, number, None, None)
+            good = write_with_spark(good_frame, self.store, number, self._time, self._partition)
+        else:
+            if wanted.bytes > DROP_TEXT_BYTES:
+                frame = without_text_of_good_rows(frame, self._time)
+            good_rows, bad_rows = split_rows(frame.toArrow(), self._time)
+            bad_files = self._rejected.write_arrow(number, bad_rows, None) if bad_rows.num_rows else []
+            bad = WrittenFiles(bad_files, bad_rows.num_rows, bad_rows.schema)
+            good_files = self.store.write_arrow(number, good_rows, self._partition)
+            good = WrittenFiles(good_files, good_rows.num_rows, good_rows.schema)
+        self.source.verify(wanted)
+        known = CommitState.from_json(self._rejected.state).update
+        if known < number and (bad.rows or (replace and known)):
+            state = CommitState(update=number, kind="load", rows=bad.rows, range=wanted.to_json())
+            replaced = ALL if replace else None
+            self._rejected.commit(number, bad.files, replace=replaced, state=state.to_json(), schema=bad.schema)
+        return good, bad.rows
+
+
+class StreamNode(LoadedNode):
+    """A base table and its source. ``period`` is as declared, or learned from arrivals; None before there were two.
+
+    Invariant: ``_known`` is what had been loaded after update number ``_known_after``.
+    """
+
+    #: what the latest arrivals count for when a period is learned
+    LEARNING = 0.3
+
+    def __init__(self, spec: StreamSpec, store: TableStore, rejected: TableStore) -> None:
+        super().__init__(spec, store, rejected)
+        self.spec = spec
+        self.period = spec.period
+        self._last_arrival: float | None = None
+        self._known = self._stored_offset()
+        self._known_after = self.state.update
+
+    @property
+    def offset(self) -> Offset:
+        """What the table's commits say has been loaded, also if one was made whose answer was lost."""
+        number = self.state.update
+        if number != self._known_after:
+            self._known, self._known_after = self._stored_offset(), number
+        return self._known
+
+    def _stored_offset(self) -> Offset:
+        """The offset that the commits of the table add up to."""
+        ranges: list[Range] = []
+        for stored in self.store.states():  # newest first
+            state = CommitState.from_json(stored, self.table)
+            if state.offset is not None:
+                offset = Offset.from_json(state.offset)
+                break
+            if state.range is not None:
+                ranges.append(Range.from_json(state.range))
+        else:
+            offset = self.source.start()
+        for loaded in reversed(ranges):
+            offset = self.source.advance(offset, loaded)
+        return offset
+
+    def plan(self) -> Update | None:
+        waiting = self.source.latest(self.offset)
+        if not waiting.chunks:
+            return None
+        came = None if waiting.oldest is None or waiting.newest is None else (waiting.oldest, waiting.newest)
+        return self._planned(self._gain(waiting), None if came is None else (*came, waiting.chunks))
+
+    def _gain(self, waiting: Pending) -> float:
+        """Event times are not known before the data is read; what arrived over so long tells of about so long."""
+        oldest, newest = waiting.oldest or 0.0, waiting.newest or 0.0
+        if self._last_arrival is not None and newest <= self._last_arrival:
+            return 0.0  # older than what has been loaded already
+        if self._last_arrival is not None:
+            oldest = max(oldest, self._last_arrival)
+        return max(newest - oldest, 0.0) + (self.period or 0.0)
+
+    def begin(self, most_seconds: float = math.inf) -> Update | None:
+        seconds = None if most_seconds == math.inf else most_seconds
+        first = self.spec.catch_up
+        wanted = self._interrupted() or self.source.next_range(self.offset, Limit(seconds=seconds, first=first))
+        return None if wanted is None else self._load(wanted)
+
+    def _interrupted(self) -> Range | None:
+        """The range whose rejected rows are committed, but not its good ones."""
+        rejected = CommitState.from_json(self._rejected.state, self.table)
+        return Range.from_json(rejected.range) if rejected.update > self.state.update else None
+
+    def run(
+        self,
+        update: Update,
+        spark: SparkSession,
+        files: FileReader | None = None,
+        query: HostedUpdate | None = None,
+    ) -> None:
+        started = time.perf_counter()
+        wanted: Range = update.plan
+        before = self.state
+        number = before.update + 1
+        good, update.rejected = self._write(spark, wanted, number, replace=False)
+        update.work = time.perf_counter() - started
+        known = [moment for moment in (before.freshness, good.last) if moment is not None]
+        after = self.source.advance(self.offset, wanted)
+        state = CommitState(
+            update=number,
+            kind="load",
+            freshness=max(known, default=None),
+            rows=good.rows,
+            rejected=update.rejected,
+            range=wanted.to_json(),
+            offset=after.to_json() if number % OFFSET_EVERY == 1 else None,
+            time=self.spec.time,
+        )
+        self.store.commit(number, good.files, replace=None, state=state.to_json(), schema=good.schema)
+        self._known, self._known_after = after, number
+        update.rows, update.freshness = good.rows, state.freshness
+
+    def end(self, update: Update) -> None:
+        if not update.committed or update.arrived is None:
+            return
+        _, newest, chunks = update.arrived
+        before, self._last_arrival = self._last_arrival, max(newest, self._last_arrival or newest)
+        if self.spec.period is None and before is not None and newest > before:
+            seen = (newest - before) / chunks
+            self.period = seen if self.period is None else self.period + self.LEARNING * (seen - self.period)
+
+
+class DimensionNode(LoadedNode):
+    """A table without event time, replaced as a whole when its source has changed."""
+
+    def plan(self) -> Update | None:
+        # Looked at whole, since files may be replaced by others of the same name.
+        wanted = self._to_load()
+        return None if wanted is None else self._planned(0.0, (wanted.newest, wanted.newest, wanted.chunks))
+
+    def begin(self, most_seconds: float = math.inf) -> Update | None:
+        wanted = self._to_load()
+        return None if wanted is None else self._load(wanted)
+
+    def _to_load(self) -> Range | None:
+        """All that the source has now, unless it is what was loaded last; None as long as it has nothing."""
+        wanted = self.source.next_range(self.source.start(), Limit())
+        loaded = self.state.range
+        if wanted is None or (loaded is not None and wanted.names_the_same_as(Range.from_json(loaded))):
+            return None
+        return wanted
+
+    def run(
+        self,
+        update: Update,
+        spark: SparkSession,
+        files: FileReader | None = None,
+        query: HostedUpdate | None = None,
+    ) -> None:
+        started = time.perf_counter()
+        wanted: Range = update.plan
+        # The rejected table may be ahead of a load that was interrupted; this one replaces what that left.
+        number = max(self.state.update, CommitState.from_json(self._rejected.state).update) + 1
+        good, update.rejected = self._write(spark, wanted, number, replace=True)
+        update.work = time.perf_counter() - started
+        state = CommitState(
+            update=number, kind="replace", rows=good.rows, rejected=update.rejected, range=wanted.to_json()
+        ).to_json()
+        self.store.commit(number, good.files, replace=ALL, state=state, schema=good.schema)
+        update.rows = good.rows
+
+
+# --- good rows and bad ones -------------------------------------------------------------------------------------
+
+
+def without_text_of_good_rows(rows: DataFrame, time: str | None) -> DataFrame:
+    """Nobody asks for the file and the text of a good row, and they are mostly larger than the rest of it."""
+    from pyspark.sql import functions as F
+
+    bad = F.col(ERROR_COLUMN).isNotNull()
+    if time is not None:
+        bad = bad | F.col(time).isNull()
+    return rows.withColumns({name: F.when(bad, F.col(name)) for name in (FILE_COLUMN, RAW_COLUMN)})
+
+
+def split_frame(rows: DataFrame, time: str | None) -> tuple[DataFrame, DataFrame]:
+    """As ``split_rows``, inside Spark: (bad, good)."""
+    from pyspark.sql import functions as F
+
+    reason = F.col(ERROR_COLUMN)
+    if time is not None:
+        reason = F.coalesce(reason, F.when(F.col(time).isNull(), F.lit(NO_TIME)))
+    bad = rows.where(reason.isNotNull()).select(
+        reason.alias("reason"), F.col(FILE_COLUMN).alias("file"), F.col(RAW_COLUMN).alias("raw")
+    )
+    return bad, rows.where(reason.isNull()).drop(FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)
+
+
+def split_rows(rows: pa.Table, time: str | None) -> tuple[pa.Table, pa.Table]:
+    """Rows as read from a source, as (good ones with the declared columns, bad ones with reason, file and raw text)."""
+    reason = rows.column(ERROR_COLUMN)
+    if time is not None:
+        reason = pc.if_else(pc.and_(pc.is_null(reason), pc.is_null(rows.column(time))), NO_TIME, reason)
+    is_good = pc.is_null(reason)
+    columns = [name for name in rows.column_names if name not in (FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)]
+    bad_rows = rows.filter(pc.invert(is_good))
+    bad = pa.table(
+        {
+            "reason": reason.filter(pc.invert(is_good)),
+            "file": bad_rows.column(FILE_COLUMN),
+            "raw": bad_rows.column(RAW_COLUMN),
+        }
+    )
+    return rows.filter(is_good).select(columns), bad
