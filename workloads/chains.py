@@ -18,12 +18,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from headgate.core.errors import ParameterError
-from headgate.stream.kernel import Output
-from headgate.stream.spec import Kind, OperatorSpec, QuerySpec
+from headgate.stream import Kind, OperatorSpec, Output, QuerySpec
 
 if TYPE_CHECKING:
-    from headgate.stream.sinks.sink import Sink, Writer
-    from headgate.stream.sources.source import Source
+    from headgate.stream import Sink, Source, Writer
 
 _PAYLOAD = 10
 TUPLES = pa.schema(

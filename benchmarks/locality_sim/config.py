@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from headgate.core.errors import ParameterError
-from headgate.core.fifo_steal import FifoStealScheduler
-from headgate.core.locality import BALANCE_PERIOD, LocalityScheduler, TaskScheduler
+from headgate.core.locality import BALANCE_PERIOD, FifoStealScheduler, LocalityScheduler, TaskScheduler
 
 PAPER_NUMA_FACTORS = (
     (1.0, 1.4, 1.5, 1.4),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from benchmarks.locality_sim.config import SCHEDULERS, LocalityConfig, random_plan
 from benchmarks.locality_sim.memory import Memory
 from headgate.core.errors import InvariantError
-from headgate.core.locality import Choice, Instruction, SchedulerStatistics, StepLabel, Wake
+from headgate.core.locality import Instruction, LocalityStatistics, StepLabel, TaskStart, Wake
 from headgate.sim import EventQueue, Rank
 
 _IDLE = -1
@@ -79,7 +79,7 @@ class LocalityResult:
     """(step, busy time of the tasks it chose), in the order of the steps."""
     utilisation: tuple[float, ...]
     """Per thread: busy time over makespan."""
-    statistics: SchedulerStatistics
+    statistics: LocalityStatistics
 
     @property
     def makespan_seconds(self) -> float:
@@ -164,7 +164,7 @@ class _Simulation:
         for instruction in instructions:
             if isinstance(instruction, Wake):
                 self._events.at(
-                    self._events.now + self._config.machine.wake_ns, Rank.WORK, self._seek, instruction.thread
+                    self._events.now + self._config.machine.wake_ns, Rank.WORK, self._seek, instruction.worker
                 )
 
     def _balance(self, _: None, now: int) -> None:
@@ -179,7 +179,7 @@ class _Simulation:
         """The thread is free, at the end of a run or just woken: end the run, ask for a task, start it."""
         if self._running[thread] != _IDLE:
             self._end_run(thread)
-        choice = self._scheduler.next_task(thread)
+        choice = self._scheduler.next_start(thread)
         if choice is None:
             # It sleeps anyway: what its semaphore operations cost delays nobody.
             self._operations = self._scheduler.semaphore_operations
@@ -208,9 +208,9 @@ class _Simulation:
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
-    def _begin_run(self, thread: int, choice: Choice) -> int:
+    def _begin_run(self, thread: int, choice: TaskStart) -> int:
         """Take a packet from each input, if there is one and the output has room; how long the run will take."""
-        operator = choice.operator
+        operator = choice.node
         assert isinstance(operator, int)
         self._running[thread] = operator
         dispatch = self._dispatch_ns
@@ -234,7 +234,7 @@ class _Simulation:
         for producer in self._plan.inputs[place]:
             if blocked[base + producer] and self._has_room(base + producer, producer, base):
                 blocked[base + producer] = False
-                self._obey(self._scheduler.schedule_self(base + producer, thread))
+                self._obey(self._scheduler.note_ready(base + producer, thread))
         return dispatch + compute + memory
 
     def _memory_time(self, thread: int, operator: int, place: int, base: int) -> int:
@@ -263,7 +263,7 @@ class _Simulation:
                 self._obey(woken)
         if self._has_input(operator, place, base):
             if self._has_room(operator, place, base):
-                scheduler.schedule_self(operator, thread)
+                scheduler.note_ready(operator, thread)
             else:
                 self._blocked[operator] = True
         woken = scheduler.finished(thread)
@@ -303,15 +303,15 @@ class _Simulation:
         self._memory.add_packets(count * self._packets)
         self._open_requests += 1
         base = request * count
-        self._obey(self._scheduler.submit_request(request, range(base, base + count)))
+        self._obey(self._scheduler.add_query(request, range(base, base + count)))
         for source in self._plan.sources:
-            self._obey(self._scheduler.schedule_self(base + source))
+            self._obey(self._scheduler.note_ready(base + source))
 
     def _count_down(self, request: int) -> None:
         self._runs_left[request] -= 1
         if self._runs_left[request]:
             return
-        self._scheduler.remove_request(request)
+        self._scheduler.remove_query(request)
         self._open_requests -= 1
         self._makespan = self._events.now
         if not self._open_requests and self._rounds_left:

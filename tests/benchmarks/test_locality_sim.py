@@ -185,7 +185,7 @@ def test_every_operator_makes_every_packet_and_the_books_balance(scheduler: str)
     assert sum(time for _, time in result.time_by_step) == result.time.total
     assert sum(result.utilisation) * result.makespan_ns == pytest.approx(result.time.total)
     assert max(result.utilisation) <= 1
-    assert (result.statistics.requests, result.statistics.waiting_tasks) == (0, 0)
+    assert (result.statistics.queries, result.statistics.waiting_tasks) == (0, 0)
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headgate.core.chance import uniform
-from headgate.core.graph import Graph
+from headgate.core.graph import Graph, uniform
 
 NAMES = Graph(f"node{i}" for i in range(4_096)).fingerprint
 NUMBERS = np.arange(4_096, dtype=np.uint64)

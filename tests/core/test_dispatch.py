@@ -14,6 +14,7 @@ from headgate.core.dispatch import LOOP_FEATURES, Dispatch, DispatchStatistics
 from headgate.core.errors import HeadgateError, MissingFeatureError, UserCodeError
 from headgate.core.features import features_named
 from headgate.core.graph import Floats, Graph
+from headgate.core.loop import Reason
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers
 from headgate.core.placements import LeastLoaded, RoundRobinQueries
@@ -627,7 +628,11 @@ def test_statistics_count_what_happened() -> None:
     ready(loop, "abc")
     started(loop)
     loop.finished(0, 1.0)
-    assert loop.statistics() == DispatchStatistics(turns=2, starts=2, guard_strikes=0, runnable=2, free_workers=1)
+    starts: dict[Reason, int] = {"policy": 2, "tie": 0, "forced": 0, "guard": 0}
+    assert loop.statistics() == DispatchStatistics(
+        decisions=2, starts=starts, nodes=3, workers=2, runnable=2, free_workers=1
+    )
+    assert loop.statistics().guard_strikes == 0
 
 
 def test_the_loop_keeps_its_own_features() -> None:

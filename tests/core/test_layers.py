@@ -6,8 +6,8 @@ import pytest
 
 from headgate.core.features import FEATURES, features_named
 from headgate.core.graph import Graph
-from headgate.core.layers import BACKFILL, LIVE, MAINTENANCE, Layered
 from headgate.core.matrix import FeatureMatrix
+from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE, Layered
 from headgate.core.policy import rank
 from headgate.core.registry import POLICIES, policy_from
 

@@ -23,12 +23,12 @@ from headgate.core.placements import (
     Anywhere,
     ByNode,
     Cluster,
+    ClusterShare,
     EdfPartitioned,
     LeastLoaded,
     Proportional,
     RandomWorker,
     RoundRobinQueries,
-    Share,
     Track,
 )
 
@@ -327,7 +327,7 @@ def test_proportional_cuts_the_papers_example_comparing_periods() -> None:
     placement, view = Proportional(k=2, compare="period"), jobs_view(EXAMPLE)
     assert placement.clusters(view) == (Cluster(("J1", "J2"), 0.5, 4), Cluster(("J4", "J3"), 0.375, 8))
     boundary = pytest.approx(2 * 0.375 / 0.875)
-    assert placement.shares(view, Workers.of(2)) == (Share(boundary, 2), Share(0, boundary))
+    assert placement.shares(view, Workers.of(2)) == (ClusterShare(boundary, 2), ClusterShare(0, boundary))
     # the paper's tracks 1 and 2 are workers 1 and 0; both clusters share the latter
     short, long = Lane((1, 0), (), True), Lane((0,), (), True)
     assert lanes_of(placement, view, Workers.of(2)) == {"J1": short, "J2": short, "J3": long, "J4": long}
@@ -400,7 +400,7 @@ def test_proportional_does_not_take_a_track_more_for_a_rounding_error() -> None:
     jobs = alike(10, 1, 1.1, "heavy") | alike(10, 1, 0.1, "light")
     assert math.fsum(execution for _, execution in jobs.values()) > 12  # by one rounding error
     placement = Proportional(k=10, allocate="basic")
-    assert placement.shares(jobs_view(jobs), Workers.of(20)) == (Share(0, 12),)
+    assert placement.shares(jobs_view(jobs), Workers.of(20)) == (ClusterShare(0, 12),)
 
 
 @pytest.mark.parametrize(

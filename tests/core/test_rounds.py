@@ -1,4 +1,4 @@
-"""Many workers in virtual time: who gets what, what a meeting reads, what may change, and that nobody starves."""
+"""Many workers in virtual time: who gets what, what a rescheduling reads, what may change, and that nobody starves."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import pytest
 from headgate.core.errors import GraphError, InvariantError, MissingFeatureError, UserCodeError
 from headgate.core.features import ChangedBy, features_named
 from headgate.core.graph import Graph
+from headgate.core.loop import Start
 from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement, Workers
 from headgate.core.policy import Policy
-from headgate.core.rounds import Meet, Rounds, RoundsConfig, Run
+from headgate.core.rounds import Rounds
+from headgate.core.worklist import Reschedule, RoundsConfig
 from tests.core.virtual_rounds import (
     PERIOD,
     USED,
@@ -32,16 +34,20 @@ from tests.core.virtual_rounds import (
     Prefers,
     Stated,
     Wandering,
+    add_nodes,
+    assert_that_no_node_waits_longer_than_the_bound,
     chain,
     endless,
+    longest_round,
     patience,
+    remove_nodes,
     worker_of,
 )
 
 #: what is read at all; the rest is kept by the loop
 READ = [feature for feature in features_named(USED) if feature.changed_by != ChangedBy.LOOP]
 
-# --- before the first meeting -------------------------------------------------------------------------------
+# --- before the first rescheduling --------------------------------------------------------------------------
 
 LETTERS = "abcdefghijklmnop"
 
@@ -51,7 +57,7 @@ def fresh_rounds(names: Sequence[str], seed: int = 0) -> Rounds:
     return Rounds(matrix, Stated(), Everywhere(), Workers.of(3), RoundsConfig(seed=seed))
 
 
-def test_chance_deals_the_nodes_before_the_first_meeting_and_depends_on_seed_and_names_alone() -> None:
+def test_chance_deals_the_nodes_before_the_first_rescheduling_and_depends_on_seed_and_names_alone() -> None:
     first = worker_of(fresh_rounds(LETTERS))
     assert set(first.values()) == {0, 1, 2}
     assert worker_of(fresh_rounds(LETTERS)) == first
@@ -59,23 +65,23 @@ def test_chance_deals_the_nodes_before_the_first_meeting_and_depends_on_seed_and
     assert worker_of(fresh_rounds(LETTERS, seed=1)) != first
 
 
-def test_before_the_first_meeting_all_nodes_share() -> None:
+def test_before_the_first_rescheduling_all_nodes_share() -> None:
     machine = Machine(Graph("abc"), queues=endless("abc"), stated={("priority", "c"): 9.0}).until(0.065)
     assert machine.ran() == ["a", "b", "c", "a", "b", "c", "a"]
     assert machine.until(PERIOD + 0.05).ran()[-3:] == ["c", "c", "c"], "after it the policy decides"
 
 
-# --- what a meeting reads -----------------------------------------------------------------------------------
+# --- what a rescheduling reads ------------------------------------------------------------------------------
 
 
-def held_meeting(machine: Machine, ran: str, *, in_parallel: bool = True) -> set[tuple[str, str]]:
-    """Let exactly the nodes ``ran`` run in one round, and return what the meeting after it reads."""
+def rescheduled(machine: Machine, ran: str, *, in_parallel: bool = True) -> set[tuple[str, str]]:
+    """Let exactly the nodes ``ran`` run in one round, and return what the rescheduling after it reads."""
     rounds = machine.rounds
     now = machine.now
-    while not isinstance(step := rounds.next_step(0, now, lambda i: machine.names[i] in ran), Meet):
-        if isinstance(step, Run):
+    while not isinstance(step := rounds.next_step(0, now, lambda i: machine.names[i] in ran), Reschedule):
+        if isinstance(step, Start):
             now += PERIOD / (2 * len(ran))
-            rounds.ran(0, step.node, now)
+            rounds.finished(0, now)
         else:
             now += step.seconds
     machine.reads.clear()
@@ -89,8 +95,8 @@ def held_meeting(machine: Machine, ran: str, *, in_parallel: bool = True) -> set
     return set(machine.reads)
 
 
-def test_the_first_meeting_reads_everything_but_what_the_loop_keeps_itself() -> None:
-    read = held_meeting(Machine(chain("abcd")), "b")
+def test_the_first_rescheduling_reads_everything_but_what_the_loop_keeps_itself() -> None:
+    read = rescheduled(Machine(chain("abcd")), "b")
     asked = ("priority", "patience", "cost", "pending", "output_pending")
     assert read == {(feature, name) for feature in asked for name in "abcd"}
 
@@ -119,11 +125,13 @@ def test_the_first_meeting_reads_everything_but_what_the_loop_keeps_itself() -> 
     ],
 )
 @pytest.mark.parametrize("in_parallel", [True, False], ids=["in parallel", "by the last worker"])
-def test_a_meeting_reads_what_can_have_changed(ran: str, expected: set[tuple[str, str]], in_parallel: bool) -> None:
+def test_a_rescheduling_reads_what_can_have_changed(
+    ran: str, expected: set[tuple[str, str]], in_parallel: bool
+) -> None:
     machine = Machine(chain("abcd"))
-    held_meeting(machine, "")
+    rescheduled(machine, "")
     before = machine.rounds.statistics()
-    assert held_meeting(machine, ran, in_parallel=in_parallel) == expected
+    assert rescheduled(machine, ran, in_parallel=in_parallel) == expected
     after = machine.rounds.statistics()
     assert after.values_read - before.values_read == len(expected)
     assert after.values_full - before.values_full == len(READ) * 4
@@ -131,10 +139,10 @@ def test_a_meeting_reads_what_can_have_changed(ran: str, expected: set[tuple[str
 
 def test_workers_read_the_independent_features_of_what_they_ran_and_the_last_one_reads_the_rest() -> None:
     machine = Machine(chain("abcd"), stated={("cost", "b"): 7.0})
-    held_meeting(machine, "")
+    rescheduled(machine, "")
     step = machine.rounds.next_step(0, 1.0, lambda i: i == 1)
-    assert isinstance(step, Run)
-    machine.rounds.ran(0, step.node, 2.0)
+    assert isinstance(step, Start)
+    machine.rounds.finished(0, 2.0)
     machine.reads.clear()
     machine.rounds.refresh_own(0, machine.read)
     assert machine.reads == [("cost", "b")]
@@ -143,7 +151,7 @@ def test_workers_read_the_independent_features_of_what_they_ran_and_the_last_one
 
 def test_data_from_outside_makes_the_nodes_it_came_to_be_read() -> None:
     machine = Machine(chain("abc"))
-    held_meeting(machine, "")
+    rescheduled(machine, "")
     machine.rounds.next_step(0, 1.0, machine.can_run)
     machine.rounds.arrive(0)
     machine.reads.clear()
@@ -153,21 +161,21 @@ def test_data_from_outside_makes_the_nodes_it_came_to_be_read() -> None:
 
 def test_a_node_that_gains_or_loses_a_neighbour_is_read_again() -> None:
     machine = Machine(chain("abcd"))
-    held_meeting(machine, "")
-    machine.rounds.remove_nodes(["c"])
+    rescheduled(machine, "")
+    remove_nodes(machine.rounds, ["c"])
     machine.queues["d"] = 5.0
-    read = held_meeting(machine, "c")
+    read = rescheduled(machine, "c")
     assert {("output_pending", "b"), ("pending", "d")} <= read
     assert machine.rounds.matrix.columns["pending"].tolist() == [0.0, 0.0, 5.0]
 
 
 def test_values_read_in_parallel_follow_their_nodes_when_indices_change() -> None:
     machine = Machine(Graph("abcd"), stated={("cost", "d"): 1.0})
-    held_meeting(machine, "")
+    rescheduled(machine, "")
     machine.stated["cost", "d"] = 2.0
-    machine.rounds.remove_nodes(["a"])
-    machine.rounds.add_nodes(["e"])
-    read = held_meeting(machine, "d")
+    remove_nodes(machine.rounds, ["a"])
+    add_nodes(machine.rounds, ["e"])
+    read = rescheduled(machine, "d")
     assert {(feature, name) for feature, name in read if name != "e"} == {
         ("cost", "d"),
         ("pending", "d"),
@@ -176,37 +184,37 @@ def test_values_read_in_parallel_follow_their_nodes_when_indices_change() -> Non
     assert machine.rounds.matrix.columns["cost"].tolist() == [0.0, 0.0, 2.0, 0.0]
 
 
-def test_a_value_read_in_parallel_is_not_taken_for_fresh_at_the_meeting_after() -> None:
+def test_a_value_read_in_parallel_is_not_taken_for_fresh_at_the_rescheduling_after() -> None:
     machine = Machine(Graph("ab"))
-    held_meeting(machine, "b", in_parallel=True)
-    assert ("cost", "b") in held_meeting(machine, "b", in_parallel=False)
+    rescheduled(machine, "b", in_parallel=True)
+    assert ("cost", "b") in rescheduled(machine, "b", in_parallel=False)
 
 
 def test_the_features_of_the_loop_are_kept() -> None:
     machine = Machine(Graph("abc"), policy=Stated(), stated={("priority", "b"): 5.0})
-    held_meeting(machine, "ac")
+    rescheduled(machine, "ac")
     columns = machine.rounds.matrix.columns
     assert columns["last_turn"].tolist() == [0.0, -1.0, 0.0]
     assert columns["window_time"][1] == 0.0
     assert columns["window_time"][0] == columns["window_time"][2] == pytest.approx(PERIOD / 2, rel=0.5)
     assert (columns["ready"].tolist(), columns["workers"].tolist()) == ([1.0] * 3, [0.0] * 3)
-    held_meeting(machine, "b")
+    rescheduled(machine, "b")
     assert columns["last_turn"].tolist() == [0.0, 1.0, 0.0]
     assert columns["window_time"][0] == 0.0
 
 
 def test_a_policy_with_memory_is_shown_every_node_that_ran_once_a_round() -> None:
     machine = Machine(Graph("abc"), policy=Counting())
-    held_meeting(machine, "ac")
-    held_meeting(machine, "abc")
+    rescheduled(machine, "ac")
+    rescheduled(machine, "abc")
     assert machine.rounds.explain(0, 0.0).priority == (5.0,)
 
 
 def test_a_new_policy_starts_without_memory() -> None:
     machine = Machine(Graph("abc"), policy=Counting())
-    held_meeting(machine, "ac")
+    rescheduled(machine, "ac")
     machine.rounds.replace_policy(Counting())
-    held_meeting(machine, "abc")
+    rescheduled(machine, "abc")
     assert machine.rounds.explain(0, 0.0).priority == (0.0,)
 
 
@@ -231,7 +239,7 @@ def test_delayed_nodes_are_forced_for(policy: Policy, delay: float, expected: se
     ).until(5.0)
     assert {reason for *_, reason in machine.trace} == expected
     forced = [when for when, _, name, reason in machine.trace if reason == "forced"]
-    # after the first round b runs only when it is forced: at the first meeting later than the delay
+    # after the first round b runs only when it is forced: at the first rescheduling later than the delay
     gaps = np.diff(forced)
     assert all(delay < gap <= delay + PERIOD + 0.03 for gap in gaps)
 
@@ -252,36 +260,12 @@ def test_with_patience_the_same_node_runs_each_time_its_patience_is_over() -> No
     assert all(1.0 <= gap <= 1.0 + PERIOD + 0.03 for gap in gaps), "one round until it is seen again, two short runs"
 
 
-def longest_round(run: float, meeting_time: float) -> float:
-    return PERIOD + 2 * run + meeting_time
-
-
-@pytest.mark.parametrize("in_passing", [False, True], ids=["barriers", "in passing"])
 @pytest.mark.parametrize("placement", [Everywhere(), Wandering()], ids=["settled", "wandering"])
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("run", [0.005, 0.05, 0.5], ids=["short runs", "long runs", "runs longer than the period"])
 @pytest.mark.parametrize("delay", [math.inf, 0.0], ids=["never forced", "forced all the time"])
-def test_no_node_waits_longer_than_the_bound(
-    placement: Placement, workers: int, run: float, delay: float, in_passing: bool
-) -> None:
-    names = "abcdefg"
-    seconds = {name: run * (1.0 if name in "ac" else 0.3) for name in names}
-    length = longest_round(run, 0.02)
-    bound = 1.0 + (len(names) - 2 + 2) * length  # all but a are guarded, so each has five others before it at most
-    machine = Machine(
-        Graph(names),
-        policy=Measuring(),
-        placement=placement,
-        workers=workers,
-        config=RoundsConfig(period=PERIOD, delay=delay),
-        queues=endless(names),
-        stated={("priority", "a"): 9.0, ("priority", "b"): 5.0} | patience(1.0, names[1:]),
-        seconds=seconds.__getitem__,
-        meeting_time=0.02,
-        in_passing=in_passing,
-    ).until(2 * bound)
-    assert max(machine.longest_wait[name] for name in names[1:]) <= bound
-    assert {name for when, _, name, _ in machine.trace if when > length} == set(names)
+def test_no_node_waits_longer_than_the_bound(placement: Placement, workers: int, run: float, delay: float) -> None:
+    assert_that_no_node_waits_longer_than_the_bound(Machine, placement, workers, run, delay)
 
 
 @pytest.mark.parametrize("run", [0.01, 0.5], ids=["short runs", "runs longer than the period"])
@@ -302,15 +286,15 @@ def test_the_policy_still_decides_half_of_the_runs_when_everybody_is_overdue(run
 # --- change while running -----------------------------------------------------------------------------------
 
 
-def test_a_new_policy_takes_over_at_the_next_meeting() -> None:
+def test_a_new_policy_takes_over_at_the_next_rescheduling() -> None:
     machine = Machine(Graph("ab"), policy=Prefers("a"), queues=endless("ab")).until(0.2)
     machine.rounds.replace_policy(Prefers("b"))
     changed = len(machine.trace)
     machine.until(0.25)
     assert set(machine.ran()[changed:]) == {"a"}
-    done = len(machine.meetings)
+    done = len(machine.new_rounds)
     machine.until(0.6)
-    assert len(machine.meetings) > done
+    assert len(machine.new_rounds) > done
     assert machine.ran()[-5:] == ["b"] * 5
 
 
@@ -330,30 +314,30 @@ def test_a_policy_or_placement_that_reads_what_nobody_provides_is_refused_at_onc
         Rounds(matrix, Measuring(), Everywhere(), Workers.of(1))
 
 
-def test_a_new_placement_and_a_new_configuration_take_over_at_the_next_meeting() -> None:
+def test_a_new_placement_and_a_new_configuration_take_over_at_the_next_rescheduling() -> None:
     machine = Machine(Graph("abcd"), workers=2, queues=endless("abcd")).until(0.2)
     machine.rounds.replace_placement(OnWorker(1))
     machine.rounds.replace_config(RoundsConfig(period=0.5, batch=3))
     machine.until(0.3)
     assert set(worker_of(machine.rounds).values()) == {1}
-    started = machine.meetings[-1].round
+    started = machine.new_rounds[-1].round
     machine.until(0.3 + 0.4)
-    assert machine.meetings[-1].round == started, "the longer period is in force"
+    assert machine.new_rounds[-1].round == started, "the longer period is in force"
 
 
-def test_nodes_come_and_go_at_meetings_and_a_removed_node_that_runs_finishes_first() -> None:
+def test_nodes_come_and_go_at_reschedulings_and_a_removed_node_that_runs_finishes_first() -> None:
     machine = Machine(
         chain("abc"), workers=2, queues=endless("a"), seconds=lambda name: 1.0 if name == "a" else 0.01
     ).until(0.5)
     rounds = machine.rounds
     assert "a" in machine.running.values()
-    rounds.remove_nodes(["a"])
-    rounds.add_nodes(["d", "e"], [("d", "e"), ("d", "c")])
+    remove_nodes(rounds, ["a"])
+    add_nodes(rounds, ["d", "e"], [("d", "e"), ("d", "c")])
     machine.stated["pending", "d"] = math.inf
     machine.until(0.9)
-    assert rounds.graph.names == ("a", "b", "c"), "nothing changes before the meeting"
+    assert rounds.graph.names == ("a", "b", "c"), "nothing changes before the rescheduling"
     machine.until(2.0)
-    change = next(meeting for meeting in machine.meetings if meeting.added)
+    change = next(opened for opened in machine.new_rounds if opened.added)
     assert (change.added, change.removed) == (("d", "e"), ("a",))
     assert rounds.graph.names == ("b", "c", "d", "e")
     after = {name for when, _, name, _ in machine.trace if when > 1.1}
@@ -363,29 +347,29 @@ def test_nodes_come_and_go_at_meetings_and_a_removed_node_that_runs_finishes_fir
 
 def test_a_name_removed_and_added_again_is_a_new_node() -> None:
     machine = Machine(chain("ab"), stated={("cost", "b"): 3.0})
-    held_meeting(machine, "b")
-    machine.rounds.remove_nodes(["b"])
-    machine.rounds.add_nodes(["b"], [("a", "b")])
+    rescheduled(machine, "b")
+    remove_nodes(machine.rounds, ["b"])
+    add_nodes(machine.rounds, ["b"], [("a", "b")])
     machine.stated["cost", "b"] = 4.0
-    assert {("cost", "b"), ("priority", "b")} <= held_meeting(machine, "")
+    assert {("cost", "b"), ("priority", "b")} <= rescheduled(machine, "")
     assert machine.rounds.matrix.columns["cost"].tolist() == [0.0, 4.0]
 
 
 def test_a_name_removed_and_added_again_is_reported_as_both() -> None:
     machine = Machine(Graph("ab"))
-    machine.rounds.remove_nodes(["b"])
-    machine.rounds.add_nodes(["b", "c"])
-    machine.rounds.remove_nodes(["c"])
+    remove_nodes(machine.rounds, ["b"])
+    add_nodes(machine.rounds, ["b", "c"])
+    remove_nodes(machine.rounds, ["c"])
     machine.until(0.2)
-    assert (machine.meetings[0].added, machine.meetings[0].removed) == (("b",), ("b",))
+    assert (machine.new_rounds[0].added, machine.new_rounds[0].removed) == (("b",), ("b",))
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        pytest.param(lambda rounds: rounds.add_nodes(["b"]), "two nodes are called 'b'", id="a name twice"),
-        pytest.param(lambda rounds: rounds.add_nodes([], [("c", "a")]), "cycle", id="a cycle"),
-        pytest.param(lambda rounds: rounds.remove_nodes(["x"]), "no node has that name", id="an unknown node"),
+        pytest.param(lambda rounds: add_nodes(rounds, ["b"]), "two nodes are called 'b'", id="a name twice"),
+        pytest.param(lambda rounds: add_nodes(rounds, [], [("c", "a")]), "cycle", id="a cycle"),
+        pytest.param(lambda rounds: remove_nodes(rounds, ["x"]), "no node has that name", id="an unknown node"),
     ],
 )
 def test_an_impossible_change_is_refused_at_once_and_leaves_no_trace(
@@ -398,7 +382,7 @@ def test_an_impossible_change_is_refused_at_once_and_leaves_no_trace(
     assert machine.rounds.graph.names == ("a", "b", "c")
 
 
-def test_workers_come_and_go_at_meetings() -> None:
+def test_workers_come_and_go_at_reschedulings() -> None:
     machine = Machine(Graph("abcdef"), workers=2, queues=endless("abcdef"), placement=Wandering()).until(0.2)
     machine.rounds.set_workers(Workers.of(4))
     machine.until(0.22)
@@ -408,17 +392,17 @@ def test_workers_come_and_go_at_meetings() -> None:
     machine.rounds.set_workers(Workers.of(1))
     machine.until(2.0)
     assert {worker for when, worker, *_ in machine.trace if when > 1.5} == {0}
-    assert sum(machine.rounds.statistics().runs.values()) == len(machine.trace), "the runs of those who left count"
+    assert sum(machine.rounds.statistics().starts.values()) == len(machine.trace), "the runs of those who left count"
     with pytest.raises(InvariantError, match="worker 3 has left: there are 1 now"):
         machine.rounds.sort_own(3)
 
 
 def test_all_nodes_may_go_and_others_come() -> None:
     machine = Machine(Graph("ab"), workers=2, queues=endless("ab")).until(0.2)
-    machine.rounds.remove_nodes("ab")
+    remove_nodes(machine.rounds, "ab")
     machine.until(0.6)
     assert (machine.rounds.statistics().nodes, machine.running) == (0, {})
-    machine.rounds.add_nodes("xy")
+    add_nodes(machine.rounds, "xy")
     machine.stated["pending", "y"] = math.inf
     machine.until(1.2)
     assert machine.ran()[-1] == "y"
@@ -427,186 +411,52 @@ def test_all_nodes_may_go_and_others_come() -> None:
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        (Broken(), "policy 'broken' failed at the meeting after round 1: ZeroDivisionError: by nought; correct it"),
+        (
+            Broken(),
+            "policy 'broken' failed at the rescheduling after round 1: ZeroDivisionError: by nought; correct it",
+        ),
         (Broken(fails=False), r"policy 'broken' must return an array .* each of 3 nodes; got an array of shape \(1,\)"),
-        (Lost(), "placement 'lost' failed at the meeting after round 1: KeyError: 'no map'; correct it"),
+        (Lost(), "placement 'lost' failed at the rescheduling after round 1: KeyError: 'no map'; correct it"),
     ],
     ids=["the policy raises", "the policy returns too little", "the placement raises"],
 )
-def test_a_meeting_that_user_code_made_fail_can_be_held_again(broken: Policy | Placement, said: str) -> None:
+def test_a_rescheduling_that_user_code_made_fail_can_be_held_again(broken: Policy | Placement, said: str) -> None:
     machine = Machine(Graph("ab"), queues=endless("ab"))
-    held_meeting(machine, "a")
+    rescheduled(machine, "a")
     rounds = machine.rounds
-    rounds.add_nodes("c")
+    add_nodes(rounds, "c")
     if isinstance(broken, Policy):
         rounds.replace_policy(broken)
     else:
         rounds.replace_placement(broken)
     with pytest.raises(UserCodeError, match=said):
-        held_meeting(machine, "b")
+        rescheduled(machine, "b")
     rounds.replace_policy(Stated())
     rounds.replace_placement(Everywhere())
     machine.reads.clear()
-    meeting = rounds.coordinate(9.0, machine.read)
-    assert (meeting.round, meeting.added) == (2, ("c",))
+    opened = rounds.coordinate(9.0, machine.read)
+    assert (opened.round, opened.added) == (2, ("c",))
     assert machine.reads == [], "everything had been read"
     rounds.sort_own(0)
     rounds.validate()
 
 
-def test_a_policy_that_fails_to_remember_can_be_replaced_at_the_same_meeting() -> None:
+def test_a_policy_that_fails_to_remember_can_be_replaced_at_the_same_rescheduling() -> None:
     machine = Machine(Graph("ab"), policy=Forgetful())
     with pytest.raises(UserCodeError, match=r"policy 'forgetful' failed .* LookupError: what was it"):
-        held_meeting(machine, "b")
+        rescheduled(machine, "b")
     machine.rounds.replace_policy(Stated())
     assert machine.rounds.coordinate(9.0, machine.read).round == 1
 
 
-def test_a_meeting_before_everybody_has_come_is_refused() -> None:
+def test_a_rescheduling_before_everybody_has_come_is_refused() -> None:
     machine = Machine(Graph("ab"), workers=2)
     machine.rounds.next_step(0, 0.0, machine.can_run)
     assert not machine.rounds.arrive(0)
     with pytest.raises(InvariantError, match="only 1 of 2 workers have arrived"):
         machine.rounds.coordinate(1.0, machine.read)
-    with pytest.raises(InvariantError, match="worker 0 cannot sort its nodes: it has arrived at the meeting"):
+    with pytest.raises(InvariantError, match="worker 0 cannot sort its nodes: it has arrived at the barrier"):
         machine.rounds.sort_own(0)
-
-
-# --- meetings in passing ------------------------------------------------------------------------------------
-
-
-def begun(placement: Placement) -> tuple[Machine, list[int]]:
-    """A machine both of whose workers are in their first run, and what each of them runs."""
-    machine = Machine(Graph("abcd"), workers=2, placement=placement, queues=endless("abcd"))
-    steps = [machine.rounds.next_step(worker, 0.0, machine.can_run) for worker in range(2)]
-    return machine, [step.node for step in steps if isinstance(step, Run)]
-
-
-def test_whoever_leads_goes_on_at_once_and_the_others_before_their_next_run() -> None:
-    machine, (mine, others) = begun(Wandering())
-    rounds = machine.rounds
-    rounds.ran(0, mine, PERIOD)
-    assert isinstance(rounds.next_step(0, PERIOD, machine.can_run), Meet)
-    assert rounds.lead(0, PERIOD, machine.read).round == 1
-    rounds.sort_own(0)
-    rounds.validate()
-    assert isinstance(rounds.next_step(0, PERIOD, machine.can_run), Run)
-    rounds.ran(1, others, PERIOD + 0.01)
-    assert isinstance(rounds.next_step(1, PERIOD + 0.01, machine.can_run), Meet), "long before its own period is over"
-    rounds.take_over(1)
-    rounds.sort_own(1)
-    rounds.validate()
-    assert isinstance(rounds.next_step(1, PERIOD + 0.01, machine.can_run), Run)
-
-
-def test_a_node_that_somebody_is_still_in_cannot_be_run_by_whom_it_was_dealt_to() -> None:
-    machine, (mine, others) = begun(OnWorker(0))
-    rounds = machine.rounds
-    rounds.ran(0, mine, PERIOD)
-    rounds.lead(0, PERIOD, machine.read)
-    rounds.sort_own(0)
-    assert set(worker_of(rounds).values()) == {0}, "all nodes were dealt to it"
-    taken = set()
-    for turn in range(8):
-        step = rounds.next_step(0, PERIOD + 0.001 * turn, machine.can_run)
-        assert isinstance(step, Run)
-        taken.add(step.node)
-        rounds.ran(0, step.node, PERIOD + 0.001 * turn)
-    assert taken == {0, 1, 2, 3} - {others}
-    rounds.ran(1, others, PERIOD + 0.01)
-    step = rounds.next_step(0, PERIOD + 0.011, lambda node: node == others)
-    assert isinstance(step, Run)
-    assert step.node == others
-
-
-def test_runs_that_were_under_way_are_read_at_the_meeting_after() -> None:
-    machine, (mine, others) = begun(Wandering())
-    rounds = machine.rounds
-    rounds.ran(0, mine, PERIOD)
-    rounds.lead(0, PERIOD, machine.read)
-    rounds.sort_own(0)
-    rounds.ran(1, others, PERIOD + 0.01)
-    rounds.take_over(1)
-    rounds.sort_own(1)
-    for worker in (0, 1):
-        rounds.next_step(worker, PERIOD + 0.02, lambda node: False)
-    machine.reads.clear()
-    rounds.lead(0, 3 * PERIOD, machine.read)
-    assert {name for feature, name in machine.reads if feature == "cost"} == {machine.names[others]}
-    assert rounds.matrix.columns["window_time"][others] == pytest.approx(PERIOD + 0.01)
-
-
-def test_everybody_comes_together_when_somebody_waits_or_the_graph_changes() -> None:
-    machine, (mine, others) = begun(Wandering())
-    rounds = machine.rounds
-    rounds.ran(0, mine, PERIOD)
-    assert rounds.may_lead
-    rounds.add_nodes("e")
-    assert not rounds.may_lead
-    with pytest.raises(InvariantError, match="worker 0 cannot lead: others must arrive"):
-        rounds.lead(0, PERIOD, machine.read)
-    rounds.arrive(0)
-    assert rounds.gathering
-    rounds.ran(1, others, PERIOD)
-    assert rounds.arrive(1)
-    rounds.coordinate(PERIOD, machine.read)
-    assert (rounds.gathering, len(rounds.graph)) == (False, 5)
-
-
-def test_nobody_leads_while_a_list_is_still_on_offer() -> None:
-    machine, (mine, _) = begun(Wandering())
-    rounds = machine.rounds
-    rounds.ran(0, mine, PERIOD)
-    rounds.lead(0, PERIOD, machine.read)
-    rounds.sort_own(0)
-    rounds.next_step(0, PERIOD, lambda node: False)
-    assert rounds.has_offer(1)
-    assert not rounds.may_lead
-    with pytest.raises(InvariantError, match="worker 0 has no list to take over"):
-        rounds.take_over(0)
-
-
-def test_a_round_of_forced_runs_that_was_cut_short_owes_the_policy_a_look() -> None:
-    machine = Machine(
-        Graph("ab"), policy=Measuring(), config=RoundsConfig(period=PERIOD, delay=0.0), queues=endless("ab")
-    )
-    rounds = machine.rounds
-    held_meeting(machine, "")
-    reasons = []
-    for now in (1.0, 2.0, 3.0):
-        step = rounds.next_step(0, now, machine.can_run)
-        assert isinstance(step, Run)
-        reasons.append(step.reason)
-        rounds.ran(0, step.node, now + 0.01)
-        rounds.lead(0, now + 0.01, machine.read)
-        rounds.sort_own(0)
-    assert reasons == ["forced", "policy", "forced"]
-
-
-@pytest.mark.parametrize("run", [0.01, 0.1, 0.4], ids=["short runs", "long runs", "runs longer than the period"])
-@pytest.mark.parametrize("workers", [2, 5])
-def test_in_passing_no_node_is_ever_run_by_two_workers_whatever_comes_and_goes(run: float, workers: int) -> None:
-    """The machine itself asserts it at every step."""
-    names = "abcdefgh"
-    machine = Machine(
-        chain(names),
-        workers=workers,
-        policy=Chance(),
-        placement=Wandering(),
-        queues={"a": math.inf, "d": math.inf},
-        seconds=lambda name: run * (0.3 + names.find(name) % 4),
-        in_passing=True,
-    ).until(20 * PERIOD)
-    machine.rounds.remove_nodes("h")
-    machine.rounds.add_nodes("x", [("g", "x")])
-    machine.until(60 * PERIOD)
-    machine.rounds.set_workers(Workers.of(workers - 1))
-    machine.until(140 * PERIOD)
-    assert [meeting.added for meeting in machine.meetings if meeting.added] == [("x",)]
-    assert machine.meetings[-1].workers == workers - 1
-    after = {name for when, _, name, _ in machine.trace if when > 60 * PERIOD}
-    assert after
-    assert "h" not in after
 
 
 # --- reports ------------------------------------------------------------------------------------------------
@@ -621,18 +471,18 @@ def test_explain_says_where_a_node_stands_and_what_could_bring_it_forward() -> N
         stated={("priority", "a"): 9.0, ("priority", "b"): 5.0, ("patience", "c"): 1.5},
     ).until(1.0)
     rounds = machine.rounds
-    standing = rounds.explain(2, machine.now)
-    assert (standing.worker, standing.place, standing.of, standing.priority) == (0, 3, 4, (1.0,))
-    assert (standing.ahead, standing.equal, standing.running) == (("a", "b"), ("d",), False)
-    assert (standing.overdue, standing.forced_next) == (False, False)
+    explanation = rounds.explain(2, machine.now)
+    assert (explanation.worker, explanation.place, explanation.of, explanation.priority) == (0, 3, 4, (1.0,))
+    assert (explanation.ahead, explanation.equal, explanation.running_on) == (("a", "b"), ("d",), ())
+    assert (explanation.overdue, explanation.forced_next) == (False, False)
     later = rounds.explain(2, machine.now + 5.0)
     assert (later.overdue, later.forced_next) == (True, True)
-    assert standing.guard_deadline == standing.runnable_since + 1.5
+    assert explanation.guard_deadline == explanation.runnable_since + 1.5
     assert str(later).splitlines()[:2] == [
         "c: waiting on worker 0, place 3 of 4 by measuring, priority (1)",
         "  ahead of it: a, b; equal to it: d",
     ]
-    assert "it is forced after the next meeting" in str(later)
+    assert "it is forced in the next round" in str(later)
     assert "the guard puts it in front" in str(later)
     first = str(rounds.explain(0, machine.now))
     assert first.startswith("a: running on worker 0, place 1 of 4")
@@ -643,12 +493,12 @@ def test_explain_says_where_a_node_stands_and_what_could_bring_it_forward() -> N
     ("policy", "stated", "said"),
     [
         pytest.param(Stated(), {}, "never forced", id="nothing to measure"),
-        pytest.param(Measuring(), {}, "forced after a meeting that comes more than", id="forced later"),
+        pytest.param(Measuring(), {}, "forced in a round that begins more than", id="forced later"),
         pytest.param(Stated(), {}, "the guard has not seen it waiting", id="not seen waiting"),
         pytest.param(Stated(), patience(5.0, "b"), "the guard puts it in front in", id="guarded later"),
     ],
 )
-def test_the_text_of_a_standing_says(policy: Policy, stated: dict[tuple[str, str], float], said: str) -> None:
+def test_the_text_of_an_explanation_says(policy: Policy, stated: dict[tuple[str, str], float], said: str) -> None:
     machine = Machine(Graph("ab"), policy=policy, queues=endless("ab"), config=RoundsConfig(period=PERIOD))
     machine.stated = {("priority", "a"): 9.0, **stated}
     assert said in str(machine.until(0.2).rounds.explain(1, 0.2))
@@ -664,11 +514,11 @@ def test_statistics_count_runs_by_reason_back_offs_and_values() -> None:
     ).until(3.0)
     statistics = machine.rounds.statistics()
     reasons = [reason for *_, reason in machine.trace]
-    assert statistics.runs == {reason: reasons.count(reason) for reason in ("policy", "tie", "forced", "guard")}
-    assert min(statistics.runs.values()) > 0
+    assert statistics.starts == {reason: reasons.count(reason) for reason in ("policy", "tie", "forced", "guard")}
+    assert min(statistics.starts.values()) > 0
     assert statistics.backoffs > 0
-    assert statistics.rounds == len(machine.meetings)
-    assert statistics.values_read == len(machine.reads) < statistics.values_full == len(READ) * 3 * statistics.rounds
+    assert statistics.decisions == len(machine.new_rounds)
+    assert statistics.values_read == len(machine.reads) < statistics.values_full == len(READ) * 3 * statistics.decisions
 
 
 @pytest.mark.parametrize(
@@ -706,7 +556,7 @@ def random_machine(seed: int) -> Machine:
         queues={name: chance.choice([0.0, 30.0, math.inf]) for name in names},
         stated={("priority", name): float(chance.randint(1, 3)) for name in names} | patience(0.5, names),
         seconds=lambda name: seconds.get(name, 0.01),
-        meeting_time=chance.choice([0.0, 0.01]),
+        rescheduling_time=chance.choice([0.0, 0.01]),
     )
     return machine
 
@@ -725,14 +575,14 @@ def shaken(machine: Machine, seed: int, end: float) -> Machine:
             rounds.replace_placement(chance.choice([Everywhere(), Wandering()]))
         elif kind == "workers":
             rounds.set_workers(Workers.of(chance.randint(1, 4)))
-        elif len(machine.meetings) > changed_at:  # the last change of the graph has taken effect
-            changed_at = len(machine.meetings)
+        elif len(machine.new_rounds) > changed_at:  # the last change of the graph has taken effect
+            changed_at = len(machine.new_rounds)
             if kind == "add":
                 name = f"m{changed_at}"
                 machine.stated |= {("pending", name): chance.choice([0.0, 50.0])} | patience(0.5, [name])
-                rounds.add_nodes([name], [(chance.choice(machine.names), name)])
+                add_nodes(rounds, [name], [(chance.choice(machine.names), name)])
             elif len(machine.names) > 2:
-                rounds.remove_nodes([chance.choice(machine.names)])
+                remove_nodes(rounds, [chance.choice(machine.names)])
         rounds.validate()
     return machine
 
@@ -740,7 +590,7 @@ def shaken(machine: Machine, seed: int, end: float) -> Machine:
 @pytest.mark.parametrize("seed", range(12))
 def test_under_random_loads_every_runnable_node_runs_within_the_bound(seed: int) -> None:
     machine = random_machine(seed).until(6.0)
-    bound = 0.5 + (len(machine.names) - 1 + 2) * longest_round(0.2, machine.meeting_time)
+    bound = 0.5 + (len(machine.names) - 1 + 2) * longest_round(0.2, machine.rescheduling_time)
     assert machine.trace or not any(machine.queues.values())
     assert max(machine.longest_wait.values(), default=0.0) <= bound
 
@@ -748,7 +598,7 @@ def test_under_random_loads_every_runnable_node_runs_within_the_bound(seed: int)
 @pytest.mark.parametrize("seed", range(12))
 def test_under_random_changes_each_node_stays_with_one_worker_and_nothing_runs_twice_at_once(seed: int) -> None:
     machine = shaken(random_machine(seed), seed, 4.0)  # the machine itself asserts it at every step
-    assert len(machine.meetings) > 5
+    assert len(machine.new_rounds) > 5
     assert machine.rounds.statistics().values_read == len(machine.reads)
 
 

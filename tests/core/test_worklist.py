@@ -1,4 +1,4 @@
-"""One worker between two meetings: whom it runs, when it waits, when it goes to meet the others."""
+"""One worker in a round: whom it runs, when it waits, when it reschedules with the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from headgate.core.errors import InvariantError, ParameterError
-from headgate.core.worklist import Counts, Meet, NodeRecords, RoundsConfig, Run, Step, Wait, Worklist
+from headgate.core.loop import Start
+from headgate.core.worklist import Counts, NodeRecords, Reschedule, RoundsConfig, Step, Wait, Worklist
 
 CONFIG = RoundsConfig(period=1.0, batch=10, delay=math.inf, backoff_min=0.01)
 ALL = range(100)
@@ -47,15 +48,15 @@ def sort_again(
 def run_one(own: Worklist, now: float, runnable: Iterable[int], lasts: float = 0.0) -> Step:
     """Ask for a step and, if it is a run, make it."""
     step = own.next_step(now, set(runnable).__contains__)
-    if isinstance(step, Run):
-        own.ran(step.node, now + lasts)
+    if isinstance(step, Start):
+        own.finished(now + lasts)
     return step
 
 
 def picks(own: Worklist, runnable: Sequence[Iterable[int]]) -> list[tuple[int, str]]:
     """What is run when these nodes can run at the first step, these at the second, and so on."""
     steps = [run_one(own, 0.001 * k, nodes) for k, nodes in enumerate(runnable)]
-    return [(step.node, step.reason) for step in steps if isinstance(step, Run)]
+    return [(step.node, step.reason) for step in steps if isinstance(step, Start)]
 
 
 # --- the policy's order (algorithm 1, lines 5-13) -----------------------------------------------------------
@@ -115,7 +116,7 @@ def test_a_step_runs(priorities: list[float], runnable: list[set[int]], expected
 
 
 def test_a_run_is_limited_to_the_batch() -> None:
-    assert run_one(sorted_list([1]), 0.0, {0}) == Run(node=0, batch=10, reason="policy")
+    assert run_one(sorted_list([1]), 0.0, {0}) == Start(node=0, worker=0, reason="policy", batch=10)
 
 
 def test_equals_that_ran_longest_ago_go_first_so_that_short_rounds_still_serve_all() -> None:
@@ -123,15 +124,15 @@ def test_equals_that_ran_longest_ago_go_first_so_that_short_rounds_still_serve_a
     ran = []
     for number in range(6):
         step = run_one(own, 2.0 * number, ALL, lasts=1.5)  # one run fills the period
-        assert isinstance(step, Run)
+        assert isinstance(step, Start)
         ran.append(step.node)
-        assert run_one(own, 2.0 * number + 1.5, ALL) == Meet()
+        assert run_one(own, 2.0 * number + 1.5, ALL) == Reschedule()
         own.arrive()
         sort_again(own, [5, 5, 5])
     assert ran == [0, 1, 2, 0, 1, 2]
 
 
-# --- waiting and meeting (lines 14-17) ----------------------------------------------------------------------
+# --- waiting and rescheduling (lines 14-17) -----------------------------------------------------------------
 
 
 def test_back_off_starts_small_doubles_and_never_goes_beyond_the_round() -> None:
@@ -141,7 +142,7 @@ def test_back_off_starts_small_doubles_and_never_goes_beyond_the_round() -> None
         waits.append(step.seconds)
         now += step.seconds
     assert waits == [0.125, 0.25, 0.5, 0.125]
-    assert (step, now) == (Meet(), 6.0)
+    assert (step, now) == (Reschedule(), 6.0)
     assert own.counts.backoffs == 4
 
 
@@ -156,18 +157,18 @@ def test_back_off_starts_anew_in_each_round_and_not_before() -> None:
     assert run_one(own, 1.0, ()) == Wait(0.125)
 
 
-def test_a_worker_without_nodes_waits_for_the_meeting() -> None:
+def test_a_worker_without_nodes_waits_for_the_rescheduling() -> None:
     own = sorted_list([])
     assert isinstance(run_one(own, 0.0, ()), Wait)
-    assert run_one(own, 1.0, ()) == Meet()
+    assert run_one(own, 1.0, ()) == Reschedule()
 
 
-def test_the_period_counts_from_the_first_step_so_that_a_slow_meeting_leaves_time_to_run() -> None:
+def test_the_period_counts_from_the_first_step_so_that_a_slow_rescheduling_leaves_time_to_run() -> None:
     own = sorted_list([1])
-    assert isinstance(run_one(own, 100.0, {0}), Run)
-    assert isinstance(run_one(own, 100.999, {0}), Run)
-    assert run_one(own, 101.0, {0}) == Meet()
-    assert run_one(own, 101.0, {0}) == Meet(), "asking again changes nothing"
+    assert isinstance(run_one(own, 100.0, {0}), Start)
+    assert isinstance(run_one(own, 100.999, {0}), Start)
+    assert run_one(own, 101.0, {0}) == Reschedule()
+    assert run_one(own, 101.0, {0}) == Reschedule(), "asking again changes nothing"
 
 
 # --- delayed nodes (lines 19-23) ----------------------------------------------------------------------------
@@ -184,27 +185,27 @@ def delayed(last_run: Sequence[float], priorities: Sequence[float], *, forces: b
 def test_delayed_nodes_run_first_although_the_policy_puts_them_last_and_the_longest_neglected_leads() -> None:
     own = delayed([9, 6, 5, 8], [9, 2, 1, 3])
     runs = [run_one(own, t, ALL) for t in (10.0, 10.1, 10.2)]
-    assert runs == [Run(2, 10, "forced"), Run(1, 10, "forced"), Run(0, 10, "policy")]
+    assert runs == [Start(2, 0, "forced", 10), Start(1, 0, "forced", 10), Start(0, 0, "policy", 10)]
 
 
 def test_a_node_is_delayed_only_beyond_the_delay() -> None:
-    assert run_one(delayed([7.0, 10.0], [1, 2]), 10.0, ALL) == Run(1, 10, "policy")
+    assert run_one(delayed([7.0, 10.0], [1, 2]), 10.0, ALL) == Start(1, 0, "policy", 10)
 
 
 def test_a_delayed_node_that_cannot_run_is_not_forced() -> None:
-    assert run_one(delayed([0, 0, 10], [1, 2, 3]), 10.0, {1, 2}) == Run(1, 10, "forced")
+    assert run_one(delayed([0, 0, 10], [1, 2, 3]), 10.0, {1, 2}) == Start(1, 0, "forced", 10)
 
 
 def test_delayed_nodes_are_left_alone_if_nobody_reads_what_running_them_measures() -> None:
-    assert run_one(delayed([0, 10], [1, 2], forces=False), 10.0, ALL) == Run(1, 10, "policy")
+    assert run_one(delayed([0, 10], [1, 2], forces=False), 10.0, ALL) == Start(1, 0, "policy", 10)
 
 
 def test_forced_runs_end_with_the_period_but_the_policy_still_has_one_look() -> None:
     own = delayed([0, 1, 2, 10], [1, 2, 3, 4])
-    assert run_one(own, 10.0, ALL) == Run(0, 10, "forced")
-    assert run_one(own, 10.9, ALL) == Run(1, 10, "forced")
-    assert run_one(own, 11.5, ALL) == Run(3, 10, "policy"), "node 2 is delayed too, but the period is over"
-    assert run_one(own, 12.0, ALL) == Meet()
+    assert run_one(own, 10.0, ALL) == Start(0, 0, "forced", 10)
+    assert run_one(own, 10.9, ALL) == Start(1, 0, "forced", 10)
+    assert run_one(own, 11.5, ALL) == Start(3, 0, "policy", 10), "node 2 is delayed too, but the period is over"
+    assert run_one(own, 12.0, ALL) == Reschedule()
 
 
 # --- the guard ----------------------------------------------------------------------------------------------
@@ -213,14 +214,19 @@ def test_forced_runs_end_with_the_period_but_the_policy_still_has_one_look() -> 
 def test_a_node_runnable_for_longer_than_its_patience_goes_first() -> None:
     own = sorted_list([9, 1], patience=[math.inf, 0.5])
     reasons = [run_one(own, t, ALL) for t in (0.0, 0.25, 0.5, 0.75)]
-    assert reasons == [Run(0, 10, "policy"), Run(0, 10, "policy"), Run(1, 10, "guard"), Run(0, 10, "policy")]
+    assert reasons == [
+        Start(0, 0, "policy", 10),
+        Start(0, 0, "policy", 10),
+        Start(1, 0, "guard", 10),
+        Start(0, 0, "policy", 10),
+    ]
 
 
 def test_the_guard_strikes_once_and_then_the_policy_has_a_look() -> None:
     own = sorted_list([9, 1, 1, 1], patience=[math.inf, 0.3, 0.1, 0.2])
     run_one(own, 0.0, ALL)
     steps = [run_one(own, t, ALL) for t in (0.5, 0.6, 0.7, 0.8, 0.9)]
-    assert [(step.node, step.reason) for step in steps if isinstance(step, Run)] == [
+    assert [(step.node, step.reason) for step in steps if isinstance(step, Start)] == [
         (2, "guard"),
         (0, "policy"),
         (3, "guard"),
@@ -231,21 +237,21 @@ def test_the_guard_strikes_once_and_then_the_policy_has_a_look() -> None:
 
 def test_after_a_guard_run_the_policy_has_its_look_even_if_the_period_is_over() -> None:
     own = sorted_list([9, 1], patience=[math.inf, 0.0])
-    assert run_one(own, 0.0, ALL) == Run(1, 10, "guard")
-    assert run_one(own, 7.0, ALL) == Run(0, 10, "policy")
-    assert run_one(own, 8.0, ALL) == Meet()
+    assert run_one(own, 0.0, ALL) == Start(1, 0, "guard", 10)
+    assert run_one(own, 7.0, ALL) == Start(0, 0, "policy", 10)
+    assert run_one(own, 8.0, ALL) == Reschedule()
 
 
 def test_a_node_that_ran_is_patient_again() -> None:
     own = sorted_list([1, 9], patience=[0.5, math.inf])
-    assert run_one(own, 0.0, {0}) == Run(0, 10, "policy")
-    assert run_one(own, 0.6, ALL) == Run(1, 10, "policy")
+    assert run_one(own, 0.0, {0}) == Start(0, 0, "policy", 10)
+    assert run_one(own, 0.6, ALL) == Start(1, 0, "policy", 10)
 
 
 def test_an_overdue_node_that_cannot_run_any_more_is_passed_over() -> None:
     own = sorted_list([9, 1], patience=[math.inf, 0.5])
     run_one(own, 0.0, ALL)
-    assert run_one(own, 0.6, {0}) == Run(0, 10, "policy")
+    assert run_one(own, 0.6, {0}) == Start(0, 0, "policy", 10)
 
 
 def test_waiting_counts_on_from_round_to_round_unless_the_node_was_seen_idle() -> None:
@@ -277,7 +283,7 @@ def test_nodes_without_a_limit_to_their_patience_are_not_looked_at() -> None:
 def test_an_overdue_node_goes_before_a_delayed_one_and_is_not_forced_as_well() -> None:
     own = sorted_list([9, 1, 1], config=DELAY, patience=[math.inf, math.inf, 0.0], forces=True)
     steps = [run_one(own, t, ALL) for t in (10.0, 10.1, 10.2, 10.3)]
-    assert [(step.node, step.reason) for step in steps if isinstance(step, Run)] == [
+    assert [(step.node, step.reason) for step in steps if isinstance(step, Start)] == [
         (2, "guard"),
         (0, "forced"),
         (1, "forced"),
@@ -309,8 +315,8 @@ def test_counts_add_up() -> None:
     own = sorted_list([5, 5])
     picks(own, [ALL] * 3)
     total = own.counts.plus([own.counts, Counts(backoffs=3)])
-    assert total.runs == {"policy": 4, "tie": 2, "forced": 0, "guard": 0}
-    assert (total.backoffs, own.counts.runs["policy"]) == (3, 2)
+    assert total.starts == {"policy": 4, "tie": 2, "forced": 0, "guard": 0}
+    assert (total.backoffs, own.counts.starts["policy"]) == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -339,16 +345,17 @@ def test_calls_in_the_wrong_order_are_refused() -> None:
     own = Worklist(3, NodeRecords(1, 0.0), CONFIG)
     with pytest.raises(InvariantError, match="worker 3 cannot run anything now: it has been given its nodes"):
         own.next_step(0.0, bool)
-    with pytest.raises(InvariantError, match="worker 3 cannot arrive at the meeting"):
+    with pytest.raises(InvariantError, match="worker 3 cannot arrive at the barrier"):
         own.arrive()
     own = sorted_list([1])
     own.next_step(0.0, lambda node: True)
     with pytest.raises(InvariantError, match="asks for a step while it runs node 0"):
         own.next_step(0.1, lambda node: True)
-    with pytest.raises(InvariantError, match="cannot arrive at the meeting: it is in the round and runs node 0"):
+    with pytest.raises(InvariantError, match="cannot arrive at the barrier: it is in the round and runs node 0"):
         own.arrive()
-    with pytest.raises(InvariantError, match="reports a run of node 4, but was given 0"):
-        own.ran(4, 0.2)
+    own.finished(0.2)
+    with pytest.raises(InvariantError, match="worker 0 is said to be done, but was given nothing to do"):
+        own.finished(0.3)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """A machine in virtual time for the tests of the *rounds* loop, with small policies and placements to run it by.
 
 ``Machine`` is a single-threaded reference of the runtime: workers run nodes of known run time over queues that are
-plain numbers, and each keeps to the protocol in the docstring of ``rounds``, with barriers or in passing. It asserts at
-every step that no node is run by two workers, that nothing runs during a meeting for which all stand still, and that
-every list is in order.
+plain numbers, and each keeps to the protocol in the docstring of ``rounds``. It asserts at every step that no node is
+run by two workers, that nothing runs while all wait at the barrier, and that every list is in order.
 """
 
 from __future__ import annotations
@@ -19,10 +18,12 @@ import numpy as np
 
 from headgate.core.features import FEATURES, features_named
 from headgate.core.graph import Floats, Graph, Ints
+from headgate.core.loop import Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers
 from headgate.core.policy import Policy
-from headgate.core.rounds import Meet, Meeting, Rounds, RoundsConfig, Run, Wait
+from headgate.core.rounds import NewRound, Rounds
+from headgate.core.worklist import Reschedule, RoundsConfig, Wait
 
 PERIOD = 0.125
 QUICK = RoundsConfig(period=PERIOD, delay=math.inf)
@@ -164,9 +165,11 @@ class Machine:
     """Queues, run times and workers in virtual time.
 
     ``queues[name]`` is what waits for a node; infinity never runs dry. A run takes ``seconds(name)``, consumes up to
-    the batch and puts as much into the queue of each node downstream. A meeting for which all stand still takes
-    ``meeting_time``; with ``in_passing`` there are few of those.
+    the batch and puts as much into the queue of each node downstream. What the last to arrive at the barrier does takes
+    ``rescheduling_time``.
     """
+
+    loop: type[Rounds] = Rounds
 
     def __init__(
         self,
@@ -179,20 +182,20 @@ class Machine:
         queues: Mapping[str, float] | None = None,
         stated: Mapping[tuple[str, str], float] | None = None,
         seconds: Callable[[str], float] = lambda name: 0.01,
-        meeting_time: float = 0.0,
-        in_passing: bool = False,
+        rescheduling_time: float = 0.0,
     ) -> None:
-        self.rounds = Rounds(FeatureMatrix(graph, features_named(USED)), policy, placement, Workers.of(workers), config)
+        self.rounds = self.loop(
+            FeatureMatrix(graph, features_named(USED)), policy, placement, Workers.of(workers), config
+        )
         self.queues: dict[str, float] = {name: 0.0 for name in graph.names} | dict(queues or {})
         self.stated = dict(stated or {})
         self.seconds = seconds
-        self.meeting_time = meeting_time
-        self.in_passing = in_passing
+        self.rescheduling_time = rescheduling_time
         self.now = 0.0
         self.running: dict[int, str] = {}
         self.trace: list[tuple[float, int, str, str]] = []
         self.reads: list[tuple[str, str]] = []
-        self.meetings: list[Meeting] = []
+        self.new_rounds: list[NewRound] = []
         self.runnable_since: dict[str, float] = {name: 0.0 for name, queued in self.queues.items() if queued}
         self.longest_wait: dict[str, float] = {}
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -238,7 +241,7 @@ class Machine:
 
     def _ask(self, worker: int) -> None:
         match self.rounds.next_step(worker, self.now, self.can_run):
-            case Run(node, batch, reason):
+            case Start(node, _, reason, batch):
                 name = self.names[node]
                 assert name not in self.running.values(), f"{name} is run by two workers at once"
                 assert self.can_run(node), f"{name} was told to run without input"
@@ -249,24 +252,13 @@ class Machine:
             case Wait(seconds):
                 assert seconds > 0, "a wait of no time would never end"
                 self.at(self.now + seconds, lambda: self._ask(worker))
-            case Meet():
-                if self.in_passing and self._meet_in_passing(worker):
-                    self.rounds.sort_own(worker)
-                    self.rounds.validate()
-                    self._ask(worker)
-                    return
-                self.rounds.refresh_own(worker, self.read)
-                if self.rounds.arrive(worker):
-                    self.at(self.now + self.meeting_time, self._meet)
+            case Reschedule():
+                self.reschedule(worker)
 
-    def _meet_in_passing(self, worker: int) -> bool:
-        if self.rounds.has_offer(worker) and not self.rounds.gathering:
-            self.rounds.take_over(worker)
-            return True
-        if not self.rounds.may_lead:
-            return False
-        self.meetings.append(self.rounds.lead(worker, self.now, self.read))
-        return True
+    def reschedule(self, worker: int) -> None:
+        self.rounds.refresh_own(worker, self.read)
+        if self.rounds.arrive(worker):
+            self.at(self.now + self.rescheduling_time, self._coordinate)
 
     def _end(self, worker: int, node: int, batch: int) -> None:
         name = self.running.pop(worker)
@@ -275,7 +267,7 @@ class Machine:
         self._put(name, -taken)
         for target in self.rounds.graph.downstream[node]:
             self._put(self.names[target], taken)
-        self.rounds.ran(worker, node, self.now)
+        self.rounds.finished(worker, self.now)
         self._ask(worker)
 
     def _put(self, name: str, tuples: float) -> None:
@@ -283,20 +275,20 @@ class Machine:
         if self.queues[name] and name not in self.running.values():
             self.runnable_since.setdefault(name, self.now)
 
-    def _meet(self) -> None:
-        assert not self.running, "nothing runs during a meeting"
-        meeting = self.rounds.coordinate(self.now, self.read)
-        for name in meeting.removed:
+    def _coordinate(self) -> None:
+        assert not self.running, "nothing runs while all wait at the barrier"
+        opened = self.rounds.coordinate(self.now, self.read)
+        for name in opened.removed:
             del self.queues[name]
             self.runnable_since.pop(name, None)
-        for name in meeting.added:
+        for name in opened.added:
             self.queues[name] = self.stated.get(("pending", name), 0.0)
             self._put(name, 0.0)
-        for worker in range(meeting.workers):
+        for worker in range(opened.workers):
             self.rounds.sort_own(worker)
         self.rounds.validate()
-        self.meetings.append(meeting)
-        for worker in range(meeting.workers):
+        self.new_rounds.append(opened)
+        for worker in range(opened.workers):
             self.at(self.now, lambda worker=worker: self._ask(worker))  # type: ignore[misc]
 
     def _waited(self, name: str, seconds: float) -> None:
@@ -315,5 +307,39 @@ def patience(seconds: float, names: Iterable[str]) -> dict[tuple[str, str], floa
     return {("patience", name): seconds for name in names}
 
 
+def add_nodes(rounds: Rounds, names: Iterable[str], edges: Iterable[tuple[str, str]] = ()) -> None:
+    rounds.regraph(rounds.next_graph.adding(names, edges))
+
+
+def remove_nodes(rounds: Rounds, names: Iterable[str]) -> None:
+    rounds.regraph(rounds.next_graph.removing(names))
+
+
 def worker_of(rounds: Rounds) -> dict[str, int]:
     return {name: rounds.explain(i, 0.0).worker for i, name in enumerate(rounds.graph.names)}
+
+
+def longest_round(run: float, rescheduling_time: float) -> float:
+    return PERIOD + 2 * run + rescheduling_time
+
+
+def assert_that_no_node_waits_longer_than_the_bound(
+    machine_type: type[Machine], placement: Placement, workers: int, run: float, delay: float
+) -> None:
+    names = "abcdefg"
+    seconds = {name: run * (1.0 if name in "ac" else 0.3) for name in names}
+    length = longest_round(run, 0.02)
+    bound = 1.0 + (len(names) - 2 + 2) * length  # all but a are guarded, so each has five others before it at most
+    machine = machine_type(
+        Graph(names),
+        policy=Measuring(),
+        placement=placement,
+        workers=workers,
+        config=RoundsConfig(period=PERIOD, delay=delay),
+        queues=endless(names),
+        stated={("priority", "a"): 9.0, ("priority", "b"): 5.0} | patience(1.0, names[1:]),
+        seconds=seconds.__getitem__,
+        rescheduling_time=0.02,
+    ).until(2 * bound)
+    assert max(machine.longest_wait[name] for name in names[1:]) <= bound
+    assert {name for when, _, name, _ in machine.trace if when > length} == set(names)

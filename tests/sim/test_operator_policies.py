@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.core.consumption import AtMost
+from headgate.core.dispatch import LOOP_FEATURES
 from headgate.core.placements import Anywhere
 from headgate.core.policies import FirstCome
 from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
@@ -19,7 +20,7 @@ from headgate.sim import (
     RoundsModel,
     simulate_operators,
 )
-from headgate.sim.operators.readings import PROVIDED
+from headgate.sim.operators.readings import READINGS
 
 LOOPS: dict[str, LoopModel] = {
     "dispatch": DispatchModel(AtMost(3), place_every=0.1),
@@ -62,7 +63,7 @@ def test_every_placement_works_off_a_diamond(name: str, loop: LoopModel) -> None
 def test_every_feature_that_a_shipped_policy_or_placement_reads_is_provided() -> None:
     needed = {feature for policy in POLICIES.values() for feature in policy.needs}
     needed |= {feature for placement in PLACEMENTS.values() for feature in placement.needs}
-    assert needed <= PROVIDED
+    assert needed <= {*READINGS, *LOOP_FEATURES}
 
 
 @pytest.mark.parametrize(

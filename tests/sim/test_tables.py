@@ -11,8 +11,8 @@ import pytest
 
 from headgate.core.errors import DeclarationError, GraphError, ScenarioError
 from headgate.core.matrix import FeatureView
+from headgate.core.observe import TABLE_FEATURES
 from headgate.core.placements import Anywhere
-from headgate.core.table_grain import TABLE_FEATURES
 from headgate.sim import (
     Slowdown,
     Table,

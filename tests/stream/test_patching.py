@@ -86,5 +86,5 @@ def test_the_later_word_counts_for_each_state_by_name() -> None:
     assert isinstance(a, Snapshot) and a.tables["t"].column("x").to_pylist() == [5, 2]
     assert isinstance(b, Changes) and b.tables["t"].positions.tolist() == [0, 1]
     assert c is other
-    with pytest.raises(InvariantError, match="changes of 'new', but nothing"):
+    with pytest.raises(InvariantError, match="changes of 'new', but no snapshot"):
         laid_over({}, {"new": step[0]})

@@ -138,7 +138,7 @@ def test_spans_of_timestamps_are_timedeltas() -> None:
     stamps = ROWS.set_column(0, "ts", ROWS.column("ts").cast(pa.timestamp("s")))
     found = rows_of(lambda s: s.key_by("key").tumbling("ts", timedelta(seconds=10)).aggregate(n="count"), stamps)
     assert [row["n"] for row in found] == [1, 1, 2, 1, 1]
-    with pytest.raises(QueryDeclarationError, match="say spans of time as whole numbers in its unit"):
+    with pytest.raises(QueryDeclarationError, match="give spans of time as whole numbers in its unit"):
         rows_of(lambda s: s.key_by("key").tumbling("ts", timedelta(seconds=10)).aggregate(n="count"))
 
 

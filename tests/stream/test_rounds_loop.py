@@ -1,4 +1,4 @@
-"""The *rounds* loop on threads: meetings in passing, many of them, and never two workers in one operator."""
+"""The *rounds* loop on threads: many reschedulings, and never two workers in one operator."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def alone(name: str, length: int, sink: ToList) -> Query:
 
 @pytest.mark.parametrize("policy", ["fcfs", "hr"], ids=["nothing is forced", "operators are forced"])
 @pytest.mark.parametrize("period", [0.0002, 0.002], ids=["shorter than a run", "a few runs"])
-def test_workers_that_are_dealt_new_lists_in_passing_never_meet_in_an_operator(policy: str, period: float) -> None:
+def test_workers_that_take_over_new_lists_are_never_in_the_same_operator(policy: str, period: float) -> None:
     sinks = [ToList() for _ in range(4)]
     with Engine(
         loop="rounds", policy=policy, placement="random", workers=3, packet_rows=20, batch=20, period=period

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.core.errors import UnknownNameError
-from headgate.core.explain import Explanation, Ranked
+from headgate.core.explain import DispatchExplanation, Explanation, Ranked
 from headgate.core.placement import Lane, Placement
 from headgate.core.policy import Policy
 from headgate.warehouse.run.control import PATIENCE, ControlServer
@@ -36,7 +36,9 @@ class Recorder:
     def explain(self, name: str) -> Explanation:
         self._known(name)
         ahead = (Ranked("meters", (3.0,), 2.0),)
-        return Explanation(name, 100.0, "max-benefit", (), 2, (1.5,), ahead, Lane((0, 1)), {0: "meters"}, math.inf)
+        return DispatchExplanation(
+            name, 100.0, "max-benefit", (), 2, (1.5,), math.inf, ahead, Lane((0, 1)), {0: "meters"}
+        )
 
     def replace_policy(self, policy: Policy) -> None:
         self._tell("replace_policy", policy)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import ParameterError
-from headgate.stream.packet import Ints
+from headgate.stream import Ints
 from workloads.riot import csv_lines, senml
 from workloads.riot.schema import LINES, READINGS, SENSORS, Floats, empty, nullable
 

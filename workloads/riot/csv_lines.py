@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headgate.stream.kernel import Output, Rejected
+from headgate.stream import Output, Rejected
 from workloads.riot.numbers import LONGEST, NULL, is_whole, parse_number, parse_numbers, transposed
 from workloads.riot.schema import READINGS, Floats, nullable
 

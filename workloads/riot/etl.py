@@ -16,9 +16,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headgate.stream.kernel import Output
-from headgate.stream.partition import ByHash
-from headgate.stream.spec import AUTOMATIC_BUCKETS, Kind, OperatorSpec, QuerySpec
+from headgate.stream import AUTOMATIC_BUCKETS, ByHash, Kind, OperatorSpec, Output, QuerySpec
 from workloads.riot import senml
 from workloads.riot.bloom import BloomFilter
 from workloads.riot.interpolation import Interpolation
@@ -26,8 +24,7 @@ from workloads.riot.join import MessageJoin
 from workloads.riot.schema import ANNOTATED, OBSERVABLES, OBSERVATIONS, SENSORS, SOURCE_FIELD, floats
 
 if TYPE_CHECKING:
-    from headgate.stream.sinks.sink import Sink
-    from headgate.stream.sources.source import Source
+    from headgate.stream import Sink, Source
 
 #: {sensor: (least, greatest value that passes)}
 RANGES: Mapping[str, tuple[float, float]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.kernel import Output, Part, Snapshot
+from headgate.stream import Output, Part, Snapshot
 from workloads.riot.keyed import FIELDS, KeySlots, LastValues
 from workloads.riot.schema import OBSERVATIONS, SOURCE_FIELD, empty, floats
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.kernel import Output, Part, Snapshot
-from headgate.stream.packet import Ints
+from headgate.stream import Ints, Output, Part, Snapshot
 from workloads.riot.schema import OBSERVABLES, OBSERVATIONS, READINGS, SENSORS, empty, floats, nullable
 
 _EACH = len(OBSERVABLES)

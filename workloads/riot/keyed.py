@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.stream.packet import Ints
+from headgate.stream import Ints
 from workloads.riot.schema import SENSORS, Floats
 
 #: places kept for each source: one for every observable

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.core.errors import ParameterError
-from headgate.stream.packet import Ints
+from headgate.stream import Ints
 from workloads.riot.schema import Floats
 
 #: what a reading's air is called, worst first

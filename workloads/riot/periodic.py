@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import ParameterError
-from headgate.stream.kernel import Output, Part, Snapshot
-from headgate.stream.packet import Ints
+from headgate.stream import Ints, Output, Part, Snapshot
 from workloads.riot.schema import SENSORS, empty, floats
 from workloads.riot.train import TRAINING, Trainer, TrainSettings, label
 

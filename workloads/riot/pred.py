@@ -17,17 +17,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core.errors import ParameterError
-from headgate.stream.kernel import Output, Part, Snapshot
-from headgate.stream.partition import ByHash
-from headgate.stream.spec import AUTOMATIC_BUCKETS, Kind, OperatorSpec, QuerySpec
+from headgate.stream import AUTOMATIC_BUCKETS, ByHash, Kind, OperatorSpec, Output, Part, QuerySpec, Snapshot
 from workloads.riot import senml
 from workloads.riot.keyed import KeySlots, grown, rounds
 from workloads.riot.models import CITY_LINEAR, CITY_TREE, CLASSES, UNKNOWN, LinearModel, TreeModel
 from workloads.riot.schema import SENSORS, empty, floats, nullable
 
 if TYPE_CHECKING:
-    from headgate.stream.sinks.sink import Sink
-    from headgate.stream.sources.source import Source
+    from headgate.stream import Sink, Source
 
 #: what the branches into the error estimate share: an average, or a prediction beside what was observed
 ESTIMATES = pa.schema(

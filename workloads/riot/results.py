@@ -9,7 +9,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.stream.kernel import Output
+from headgate.stream import Output
 from workloads.riot.schema import OBSERVABLES, OBSERVATIONS
 
 #: an observation that is there, so ``value`` is never null

@@ -19,8 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.stream.kernel import Output, Rejected
-from headgate.stream.packet import Ints
+from headgate.stream import Ints, Output, Rejected
 from workloads.riot.numbers import NULL, is_whole, parse_number, parse_numbers, transposed
 from workloads.riot.schema import READINGS, UNITS, Floats, nullable
 

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import ParameterError
-from headgate.stream.kernel import Output, Part, Snapshot
-from headgate.stream.packet import Ints
+from headgate.stream import Ints, Output, Part, Snapshot
 from workloads.riot.hashing import mix, text_hashes
 from workloads.riot.keyed import FIELDS, KeySlots, SlotGroups, grown, list_column, list_matrix, rounds
 from workloads.riot.results import DISTINCT_COUNT, RESULTS, SECOND_ORDER_MOMENT, results

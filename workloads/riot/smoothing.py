@@ -9,7 +9,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from headgate.core.errors import ParameterError
-from headgate.stream.kernel import Output, Part, Snapshot
+from headgate.stream import Output, Part, Snapshot
 from workloads.riot.keyed import FIELDS, KeySlots, LastValues, grown, rounds
 from workloads.riot.results import MEASUREMENTS, RESULTS, SLIDING_REGRESSION, results
 from workloads.riot.schema import Floats, empty, floats

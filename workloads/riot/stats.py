@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.kernel import Output
-from headgate.stream.partition import ByHash
-from headgate.stream.spec import AUTOMATIC_BUCKETS, Kind, OperatorSpec, QuerySpec
+from headgate.stream import AUTOMATIC_BUCKETS, ByHash, Kind, OperatorSpec, Output, QuerySpec
 from workloads.riot import csv_lines
 from workloads.riot.bloom import BloomFilter
 from workloads.riot.results import MEASUREMENTS, message
@@ -26,8 +24,7 @@ from workloads.riot.sketches import DistinctCount, SecondOrderMoment
 from workloads.riot.smoothing import Kalman, KalmanSettings, SlidingRegression
 
 if TYPE_CHECKING:
-    from headgate.stream.sinks.sink import Sink
-    from headgate.stream.sources.source import Source
+    from headgate.stream import Sink, Source
 
 _EACH = len(SENSORS)
 

@@ -16,15 +16,12 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import ParameterError
-from headgate.stream.kernel import Output, Rejected
-from headgate.stream.packet import Ints
-from headgate.stream.spec import Kind, OperatorSpec, QuerySpec
+from headgate.stream import Ints, Kind, OperatorSpec, Output, QuerySpec, Rejected
 from workloads.riot.models import LinearModel, TreeModel
 from workloads.riot.schema import SENSORS, Floats, floats
 
 if TYPE_CHECKING:
-    from headgate.stream.sinks.sink import Sink
-    from headgate.stream.sources.source import Source
+    from headgate.stream import Sink, Source
 
 #: train on rows ``first`` to ``last`` of the table, counted from 1, both included
 REQUESTS = pa.schema([("request", pa.int64()), ("first", pa.int64()), ("last", pa.int64())])

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.stream.kernel import Output
-from headgate.stream.packet import Ints
+from headgate.stream import Ints, Output
 
 _LOW_HALF = np.int64(0xFFFF_FFFF)
 

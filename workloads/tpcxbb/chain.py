@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headgate.stream.kernel import Function, StateFactory
-from headgate.stream.partition import ByHash
-from headgate.stream.sinks.sink import Sink
-from headgate.stream.sources.source import Source
-from headgate.stream.spec import Kind, OperatorSpec, QuerySpec
+from headgate.stream import ByHash, Function, Kind, OperatorSpec, QuerySpec, Sink, Source, StateFactory
 
 
 def linear(name: str, source: Source, operators: tuple[OperatorSpec, ...], sink: Sink) -> QuerySpec:

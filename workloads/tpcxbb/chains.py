@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.stream.packet import Ints
+from headgate.stream import Ints
 from workloads.tpcxbb.arrays import grown, packed, unpacked
 
 _NONE = -1

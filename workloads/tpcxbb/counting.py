@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.kernel import Output, Part, Snapshot
-from headgate.stream.keyed.index import KeyIndex
-from headgate.stream.packet import Ints
+from headgate.stream import Ints, KeyIndex, Output, Part, Snapshot
 from workloads.tpcxbb.arrays import grown, nothing, record, stretches, table, values
 from workloads.tpcxbb.runs import KeyRuns
 

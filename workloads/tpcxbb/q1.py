@@ -13,12 +13,18 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.stream.kernel import Function, Output, Part, Snapshot
-from headgate.stream.packet import Ints
-from headgate.stream.sinks.sink import Sink
-from headgate.stream.sorting import stable_order
-from headgate.stream.sources.source import Source
-from headgate.stream.spec import AUTOMATIC_BUCKETS, QuerySpec
+from headgate.stream import (
+    AUTOMATIC_BUCKETS,
+    Function,
+    Ints,
+    Output,
+    Part,
+    QuerySpec,
+    Sink,
+    Snapshot,
+    Source,
+    stable_order,
+)
 from workloads.tpcxbb.arrays import lookup, nothing, packed, record, spread, table, values
 from workloads.tpcxbb.chain import linear, partitioned, stateful, stateless
 from workloads.tpcxbb.counting import CountPairs

@@ -11,10 +11,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.kernel import Function, Output, Part, Snapshot
-from headgate.stream.sinks.sink import Sink
-from headgate.stream.sources.source import Source
-from headgate.stream.spec import AUTOMATIC_BUCKETS, QuerySpec
+from headgate.stream import AUTOMATIC_BUCKETS, Function, Output, Part, QuerySpec, Sink, Snapshot, Source
 from workloads.tpcxbb.arrays import lookup, nothing, record, values
 from workloads.tpcxbb.chain import linear, partitioned, stateless
 from workloads.tpcxbb.dims import FIRST_DAY, SECONDS_PER_DAY, Dims

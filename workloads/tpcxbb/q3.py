@@ -14,12 +14,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.stream.kernel import Function, Output, Part, Snapshot
-from headgate.stream.keyed.index import KeyIndex
-from headgate.stream.packet import Ints
-from headgate.stream.sinks.sink import Sink
-from headgate.stream.sources.source import Source
-from headgate.stream.spec import AUTOMATIC_BUCKETS, QuerySpec
+from headgate.stream import AUTOMATIC_BUCKETS, Function, Ints, KeyIndex, Output, Part, QuerySpec, Sink, Snapshot, Source
 from workloads.tpcxbb.arrays import grown, lookup, nothing, packed, record, table, unpacked, values
 from workloads.tpcxbb.chain import linear, partitioned, stateless
 from workloads.tpcxbb.counting import PairCounter

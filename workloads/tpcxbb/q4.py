@@ -12,12 +12,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.kernel import Function, Output, Part, Snapshot
-from headgate.stream.keyed.index import KeyIndex
-from headgate.stream.packet import Ints
-from headgate.stream.sinks.sink import Sink
-from headgate.stream.sources.source import Source
-from headgate.stream.spec import AUTOMATIC_BUCKETS, QuerySpec
+from headgate.stream import AUTOMATIC_BUCKETS, Function, Ints, KeyIndex, Output, Part, QuerySpec, Sink, Snapshot, Source
 from workloads.tpcxbb.arrays import grown, nothing, record, table, values
 from workloads.tpcxbb.chain import linear, partitioned, stateful, stateless
 from workloads.tpcxbb.dims import PAGE_TYPES, Dims

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.stream.kernel import Output, Part, Snapshot
-from headgate.stream.packet import Ints
+from headgate.stream import Ints, Output, Part, Snapshot
 from workloads.tpcxbb.arrays import nothing, record, stretches, table, unpacked, values
 
 SCHEMA = pa.schema(

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.stream.packet import Ints
-from headgate.stream.sorting import stable_order
+from headgate.stream import Ints, stable_order
 
 #: the last click of a user who has not come yet: no gap to it is ever long
 NEVER = 2**62

@@ -15,40 +15,27 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
 import numpy as np
 
 from headgate.core.errors import InvariantError, user_error
-from headgate.core.explain import Decision, Explanation, explain_node
+from headgate.core.explain import Decision, DispatchExplanation, ranked
 from headgate.core.graph import Graph, Ints
 from headgate.core.guard import Guard
+from headgate.core.loop import LoopStatistics, Reason, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers
 from headgate.core.policy import Policy
 from headgate.core.ranking import Key, ranking_for
 
-Reason = Literal["policy", "guard"]
-
 #: the features that the loop itself keeps or reads; an engine's matrix must have them
 LOOP_FEATURES = ("ready", "workers", "last_turn", "window_time", "max_workers", "patience")
 
 
-class Start(NamedTuple):
-    """Run ``node`` on ``worker`` now. A tuple and not a frozen dataclass: one is made for every turn."""
-
-    node: int
-    worker: int
-    reason: Reason
-
-
 @dataclass(frozen=True, slots=True)
-class DispatchStatistics:
-    """Counts since the loop was made."""
+class DispatchStatistics(LoopStatistics):
+    """And how things stand now."""
 
-    turns: int
-    starts: int
-    guard_strikes: int
     runnable: int
     free_workers: int
 
@@ -91,13 +78,16 @@ class Dispatch:
         self._window = window
         self._window_start = 0.0
         self._memory: object = None
-        self._starts = 0
         self._strikes = 0
         self._free: dict[int, None] = dict.fromkeys(range(len(workers)))
         self._node_on: dict[int, tuple[str, float]] = {}
         self._busy_node: dict[int, int] = {}
         self._now = 0.0
         self._adopt_graph()
+
+    @property
+    def graph(self) -> Graph:
+        return self.matrix.graph
 
     # --- facts ----------------------------------------------------------------------------------------------
 
@@ -228,7 +218,6 @@ class Dispatch:
         self._column_turn[node] = self.turn
         self._memory = memory
         self.turn += 1
-        self._starts += 1
         self._strikes += start.reason == "guard"
         self._drop(node)
         if self._ready[node] and self._workers_on[node] < self._most[node]:
@@ -358,18 +347,22 @@ class Dispatch:
 
     # --- reports --------------------------------------------------------------------------------------------
 
-    def explain(self, node: int, now: float) -> Explanation:
+    def explain(self, node: int, now: float) -> DispatchExplanation:
         """Why this node runs or does not run at this moment."""
-        view = FeatureView(self.matrix.columns, self.matrix.graph, now, self.turn, self._seed, self._memory)
-        running_on = tuple(sorted(w for w, n in self._busy_node.items() if n == node))
-        return explain_node(
-            node,
-            view=view,
-            policy=self.policy,
-            runnable=self._runnable,
+        view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
+        name = self.graph.names[node]
+        ranking = ranked(view, self.policy, self._runnable) if node in self._runnable else ()
+        place = next((i for i, entry in enumerate(ranking) if entry.name == name), None)
+        return DispatchExplanation(
+            node=name,
+            now=now,
+            policy=str(self.policy),
+            running_on=tuple(sorted(w for w, n in self._busy_node.items() if n == node)),
+            place=None if place is None else place + 1,
+            priority=() if place is None else ranking[place].priority,
+            ahead=ranking[: place or 0],
             lane=self._lanes[self._lane_of[node]],
-            running_on=running_on,
-            busy={w: name for w, (name, _) in self._node_on.items()},
+            busy={w: busy_with for w, (busy_with, _) in self._node_on.items()},
             guard_deadline=self.guard.deadline(node),
         )
 
@@ -378,9 +371,10 @@ class Dispatch:
 
     def statistics(self) -> DispatchStatistics:
         return DispatchStatistics(
-            turns=self.turn,
-            starts=self._starts,
-            guard_strikes=self._strikes,
+            decisions=self.turn,
+            starts={"policy": self.turn - self._strikes, "tie": 0, "forced": 0, "guard": self._strikes},
+            nodes=len(self.graph),
+            workers=len(self.workers),
             runnable=len(self._runnable),
             free_workers=len(self._free),
         )

@@ -1,14 +1,15 @@
 """The root of all errors, and those of the core; ``headgate.errors`` has the whole tree.
 
 HeadgateError
-├── DeclarationError         what was asked for cannot be done as written; exit status 2 on the command line
-│   ├── GraphError           two nodes of one name, an edge to nowhere, a cycle
-│   ├── UnknownNameError     a policy, placement or feature that does not exist, with the nearest names
-│   ├── ParameterError       a policy or placement was given a parameter it does not take, or a bad value
-│   ├── MissingFeatureError  a policy reads a feature that this engine does not have
-│   └── ScenarioError        a scenario file with an unknown key or an impossible value
-├── UserCodeError            a policy or function written by the user failed; carries the user's own exception
-└── InvariantError           a rule that Headgate keeps by itself was broken: our bug, please report it
+├── DeclarationError           what was asked for cannot be done as written; exit status 2 on the command line
+│   ├── GraphError             two nodes of one name, an edge to nowhere, a cycle
+│   ├── UnknownNameError       a policy, placement or feature that does not exist, with the nearest names
+│   ├── ParameterError         a policy or placement was given a parameter it does not take, or a bad value
+│   ├── MissingFeatureError    a policy reads a feature that this engine does not have
+│   └── ScenarioError          a scenario file with an unknown key or an impossible value
+├── UserCodeError              a policy or function written by the user failed; carries the user's own exception
+├── SchedulerMisuseError       an engine broke the protocol of a loop
+└── InvariantError             a rule that Headgate keeps by itself was broken: our bug, please report it
 """
 
 from __future__ import annotations
@@ -71,6 +72,10 @@ def user_error(what: str, error: Exception) -> HeadgateError:
     if isinstance(error, HeadgateError):
         return error
     return UserCodeError(f"{what}: {type(error).__name__}: {error}")
+
+
+class SchedulerMisuseError(HeadgateError):
+    """An engine broke the protocol of a loop: unknown id, wrong worker, wrong order of calls. The loop is unchanged."""
 
 
 class InvariantError(HeadgateError):

@@ -26,8 +26,7 @@ class Ranked:
     waiting: float
 
     def __str__(self) -> str:
-        numbers = ", ".join(f"{p:.6g}" for p in self.priority)
-        return f"{self.name} ({numbers}; waiting {self.waiting:.3g} s)"
+        return f"{self.name} ({_numbers(self.priority)}; waiting {self.waiting:.3g} s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +67,37 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a node runs or does not run at one moment."""
+    """Why a node runs or does not run at one moment: what is true of every loop that ranks by a policy."""
 
     node: str
     now: float
     policy: str
+    #: the workers that run the node now
     running_on: tuple[int, ...]
+    #: where it stands among those it competes with, from 1; None if it cannot run
     place: int | None
     priority: tuple[float, ...]
+    #: when the guard puts it in front; infinity if the guard does not watch it
+    guard_deadline: float
+
+    @property
+    def overdue(self) -> bool:
+        """Its patience has run out: the guard puts it in front."""
+        return self.now >= self.guard_deadline
+
+    def _guard(self, where: str = "") -> str:
+        if self.overdue:
+            return f"overdue for {self.now - self.guard_deadline:.3g} s: the guard puts it in front{where}"
+        return f"the guard puts it in front in {self.guard_deadline - self.now:.3g} s"
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchExplanation(Explanation):
+    """Why the dispatch loop runs a node or does not."""
+
     ahead: tuple[Ranked, ...]
     lane: Lane
     busy: Mapping[int, str]
-    guard_deadline: float
 
     @property
     def state(self) -> str:
@@ -94,13 +112,13 @@ class Explanation:
         if self.running_on:
             lines.append(f"{self.node}: running on worker {', '.join(map(str, self.running_on))}")
         if self.place is not None:
-            numbers = ", ".join(f"{p:.6g}" for p in self.priority)
+            numbers = _numbers(self.priority)
             lines.append(f"{self.node}: number {self.place} of the runnable by {self.policy}, priority ({numbers})")
             if self.ahead:
                 lines.append(f"  ahead of it: {_some([str(entry) for entry in self.ahead])}")
             lines.append(f"  {self._where()}")
             if self.guard_deadline < math.inf:
-                lines.append(f"  {self._guard()}")
+                lines.append(f"  {self._guard(' of its lane')}")
         return "\n".join(lines)
 
     def _where(self) -> str:
@@ -110,11 +128,54 @@ class Explanation:
         how = "at any time" if self.lane.aggressive else "when nobody at home there can run"
         return f"at home on workers {homes}; may borrow {', '.join(map(str, self.lane.spare))} {how}"
 
-    def _guard(self) -> str:
-        overdue = self.now - self.guard_deadline
-        if overdue >= 0:
-            return f"overdue for {overdue:.3g} s: the guard puts it in front of its lane"
-        return f"the guard puts it in front in {-overdue:.3g} s"
+
+@dataclass(frozen=True, slots=True)
+class RoundsExplanation(Explanation):
+    """Where a node stands in the list of its worker in the rounds loop, and what could bring it forward."""
+
+    #: the worker whose list it is in, and how long that list is
+    worker: int
+    of: int
+    ahead: tuple[str, ...]
+    equal: tuple[str, ...]
+    last_run: float
+    forced_after: float
+    runnable_since: float
+
+    @property
+    def forced_next(self) -> bool:
+        """It has not run for longer than the delay: if that stays so, it is forced in the next round."""
+        return self.now > self.forced_after
+
+    def __str__(self) -> str:
+        doing = "running on" if self.running_on else "waiting on"
+        return "\n".join(
+            [
+                f"{self.node}: {doing} worker {self.worker}, place {self.place} of {self.of} "
+                f"by {self.policy}, priority ({_numbers(self.priority)})",
+                f"  ahead of it: {_some(self.ahead) or 'nobody'}; equal to it: {_some(self.equal) or 'nobody'}",
+                f"  last ran {self.now - self.last_run:.3g} s ago; {self._forced()}",
+                f"  {self._guarded()}",
+            ]
+        )
+
+    def _forced(self) -> str:
+        if self.forced_after == math.inf:
+            return "never forced"
+        if self.forced_next:
+            return "longer than the delay, so it is forced in the next round"
+        return f"forced in a round that begins more than {self.forced_after - self.now:.3g} s from now"
+
+    def _guarded(self) -> str:
+        if self.guard_deadline < math.inf:
+            return self._guard()
+        if self.runnable_since < math.inf:
+            return "its patience has no limit, so the guard leaves it alone"
+        return "the guard has not seen it waiting"
+
+
+def _numbers(priority: Sequence[float]) -> str:
+    return ", ".join(f"{p:.6g}" for p in priority)
 
 
 def _some(texts: Sequence[str], most: int = 5) -> str:
@@ -129,33 +190,4 @@ def ranked(view: FeatureView, policy: Policy, runnable: Mapping[int, float]) -> 
     return tuple(
         Ranked(view.graph.names[nodes[k]], tuple(table[k].tolist()), view.now - runnable[int(nodes[k])])
         for k in best_first(table, view.graph.tie[nodes])
-    )
-
-
-def explain_node(
-    node: int,
-    *,
-    view: FeatureView,
-    policy: Policy,
-    runnable: Mapping[int, float],
-    lane: Lane,
-    running_on: tuple[int, ...],
-    busy: Mapping[int, str],
-    guard_deadline: float,
-) -> Explanation:
-    """Put together what a loop knows about one node."""
-    name = view.graph.names[node]
-    ranking = ranked(view, policy, runnable) if node in runnable else ()
-    place = next((i for i, entry in enumerate(ranking) if entry.name == name), None)
-    return Explanation(
-        node=name,
-        now=view.now,
-        policy=str(policy),
-        running_on=running_on,
-        place=None if place is None else place + 1,
-        priority=() if place is None else ranking[place].priority,
-        ahead=ranking[: place or 0],
-        lane=lane,
-        busy=dict(busy),
-        guard_deadline=guard_deadline,
     )

@@ -7,15 +7,9 @@ here knows queues, workers or time.
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
-from numpy.typing import NDArray
 
 from headgate.core.graph import Floats, Graph, Level
-from headgate.core.matrix import FeatureView
-
-_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 #: Seconds. A cost or time that was measured as 0 counts as this much, so that rates stay finite.
 LEAST_TIME = 1e-12
@@ -24,11 +18,6 @@ LEAST_TIME = 1e-12
 def at_least_a_moment(seconds: Floats) -> Floats:
     """``seconds``, with everything below ``LEAST_TIME`` raised to it: safe to divide by."""
     return np.maximum(seconds, LEAST_TIME)
-
-
-def in_view(view: FeatureView, per_node: NDArray[_Scalar]) -> NDArray[_Scalar]:
-    """The entries of an array over the whole graph that belong to the nodes in view."""
-    return per_node if view.rows is None else per_node[view.rows]
 
 
 def downstream_sums(graph: Graph, own: Floats, factor: Floats) -> Floats:

@@ -20,6 +20,12 @@ from headgate.core.errors import GraphError
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
+Fingerprints = NDArray[np.uint64]
+
+_WORD = (1 << 64) - 1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +140,8 @@ class Graph:
         return _inverse(np.array(sorted(range(len(self)), key=self.names.__getitem__), dtype=np.intp))
 
     @cached_property
-    def fingerprint(self) -> NDArray[np.uint64]:
-        """A 64-bit hash of each name, so that chance can depend on the name and not on the index."""
+    def fingerprint(self) -> Fingerprints:
+        """A 64-bit hash of each name, so that ``uniform`` can depend on the name and not on the index."""
         digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in self.names)
         return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
@@ -304,3 +310,27 @@ def _root(label: list[int], i: int) -> int:
 def _join(label: list[int], i: int, j: int) -> None:
     a, b = _root(label, i), _root(label, j)
     label[max(a, b)] = min(a, b)
+
+
+def uniform(seed: int, turn: int, fingerprint: Fingerprints) -> Floats:
+    """Chance as a pure function: one number in [0, 1) per fingerprint, different for every seed and turn.
+
+    It does not depend on how many numbers were drawn before, so the order of the nodes makes no difference and a run
+    can be repeated. The mixing is SplitMix64's finalizer (Steele, Lea and Flood, OOPSLA 2014): good enough for
+    scheduling, useless for secrets.
+    """
+    drawn = _mix(_mix(_mix(_word(seed)) ^ _word(turn)) ^ fingerprint)
+    # a float has 53 bits: taking more would round some numbers up to 1
+    return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _word(number: int) -> Fingerprints:
+    # an array, because NumPy warns when scalars wrap around and arrays wrap silently
+    return np.array([number & _WORD], dtype=np.uint64)
+
+
+def _mix(words: Fingerprints) -> Fingerprints:
+    words = words + _GOLDEN
+    words = (words ^ (words >> np.uint64(30))) * _FIRST
+    words = (words ^ (words >> np.uint64(27))) * _SECOND
+    return words ^ (words >> np.uint64(31))

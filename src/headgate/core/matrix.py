@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from headgate.core.graph import Floats, Graph, Ints
 
 #: reads one feature of several nodes: (feature name, node indices) -> values
 Reader = Callable[[str, Ints], "Floats | Iterable[float]"]
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class FeatureView:
@@ -57,6 +60,11 @@ class FeatureView:
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns
+
+
+def in_view(view: FeatureView, per_node: NDArray[_Scalar]) -> NDArray[_Scalar]:
+    """The entries of an array over the whole graph that belong to the nodes in view."""
+    return per_node if view.rows is None else per_node[view.rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 A placement sorts nodes into *lanes*. All nodes of a lane may use the same workers in the same order of preference,
 so a loop can decide lane by lane instead of node by node. A placement is asked again when the set of nodes or
-workers changes, at every meeting of the *rounds* loop, and when an engine says that costs have moved.
+workers changes, at every rescheduling of the *rounds* loop, and when an engine says that costs have moved.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.core.choosable import Choosable
 from headgate.core.errors import InvariantError, ParameterError
 from headgate.core.graph import Ints
 from headgate.core.matrix import FeatureView
+from headgate.core.policy import Choosable
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +115,16 @@ def one_worker_each(lanes: Lanes) -> Ints:
         homes = np.array(lane.home, dtype=np.intp)
         worker[members] = homes[np.arange(len(members)) % len(homes)]
     return worker
+
+
+def check_choice(placement: str, parameter: str, value: str, choices: Iterable[str]) -> None:
+    """Refuse a value that is not among the choices."""
+    known = tuple(choices)
+    if value not in known:
+        raise ParameterError(f"placement {placement!r}: {parameter} must be one of {', '.join(known)}; got {value!r}")
+
+
+def check_positive(placement: str, parameter: str, value: float) -> None:
+    """Refuse zero, negative numbers and NaN."""
+    if not value > 0:
+        raise ParameterError(f"placement {placement!r}: {parameter} must be greater than 0; got {value}")

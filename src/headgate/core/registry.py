@@ -28,7 +28,7 @@ from headgate.core.policy import Policy
 POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in SHIPPED_POLICIES}
 PLACEMENTS: dict[str, type[Placement]] = {placement.name: placement for placement in SHIPPED_PLACEMENTS}
 
-_Made = TypeVar("_Made")
+_Chosen = TypeVar("_Chosen")
 
 
 def policy_from(text: str) -> Policy:
@@ -45,14 +45,14 @@ def placement_from(text: str) -> Placement:
 
 
 @dataclass(frozen=True)
-class _Kind(Generic[_Made]):
-    """A kind of thing that users choose by name."""
+class _NamedClasses(Generic[_Chosen]):
+    """The classes of one kind (policy, placement) that users choose by name."""
 
     noun: str
-    known: Mapping[str, type[_Made]]
-    base: type[_Made]
+    known: Mapping[str, type[_Chosen]]
+    base: type[_Chosen]
 
-    def read(self, text: str) -> _Made:
+    def read(self, text: str) -> _Chosen:
         name, _, parameters = (part.strip() for part in text.partition(":"))
         chosen = self._class_called(name)
         values = _values(chosen, parameters, f"{self.noun} {name!r}")
@@ -63,7 +63,7 @@ class _Kind(Generic[_Made]):
         except Exception as error:
             raise UserCodeError(f"{self.noun} {name!r} failed while it was made from {text!r}: {error}") from error
 
-    def _class_called(self, name: str) -> type[_Made]:
+    def _class_called(self, name: str) -> type[_Chosen]:
         if "." not in name:
             if name not in self.known:
                 hint = f"A {self.noun} of your own is named by its path: package.module.Class."
@@ -77,12 +77,12 @@ class _Kind(Generic[_Made]):
             raise UnknownNameError(f"{self.noun} in the module {module_name!r}", attribute, theirs, hint=hint)
         return theirs[attribute]
 
-    def _is_one(self, value: object) -> TypeGuard[type[_Made]]:
+    def _is_one(self, value: object) -> TypeGuard[type[_Chosen]]:
         return isinstance(value, type) and issubclass(value, self.base)
 
 
-_POLICY: _Kind[Policy] = _Kind("policy", POLICIES, Policy)  # type: ignore[type-abstract]
-_PLACEMENT: _Kind[Placement] = _Kind("placement", PLACEMENTS, Placement)  # type: ignore[type-abstract]
+_POLICY: _NamedClasses[Policy] = _NamedClasses("policy", POLICIES, Policy)  # type: ignore[type-abstract]
+_PLACEMENT: _NamedClasses[Placement] = _NamedClasses("placement", PLACEMENTS, Placement)  # type: ignore[type-abstract]
 
 
 def _imported(module_name: str, wanted: str) -> types.ModuleType:

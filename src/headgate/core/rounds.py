@@ -1,122 +1,95 @@
-"""The *rounds* loop: workers run their own sorted lists for a period, then meet (Haren, sections 5 and 6).
+"""The *rounds* loop: workers run their own sorted lists for a period, then reschedule (Haren, sections 5 and 6).
 
-At a meeting the features that can have changed are read again, one worker deals the nodes out by the placement
-(Haren's ``f``), and each worker sorts what it got by the policy (``g``). Between meetings no worker looks at
+At a rescheduling the features that can have changed are read again, one worker deals the nodes out by the placement
+(Haren's ``f``), and each worker sorts what it got by the policy (``g``). Between two reschedulings no worker looks at
 another, so a step costs no lock. What a worker does in between is in ``worklist``.
 
-The logic is pure: threads, barriers and clocks belong to the runtime around it, in which every worker does
+The logic is pure: threads, barriers and clocks belong to the engine around it, in which every worker does
 
     while True:
         match rounds.next_step(worker, now(), can_run):
-            case Run(node, batch):
+            case Start(node, batch=batch):
                 run the node on up to that many tuples
-                rounds.ran(worker, node, now())
+                rounds.finished(worker, now())
             case Wait(seconds):
                 sleep
-            case Meet():
+            case Reschedule():
                 rounds.refresh_own(worker, read)
-                with the runtime's lock: last = rounds.arrive(worker)
+                with the engine's lock: last = rounds.arrive(worker)
                 if last: rounds.coordinate(now(), read), then let the others go on
-                else: wait for that
+                else: wait for that (a barrier)
                 if worker >= len(rounds.workers): stop, because there are fewer workers now
                 rounds.sort_own(worker)
 
 Indices of nodes change when nodes are added or removed. That happens inside ``coordinate`` and nowhere else; ``read``
 and ``can_run`` are always asked in terms of ``rounds.graph`` as it is at that moment.
 
-**A meeting in passing.** Haren's barriers see to two things: that all have told what they ran before features are read,
-and that the new assignment holds for everybody at once, so that no node is run by two workers. Where runs are long
-compared with the period, workers spend more time at the barriers than all the rest of a meeting takes. A runtime whose
-workers are threads may do without:
-
-            case Meet():
-                with the runtime's lock:
-                    if rounds.has_offer(worker) and not rounds.gathering: rounds.take_over(worker)
-                    elif rounds.may_lead: rounds.lead(worker, now(), read)
-                    else: as above, from arrive on
-                rounds.sort_own(worker)
-
-The first worker whose period is over leads: it reads, deals out, and goes on with its own new list. Each of the others
-ends the run it is in and takes over the list that is on offer before it begins another. Of the two things, the second
-holds as before: a node that somebody is still in is *held*, and for others it cannot run until that run has ended. The
-first holds but for the runs under way: what they change is read at the next meeting, where it counts as having just
-run. When nodes or workers come or go everybody stands still, and also if somebody has not taken over the list before,
-or owes the policy a look since its guard struck; so the guard's bound is that of barriers. A round of forced runs may
-be cut short before the policy's order was looked at; then it is looked at first in the round after. That nobody waits
-for anybody rests on threads seeing each other's writes in the order in which they were made.
-
-The file is longer than most: what a meeting changes, it changes together, in one class.
+How threads reschedule without a barrier is in ``headgate.stream.loops.handover``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.core.chance import uniform
 from headgate.core.errors import HeadgateError, InvariantError, UserCodeError
-from headgate.core.graph import Floats, Graph, Ints
+from headgate.core.explain import RoundsExplanation
+from headgate.core.graph import Floats, Graph, Ints, uniform
+from headgate.core.loop import LoopStatistics
 from headgate.core.matrix import FeatureMatrix, FeatureView, Reader
-from headgate.core.meeting import Meeting, RoundsStatistics
 from headgate.core.placement import Placement, Workers, one_worker_each
 from headgate.core.policy import Policy, as_table, priorities_of
-from headgate.core.standing import Standing
-from headgate.core.worklist import (
-    MEET,
-    NOBODY,
-    CanRun,
-    Counts,
-    Meet,
-    NodeRecords,
-    Phase,
-    RoundsConfig,
-    Run,
-    RunReason,
-    Step,
-    Wait,
-    Worklist,
-)
-
-__all__ = [
-    "Meet",
-    "Meeting",
-    "Rounds",
-    "RoundsConfig",
-    "RoundsStatistics",
-    "Run",
-    "RunReason",
-    "Standing",
-    "Step",
-    "Wait",
-]
+from headgate.core.worklist import CanRun, Counts, NodeRecords, Phase, RoundsConfig, Step, Worklist
 
 Answer = TypeVar("Answer")
 Value = TypeVar("Value", bound=np.generic)
 
 
+@dataclass(frozen=True, slots=True)
+class NewRound:
+    """What a rescheduling changed: the number of the round it opened, and who came and went.
+
+    A name that was removed and added again since the last one is in both: the new node shares nothing with the old.
+    """
+
+    round: int
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsStatistics(LoopStatistics):
+    """``values_read`` are the feature values that were asked for, ``values_full`` those that reading everything at
+    every rescheduling would have asked for."""
+
+    backoffs: int
+    values_read: int
+    values_full: int
+
+
 class Rounds:
     """The state of the rounds loop.
 
-    Which calls may overlap: ``next_step``, ``ran``, ``refresh_own`` and ``sort_own`` of *different* workers. The
-    runtime makes all others one at a time: ``lead`` and ``take_over`` beside those four of other workers, and
-    ``coordinate`` alone, after every worker has arrived. ``explain`` and ``statistics`` may be called at any time but
-    during a meeting; beside running workers they are a moment's picture.
+    Which calls may overlap: ``next_step``, ``finished``, ``refresh_own`` and ``sort_own`` of *different* workers. The
+    engine makes all others one at a time, and ``coordinate`` alone, after every worker has arrived. ``explain`` and
+    ``statistics`` may be called at any time but during a rescheduling; beside running workers they are a moment's
+    picture.
 
     Changes (policy, placement, configuration, nodes, workers) are checked at once and take effect at the next
-    meeting. Nothing runs while nodes come and go, so one that is removed while it runs finishes first. If
-    ``coordinate`` or ``lead`` raises because a policy or placement failed, replace the culprit and call it again.
+    rescheduling. Nothing runs while nodes come and go, so one that is removed while it runs finishes first. If
+    ``coordinate`` raises because a policy or placement failed, replace the culprit and call it again.
 
-    Invariants, between two meetings:
-    1. Every node of the graph is in exactly one worker's list, where a list on offer counts instead of the old one.
-    2. Every list keeps the invariants of ``Worklist``.
+    Invariants, between two reschedulings:
+    1. Every node of the graph has been dealt to exactly one worker.
+    2. Every list keeps the invariants of ``Worklist``. With 1, no node is run by two workers at once.
     3. There is one list per worker, and one record per node.
     4. ``_arrived`` counts the workers in phase ARRIVED.
-    5. ``_held`` are all and only the nodes that are run from a list whose worker has another one on offer. With 1 and
-       2, no node is run by two workers at once.
     """
 
     def __init__(
@@ -132,7 +105,7 @@ class Rounds:
         self.matrix = matrix
         self.workers = workers
         self.config = config or RoundsConfig()
-        #: number of the round under way; 0 before the first meeting
+        #: number of the round under way; 0 before the first rescheduling
         self.round = 0
         self._require(policy, placement)
         self.policy = policy
@@ -144,11 +117,8 @@ class Rounds:
         self._records = NodeRecords(len(matrix.graph), now)
         self._lists = [Worklist(w, self._records, self.config) for w in range(len(workers))]
         self._arrived = 0
-        #: of a policy that ranks a worker's own nodes; told at the next meeting, when nobody is in a run
-        self._trouble: HeadgateError | None = None
-        self._held: set[int] = set()
-        #: {node: seconds} of runs that ended between a meeting in passing and the end of the list they were in
-        self._late: dict[int, float] = {}
+        #: of a policy that ranks a worker's own nodes; told at the next rescheduling, when nobody is in a run
+        self._failure: HeadgateError | None = None
         #: nodes whose independent features a worker has read since they ran
         self._fresh: NDArray[np.bool_] = np.zeros(len(matrix.graph), dtype=bool)
         self._values_read = 0
@@ -164,38 +134,30 @@ class Rounds:
         #: the graph whose nodes were last dealt out, and the index there of each node of the present one, -1 if new
         self._dealt_graph = matrix.graph
         self._dealt_index: Ints = np.arange(len(matrix.graph))
-        self._begin_without_features()
+        # Before the first rescheduling all nodes are equal, and chance deals them out (Haren, section 5).
+        chance = uniform(self.config.seed, 0, self.graph.fingerprint)
+        self._deal((chance * len(workers)).astype(np.intp))
+        for worker in range(len(workers)):
+            self.sort_own(worker)
 
     @property
     def graph(self) -> Graph:
         return self.matrix.graph
 
-    # --- between meetings -----------------------------------------------------------------------------------
+    # --- in a round -----------------------------------------------------------------------------------------
 
     def next_step(self, worker: int, now: float, can_run: CanRun) -> Step:
         """What ``worker`` does now; ``can_run`` says whether a node has input, and room for its output."""
-        own, held = self._lists[worker], self._held
-        if self.has_offer(worker):
-            return MEET
-        step = own.next_step(now, (lambda node: node not in held and can_run(node)) if held else can_run)
-        # Looked at once more: whoever leads first makes its offers and then looks who runs what, so that of a run and
-        # an offer at the same moment at least one side sees the other.
-        if not self.has_offer(worker):
-            return step
-        if isinstance(step, Run):
-            own.withdraw(step)
-            held.discard(step.node)
-        return MEET
+        return self._lists[worker].next_step(now, can_run)
 
-    def ran(self, worker: int, node: int, now: float) -> None:
-        """The run that ``worker`` was told to make has ended."""
-        self._lists[worker].ran(node, now)
-        self._held.discard(node)
+    def finished(self, worker: int, now: float) -> None:
+        """The run that ``worker`` was told to start has ended."""
+        self._lists[worker].finished(now)
 
-    # --- the meeting ----------------------------------------------------------------------------------------
+    # --- the rescheduling -----------------------------------------------------------------------------------
 
     def refresh_own(self, worker: int, read: Reader) -> None:
-        """The part of the meeting done in parallel: read the independent features of the nodes this worker ran.
+        """The part done in parallel: read the independent features of the nodes this worker ran.
 
         May be left out; the worker that coordinates reads them then (Haren, algorithm 2, lines 1-2).
         """
@@ -208,57 +170,24 @@ class Rounds:
         own.refreshed = True
 
     def arrive(self, worker: int) -> bool:
-        """The worker is at the meeting; True if it is the last one, which then has to ``coordinate``."""
+        """The worker is at the barrier; True if it is the last one, which then has to ``coordinate``."""
         self._lists[worker].arrive()
         self._arrived += 1
         return self._arrived == len(self._lists)
 
-    def coordinate(self, now: float, read: Reader, fed: Iterable[int] = ()) -> Meeting:
-        """The part of the meeting done by one worker (Haren, algorithm 3).
+    def coordinate(self, now: float, read: Reader, fed: Iterable[int] = ()) -> NewRound:
+        """The part done by one worker (Haren, algorithm 3).
 
-        Applies what was asked for since the last meeting, reads what can have changed and has not been read by
+        Applies what was asked for since the last rescheduling, reads what can have changed and has not been read by
         ``refresh_own``, deals out the nodes and opens the next round. ``fed`` are nodes that data came to from
         outside the graph.
         """
         if self._arrived < len(self._lists):
-            raise InvariantError(f"only {self._arrived} of {len(self._lists)} workers have arrived at the meeting")
+            raise InvariantError(f"only {self._arrived} of {len(self._lists)} workers have arrived at the barrier")
         worker_of = self._decide(now, read, fed)
         added, removed = self._came_and_went()
         self._deal(worker_of)
-        return Meeting(self.round, added, removed, len(self.workers))
-
-    @property
-    def gathering(self) -> bool:
-        """Somebody has arrived and waits for the others: everybody has to come."""
-        return self._arrived > 0
-
-    @property
-    def may_lead(self) -> bool:
-        """Whether a worker whose period is over may hold the meeting in passing: nobody has to stand still for it."""
-        if self._arrived or self._next_graphs or self._next_workers is not None:
-            return False
-        return all(own.offered is None and own.may_be_cut_short for own in self._lists)
-
-    def lead(self, worker: int, now: float, read: Reader, fed: Iterable[int] = ()) -> Meeting:
-        """Hold the meeting in passing: like ``coordinate``, but the others are still in their runs."""
-        if not self.may_lead:
-            raise InvariantError(f"worker {worker} cannot lead: others must arrive, or take over what they were dealt")
-        self._offer(self._decide(now, read, fed), worker)
-        return Meeting(self.round, (), (), len(self.workers))
-
-    def has_offer(self, worker: int) -> bool:
-        """Somebody has dealt out anew while ``worker`` was in its round."""
-        return self._lists[worker].offered is not None
-
-    def take_over(self, worker: int) -> None:
-        """Put the list on offer in the place of the old one, whose last run has ended."""
-        own = self._lists[worker]
-        nodes = own.offered
-        if nodes is None:
-            raise InvariantError(f"worker {worker} has no list to take over: nobody has dealt out anew")
-        for node, seconds in own.report().items():
-            self._late[node] = self._late.get(node, 0.0) + seconds
-        own.deal(nodes, self.config)
+        return NewRound(self.round, added, removed, len(self.workers))
 
     def sort_own(self, worker: int) -> None:
         """The last part, again in parallel: rank and sort the nodes this worker was dealt (algorithm 2, lines 7-9)."""
@@ -270,7 +199,7 @@ class Rounds:
         try:
             self._sort(own)
         except HeadgateError as error:
-            self._trouble = error
+            self._failure = error
             rows = np.array(own.nodes, dtype=np.intp)
             own.sort(np.zeros((len(rows), 1)), self.graph.tie[rows], self._patience()[rows], forces=False)
 
@@ -288,88 +217,81 @@ class Rounds:
     # --- change while running -------------------------------------------------------------------------------
 
     def replace_policy(self, policy: Policy) -> None:
-        """Rank by another policy from the next meeting on."""
+        """Rank by another policy from the next rescheduling on."""
         self._require(policy, None)
         self._next_policy = policy
 
     def replace_placement(self, placement: Placement) -> None:
-        """Place by another rule from the next meeting on."""
+        """Place by another rule from the next rescheduling on."""
         self._require(None, placement)
         self._next_placement = placement
 
     def replace_config(self, config: RoundsConfig) -> None:
-        """Another period, batch, delay, back-off or seed from the next meeting on."""
+        """Another period, batch, delay, back-off or seed from the next rescheduling on."""
         self._next_config = config
 
     def set_workers(self, workers: Workers) -> None:
-        """More or fewer workers from the next meeting on; workers are counted from 0, so the last ones go."""
+        """More or fewer workers from the next rescheduling on; workers are counted from 0, so the last ones go."""
         self._next_workers = workers
 
-    def add_nodes(
-        self,
-        names: Iterable[str],
-        edges: Iterable[tuple[str, str]] = (),
-        queries: Mapping[str, str] | None = None,
-    ) -> None:
-        """More nodes and edges from the next meeting on, which already reads the features of the new nodes."""
-        self._next_graphs.append(self._coming_graph().adding(names, edges, queries))
+    def regraph(self, graph: Graph) -> None:
+        """Other nodes and edges from the next rescheduling on, which already reads the features of the new nodes.
 
-    def remove_nodes(self, names: Iterable[str]) -> None:
-        """Fewer nodes from the next meeting on; one that runs now finishes first."""
-        self._next_graphs.append(self._coming_graph().removing(names))
+        To add to what was asked for before, make ``graph`` from ``next_graph``.
+        """
+        self._next_graphs.append(graph)
+
+    @property
+    def next_graph(self) -> Graph:
+        """The graph as it will be after the next rescheduling."""
+        return self._next_graphs[-1] if self._next_graphs else self.graph
 
     # --- reports --------------------------------------------------------------------------------------------
 
-    def explain(self, node: int, now: float) -> Standing:
+    def explain(self, node: int, now: float) -> RoundsExplanation:
         """Where a node stands in its worker's list, and what could bring it forward."""
         names = self.graph.names
-        own = next(own for own in map(self._as_dealt, self._lists) if node in own.nodes)
+        own = next(own for own in map(self._dealt_list, self._lists) if node in own.nodes)
         place = own.nodes.index(node)
         group = own.groups[place]
         since = self._records.runnable_since[node]
         last_run = self._records.last_run[node]
-        return Standing(
+        return RoundsExplanation(
             node=names[node],
             now=now,
             policy=str(self.policy),
-            worker=own.worker,
+            running_on=tuple(each.worker for each in self._lists if each.running == node),
             place=place + 1,
-            of=len(own.nodes),
             priority=tuple(own.table[place].tolist()),
+            guard_deadline=since + float(self._patience()[node]),
+            worker=own.worker,
+            of=len(own.nodes),
             ahead=tuple(names[i] for i, g in zip(own.nodes, own.groups, strict=False) if g < group),
             equal=tuple(names[i] for i, g in zip(own.nodes, own.groups, strict=False) if g == group and i != node),
-            running=any(each.running == node for each in self._lists),
             last_run=last_run,
             forced_after=last_run + own.config.longest_delay if self._forces() else math.inf,
             runnable_since=since,
-            guard_deadline=since + float(self._patience()[node]),
         )
 
-    def _as_dealt(self, own: Worklist) -> Worklist:
-        """The list that a worker will have when its run has ended."""
-        if own.offered is None:
-            return own
-        coming = Worklist(own.worker, self._records, self.config)
-        coming.deal(own.offered, self.config)
-        self._sort(coming)
-        return coming
+    def _dealt_list(self, own: Worklist) -> Worklist:
+        """The list with the nodes that were last dealt to a worker: with barriers, the one it has."""
+        return own
 
     def statistics(self) -> RoundsStatistics:
         total = self._past.plus(own.counts for own in self._lists)
         return RoundsStatistics(
-            rounds=self.round,
-            runs=total.runs,
+            decisions=self.round,
+            starts=total.starts,
+            nodes=len(self.graph),
+            workers=len(self.workers),
             backoffs=total.backoffs,
             values_read=self._values_read + total.values_read,
             values_full=self._values_full,
-            nodes=len(self.graph),
-            workers=len(self.workers),
         )
 
     def validate(self) -> None:
         """Check the invariants in the docstring of the class."""
-        dealt = (own.nodes if own.offered is None else own.offered.tolist() for own in self._lists)
-        listed = sorted(node for nodes in dealt for node in nodes)
+        listed = sorted(node for own in self._lists for node in self._dealt_list(own).nodes)
         if listed != list(range(len(self.graph))):
             raise InvariantError(f"inv1: {len(self.graph)} nodes, but the workers' lists together hold {listed}")
         for own in self._lists:
@@ -383,28 +305,18 @@ class Rounds:
         arrived = sum(own.phase is Phase.ARRIVED for own in self._lists)
         if arrived != self._arrived:
             raise InvariantError(f"inv4: {arrived} workers have arrived, counted {self._arrived}")
-        held = {own.running for own in self._lists if own.offered is not None} - {NOBODY}
-        if held != self._held:
-            raise InvariantError(f"inv5: nodes {sorted(held)} are run from old lists, held are {sorted(self._held)}")
 
-    # --- steps of a meeting ---------------------------------------------------------------------------------
-
-    def _begin_without_features(self) -> None:
-        """Before the first meeting all nodes are equal, and chance deals them out (Haren, section 5)."""
-        chance = uniform(self.config.seed, 0, self.graph.fingerprint)
-        self._deal((chance * len(self.workers)).astype(np.intp))
-        for worker in range(len(self.workers)):
-            self.sort_own(worker)
+    # --- steps of a rescheduling ----------------------------------------------------------------------------
 
     def _decide(self, now: float, read: Reader, fed: Iterable[int]) -> Ints:
-        """Take over, read, place and, if the policy ranks all nodes in one go, rank; returns the worker of each node.
+        """Collect, read, place and, if the policy ranks all nodes in one go, rank; returns the worker of each node.
 
         Nothing but what was asked for has changed if this fails, so it can be done again.
         """
-        self._hand_over(fed)
+        self._collect(fed)
         self._apply_changes(now)
-        if self._trouble is not None:
-            raise self._trouble
+        if self._failure is not None:
+            raise self._failure
         self._refresh(read)
         turn = self.round + 1
         self._view = self.matrix.view(now, turn, seed=self.config.seed, memory=self._memory)
@@ -415,15 +327,14 @@ class Rounds:
         self.round = turn
         return worker_of
 
-    def _hand_over(self, fed: Iterable[int]) -> None:
+    def _collect(self, fed: Iterable[int]) -> None:
         """Take from the workers what they ran: to the matrix, the policy's memory and the loop's own features."""
         columns = self.matrix.columns
         # Nobody runs now, and whoever can run when its turn comes is ranked for that case.
         for name, value in (("ready", 1.0), ("workers", 0.0), ("window_time", 0.0)):
             if name in columns:
                 columns[name][:] = value
-        late, self._late = self._late, {}
-        for executed, refreshed in ((late, False), *((own.report(), own.refreshed) for own in self._lists)):
+        for executed, refreshed in self._reports():
             ran = list(executed)
             self.matrix.note_ran(ran)
             self._fresh[ran] |= refreshed
@@ -433,6 +344,10 @@ class Rounds:
                 columns["window_time"][ran] += list(executed.values())
             self._remember(ran)
         self.matrix.note_arrival(fed)
+
+    def _reports(self) -> list[tuple[dict[int, float], bool]]:
+        """({node that ran: seconds}, whether its independent features were read since) of every worker."""
+        return [(own.report(), own.refreshed) for own in self._lists]
 
     def _remember(self, ran: list[int]) -> None:
         """Show the policy each node that ran, once a round."""
@@ -444,18 +359,18 @@ class Rounds:
 
     def _apply_changes(self, now: float) -> None:
         for graph in self._next_graphs:
-            self._regraph(graph, now)
+            self._move_to(graph, now)
             self._memory = None  # it may speak of nodes by their old numbers
         self._next_graphs.clear()
         if self._next_policy is not None:
-            self.policy, self._memory, self._trouble = self._next_policy, None, None
+            self.policy, self._memory, self._failure = self._next_policy, None, None
         self.placement = self._next_placement or self.placement
         self.config = self._next_config or self.config
         if self._next_workers is not None:
             self._employ(self._next_workers)
         self._next_policy = self._next_placement = self._next_config = self._next_workers = None
 
-    def _regraph(self, graph: Graph, now: float) -> None:
+    def _move_to(self, graph: Graph, now: float) -> None:
         changed_edges = set(self.graph.edges) ^ set(graph.edges)
         old = self.matrix.regraph(graph)
         self._records.follow(old, now)
@@ -520,24 +435,8 @@ class Rounds:
         for own in self._lists:
             own.deal(np.flatnonzero(worker_of == own.worker), self.config)
         self._arrived = 0
-        self._held.clear()
         self._dealt_graph = self.graph
         self._dealt_index = np.arange(len(self.graph))
-
-    def _offer(self, worker_of: Ints, leader: int) -> None:
-        """Deal to the leader at once, and to the others for when their runs have ended."""
-        others = [own for own in self._lists if own.worker != leader]
-        for own in others:
-            own.offered = np.flatnonzero(worker_of == own.worker)
-        # From here on nobody begins anything of an old list; who had begun something before is still in it.
-        for own in others:
-            node = own.running
-            if node != NOBODY:
-                self._held.add(node)
-                # Whoever ends a run first says so and then lets go of the node: if that was too early, it is done here.
-                if own.running != node:
-                    self._held.discard(node)
-        self._lists[leader].deal(np.flatnonzero(worker_of == leader), self.config)
 
     # --- small questions ------------------------------------------------------------------------------------
 
@@ -546,9 +445,6 @@ class Rounds:
             self.matrix.require(policy.requires(), f"policy {policy.name!r}")
         if placement is not None:
             self.matrix.require(placement.needs, f"placement {placement.name!r}")
-
-    def _coming_graph(self) -> Graph:
-        return self._next_graphs[-1] if self._next_graphs else self.graph
 
     def _forces(self) -> bool:
         """Delayed nodes are run so that execution-intrinsic features stay up to date: only if somebody reads any."""
@@ -567,7 +463,7 @@ class Rounds:
         except Exception as error:
             kind = "policy" if isinstance(whom, Policy) else "placement"
             raise UserCodeError(
-                f"{kind} {whom.name!r} failed at the meeting after round {self.round}: "
+                f"{kind} {whom.name!r} failed at the rescheduling after round {self.round}: "
                 f"{type(error).__name__}: {error}; correct it or replace it"
             ) from error
 

@@ -1,14 +1,14 @@
-"""A worker's list: what one worker of the *rounds* loop runs between two meetings (Haren, algorithm 1).
+"""A worker's list: what one worker of the *rounds* loop runs between two reschedulings (Haren, algorithm 1).
 
 A ``Worklist`` is asked for one step at a time and told when a run has ended. It knows its own nodes, best first, and
-nothing of features, policies or the other workers; see ``rounds`` for what happens at a meeting. It never looks at a
-clock: ``now`` is passed in.
+nothing of features, policies or the other workers; see ``rounds`` for what happens at a rescheduling. It never looks
+at a clock: ``now`` is passed in.
 
 Where it goes beyond the algorithm as printed:
 
 * Forced runs stop at the end of the period (the longest neglected node goes first, so the rest lead in the rounds
   after), and a round does not end before the policy's order was looked at once. As printed, delayed nodes that fill
-  the period keep the other workers waiting at the meeting and leave the policy nothing at all.
+  the period keep the other workers waiting at the barrier and leave the policy nothing at all.
 * A delayed node that cannot run is left alone: without input it would measure nothing, without room for its output it
   would block the worker.
 * The guard against starvation, described at ``Worklist``.
@@ -22,30 +22,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import itemgetter
-from typing import Literal, NamedTuple
 
 import numpy as np
 
 from headgate.core.errors import InvariantError, ParameterError
 from headgate.core.graph import Floats, Ints
+from headgate.core.loop import Reason, Start
 from headgate.core.policy import best_first
 
 CanRun = Callable[[int], bool]
-
-#: why a node runs: first in the policy's order; equal to the node run just before; not run for longer than the delay;
-#: runnable for longer than its patience
-RunReason = Literal["policy", "tie", "forced", "guard"]
-
-
-class Run(NamedTuple):
-    """Run ``node`` on up to ``batch`` tuples, then call ``ran``.
-
-    A tuple and not a frozen dataclass: one is made for every run, and a tuple takes a third of the time.
-    """
-
-    node: int
-    batch: int
-    reason: RunReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +41,13 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Meet:
-    """The period is over: go to the meeting."""
+class Reschedule:
+    """The period is over: take part in the rescheduling."""
 
 
-Step = Run | Wait | Meet
+Step = Start | Wait | Reschedule
 
-MEET = Meet()
+RESCHEDULE = Reschedule()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +83,7 @@ def _demand(fulfilled: bool, name: str, expected: str, got: object) -> None:
 class NodeRecords:
     """What is remembered of each node from one round to the next, whichever worker has it.
 
-    Between two meetings an entry is touched by the worker whose list holds the node, and by nobody else; after a
-    meeting in passing also by the worker that is still in a run of the node.
+    Between two reschedulings an entry is touched by the worker whose list holds the node, and by nobody else.
     """
 
     __slots__ = ("last_run", "runnable_since")
@@ -120,28 +104,28 @@ class NodeRecords:
 class Counts:
     """What a worker has done since it was hired."""
 
-    runs: dict[RunReason, int] = field(default_factory=lambda: {"policy": 0, "tie": 0, "forced": 0, "guard": 0})
+    starts: dict[Reason, int] = field(default_factory=lambda: {"policy": 0, "tie": 0, "forced": 0, "guard": 0})
     backoffs: int = 0
     values_read: int = 0
 
     def plus(self, others: Iterable[Counts]) -> Counts:
         """These counts and all the others added up."""
-        total = Counts(dict(self.runs), self.backoffs, self.values_read)
+        total = Counts(dict(self.starts), self.backoffs, self.values_read)
         for other in others:
-            for reason, count in other.runs.items():
-                total.runs[reason] += count
+            for reason, count in other.starts.items():
+                total.starts[reason] += count
             total.backoffs += other.backoffs
             total.values_read += other.values_read
         return total
 
 
 class Phase(Enum):
-    """Where a worker stands between two meetings, in this order."""
+    """Where a worker stands between two reschedulings, in this order."""
 
     DEALT = "has been given its nodes and must sort them"
     SORTED = "has sorted its list and may begin the round"
     EXECUTING = "is in the round"
-    ARRIVED = "has arrived at the meeting and waits for its nodes"
+    ARRIVED = "has arrived at the barrier and waits for its nodes"
 
 
 #: no group has this number, so the walk starts from the top
@@ -165,8 +149,8 @@ class Worklist:
     overdue first. After such a run the policy's order is looked at before the next one, in the same round if need be.
 
     The bound: let T be the longest time from the first step of one round to that of the next: the period, two
-    of the longest runs (the one under way when the period ends, and the look that is owed then) and the meeting. A
-    node that is and stays runnable starts to run within ``patience + (k + 2) T``, where k counts the other nodes, on
+    of the longest runs (the one under way when the period ends, and the look that is owed then) and the rescheduling.
+    A node that is and stays runnable starts to run within ``patience + (k + 2) T``, where k counts the other nodes, on
     any worker, that become overdue before it: up to one T until it is seen, then in every round at least one run for
     the most overdue node of its worker; a node that was served is overdue again only after this one.
 
@@ -176,8 +160,6 @@ class Worklist:
     2. ``running`` is a node of ``nodes``, or nobody; nobody unless the phase is EXECUTING.
     3. ``executed`` holds all and only the nodes that ended a run since the list was dealt (Haren's E), with the seconds
        they took; all of them are in ``nodes``.
-    4. While ``offered`` is there, no run begins. It is set by whoever leads a meeting in passing; all else is changed
-       by the worker itself, or while it stands still.
     """
 
     def __init__(self, worker: int, records: NodeRecords, config: RoundsConfig) -> None:
@@ -189,8 +171,6 @@ class Worklist:
         self.table: Floats = np.empty((0, 1))
         self.running = NOBODY
         self.executed: dict[int, float] = {}
-        #: the nodes to take over as soon as the run under way has ended; None if nobody has dealt out anew
-        self.offered: Ints | None = None
         #: what of ``executed`` has been reported
         self._reported: dict[int, float] = {}
         #: the independent features of ``executed`` have been read since they ran
@@ -211,7 +191,7 @@ class Worklist:
         #: the policy's order was looked at since the last guard run; so always true when a round begins (no round
         #: ends before, and none is cut short)
         self._guard_may_strike = True
-        #: the round before was cut short by a meeting in passing before the policy's order was looked at
+        #: the round before was cut short by a rescheduling before the policy's order was looked at
         self._owes_look = False
         self._neglected_before = -math.inf
         #: nodes that had not run for longer than the delay when the round began, the longest neglected first
@@ -219,7 +199,7 @@ class Worklist:
         #: (deadline, node) of guarded nodes whose patience runs out in this round, in this order
         self._due: deque[tuple[float, int]] = deque()
 
-    # --- at the meeting -------------------------------------------------------------------------------------
+    # --- at the rescheduling --------------------------------------------------------------------------------
 
     def deal(self, nodes: Ints, config: RoundsConfig) -> None:
         """Take over these nodes, unsorted; what was run before has been reported."""
@@ -231,11 +211,10 @@ class Worklist:
         self._reported = {}
         self.refreshed = False
         self.phase = Phase.DEALT
-        self.offered = None
 
     def report(self) -> dict[int, float]:
-        """What ended a run since the last report, with the seconds it took; may be asked beside the running worker."""
-        executed = self.executed.copy()  # at a stroke, as the worker may add to it meanwhile
+        """What ended a run since the last report, with the seconds it took."""
+        executed = self.executed.copy()
         before, self._reported = self._reported, executed
         if not before:
             return executed
@@ -268,7 +247,8 @@ class Worklist:
             self._begin(now, can_run)
         if self.running != NOBODY:
             raise InvariantError(
-                f"worker {self.worker} asks for a step while it runs node {self.running}: call ran() when a run ends"
+                f"worker {self.worker} asks for a step while it runs node {self.running}: "
+                "call finished() when a run ends"
             )
         if now < self._ends:
             if self._due and self._guard_may_strike and self._due[0][0] <= now:
@@ -281,22 +261,23 @@ class Worklist:
                 if node != NOBODY:
                     return self._start(node, now, "forced")
         elif self._looked:
-            return MEET
+            return RESCHEDULE
         return self._look(now, can_run)
 
-    def ran(self, node: int, now: float) -> None:
+    def finished(self, now: float) -> None:
         """The run that the last step asked for has ended."""
-        if node != self.running:
-            raise InvariantError(f"worker {self.worker} reports a run of node {node}, but was given {self.running}")
+        node = self.running
+        if node == NOBODY:
+            raise InvariantError(f"worker {self.worker} is said to be done, but was given nothing to do")
         self.running = NOBODY
         self.executed[node] = self.executed.get(node, 0.0) + (now - self._running_since)
         self._records.last_run[node] = now
         self._records.runnable_since[node] = math.inf
 
-    def withdraw(self, step: Run) -> None:
+    def withdraw(self, step: Start) -> None:
         """The run that the last step asked for does not take place."""
         self.running = NOBODY
-        self.counts.runs[step.reason] -= 1
+        self.counts.starts[step.reason] -= 1
 
     @property
     def may_be_cut_short(self) -> bool:
@@ -305,10 +286,10 @@ class Worklist:
         return self.phase is Phase.EXECUTING and self._guard_may_strike
 
     def arrive(self) -> None:
-        """The worker is at the meeting and runs nothing until it has sorted a new list."""
+        """The worker is at the barrier and runs nothing until it has sorted a new list."""
         if self.phase is not Phase.EXECUTING or self.running != NOBODY:
             raise InvariantError(
-                f"worker {self.worker} cannot arrive at the meeting: it {self.phase.value}"
+                f"worker {self.worker} cannot arrive at the barrier: it {self.phase.value}"
                 + (f" and runs node {self.running}" if self.running != NOBODY else "")
             )
         self.phase = Phase.ARRIVED
@@ -382,16 +363,16 @@ class Worklist:
         self._at, self._group = 0, _FROM_TOP
         return self._back_off(now)
 
-    def _start(self, node: int, now: float, reason: RunReason) -> Run:
+    def _start(self, node: int, now: float, reason: Reason) -> Start:
         self.running = node
         self._running_since = now
-        self.counts.runs[reason] += 1
-        return Run(node, self.config.batch, reason)
+        self.counts.starts[reason] += 1
+        return Start(node, self.worker, reason, self.config.batch)
 
-    def _back_off(self, now: float) -> Wait | Meet:
+    def _back_off(self, now: float) -> Wait | Reschedule:
         rest = self._ends - now
         if rest <= 0:
-            return MEET
+            return RESCHEDULE
         pause = min(self._pause, rest)
         self._pause *= 2
         self.counts.backoffs += 1

@@ -17,10 +17,10 @@ from typing import get_args
 from headgate.core.cost import CostModel
 from headgate.core.errors import ScenarioError
 from headgate.core.inheritance import Inheritance
-from headgate.core.layers import BACKFILL, LIVE, MAINTENANCE
 from headgate.core.placement import Placement
 from headgate.core.placements import Anywhere
 from headgate.core.policies import MaxBenefit
+from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE
 from headgate.core.policy import Policy
 from headgate.core.trace import Measured, StreamArrival, Trace, TraceTable, arrivals, measured
 from headgate.core.trace.measures import MICROS, FreshnessHistory

@@ -81,7 +81,7 @@ def _at_least_one(buckets: int) -> int:
 
 
 class HybridQueues(Generic[T]):
-    """A queue for each bucket, and a master queue that says in which order to turn to them.
+    """A queue for each bucket, and a master queue that says in which order to take from them.
 
     A worker takes the next bucket number from the master queue. If another worker has this bucket, it *delegates*: it
     counts one more item for that worker and goes on with the next number. A worker leaves a bucket only when nothing
@@ -176,12 +176,12 @@ class PartitionedQueues(Generic[T]):
     inv2: a bucket marked as worked on is not among the free ones.
 
     Order: strict per bucket, none over buckets. Fair: the free buckets stand in a row, workers take from its front and
-    give back to its end, so a bucket is come to before any other is for the second time. A worker leaves a bucket
+    give back to its end, so every bucket has its turn before any has its second. A worker leaves a bucket
     when its queue is empty or the limit is reached.
 
     Failure: if ``operate`` raises, the bucket is given back.
 
-    Cost: two steps for each bucket looked at; looking in vain costs as many looks as there are buckets.
+    Cost: two steps for each bucket looked at; if nothing waits, all buckets are looked at.
     Prior art: section 4.2 of the paper, which leaves open how workers choose buckets.
     """
 

@@ -22,16 +22,17 @@ from headgate.core.errors import DeclarationError, UnknownNameError
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.registry import placement_from, policy_from
-from headgate.core.rounds import RoundsConfig
+from headgate.core.worklist import RoundsConfig
+from headgate.stream.bucket_queues import Scheme
 from headgate.stream.errors import EngineStoppedError
 from headgate.stream.loops.dispatch import SLICE, DispatchLoop
 from headgate.stream.loops.locality import LocalityLoop
-from headgate.stream.loops.loop import Loop
+from headgate.stream.loops.loop import EngineLoop
 from headgate.stream.loops.rounds import BATCH, RoundsLoop
 from headgate.stream.loops.threads import ThreadsLoop
 from headgate.stream.operators.operator import Clock
 from headgate.stream.query import Query
-from headgate.stream.query_run import CAPACITY, Buffer, Ending, QueryRun, Scheme
+from headgate.stream.query_run import CAPACITY, Buffer, Ending, QueryRun
 from headgate.stream.spec import QuerySpec
 from headgate.stream.statistics import EngineStatistics, query_statistics
 
@@ -148,7 +149,7 @@ class Engine:
         ranker = policy_from(policy) if isinstance(policy, str) else policy
         placer = placement_from(placement) if isinstance(placement, str) else placement
         portion = consumption_from(consumption) if isinstance(consumption, str) else consumption
-        makers: dict[str, Callable[[], Loop]] = {
+        makers: dict[str, Callable[[], EngineLoop]] = {
             "dispatch": lambda: DispatchLoop(
                 clock, count, ranker, placer, consumption=portion, seed=seed, history=history
             ),

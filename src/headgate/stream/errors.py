@@ -10,7 +10,7 @@ HeadgateError
 ├── BrokerError                 an MQTT broker cannot be reached, does not answer, or refuses
 └── EngineStoppedError          an engine was used after it had been stopped
 
-``Reject`` is not an error: a function over rows raises it to pass one row over.
+``Reject`` is not an error: a function over rows raises it to reject a row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What an operator computes: functions without state, and states that take part after part.
+"""Kernels: what an operator computes, as a function without state or as a state that processes part after part.
 
-The engine owns threads, queues and order; a kernel owns none of them. A *stateless* function may be called by several
-threads at once. A *state* belongs to one bucket of keys (of a stateful operator: the only one), sees the parts of its
-bucket in the order of their serial numbers, and is never called by two threads at once. Kernels should do per packet
-what can be done per packet: Arrow's and NumPy's loops leave the interpreter to the other workers meanwhile.
+The engine owns threads, queues and order; a kernel owns none of them. A *function* may be called by several threads at
+once. A *state* belongs to one bucket of keys (a stateful operator has only one), gets the parts of its bucket in the
+order of their serial numbers, and is never called by two threads at once. Kernels should work on whole packets: Arrow's
+and NumPy's loops leave the interpreter to the other workers.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Rejected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What becomes of a packet, or of a bucket's part of it.
+    """The result of a packet, or of a bucket's part of it.
 
     ``parents[i]`` is the row of the *packet* that row i of the batch comes from; it must never decrease. None means
     one row out for each row in, in the same order.
 
-    ``order`` is for states whose rows can share a parent with rows of other buckets, as windows do that a row of
-    any key closes: arrays of the batch's length by which such rows are sorted, ascending. Flushed rows are sorted by
-    it alone. It must be the same for any number of buckets, so: the key.
+    ``order`` is for states whose rows can share a parent with rows of other buckets, such as windows, which a row of
+    any key closes. It has arrays of the batch's length, by which such rows are sorted, ascending. Flushed rows are
+    sorted by it alone. It must not depend on the number of buckets: use the key.
     """
 
     batch: pa.RecordBatch
@@ -46,10 +46,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A bucket's share of a packet: its rows, and where in the packet they stand.
+    """A bucket's share of a packet: its rows, and their places in the packet.
 
-    ``times`` are the event times of *all* rows of the packet, each at least that before it, for operators that declare
-    a time: a window may have to be closed by a row of another bucket. Such operators may get parts without rows.
+    ``times`` are for operators that declare a time: the event times of *all* rows of the packet, made non-decreasing,
+    since a row of another bucket may close a window. Such operators may get parts without rows.
     """
 
     batch: pa.RecordBatch
@@ -64,7 +64,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a state must remember, in a form that can be kept: Arrow tables and JSON values, nothing else."""
+    """All that a state must remember, in a form that can be written to a file: Arrow tables and JSON values."""
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What has become of one table of a snapshot: the rows that are new or other than they were.
+    """The change of one table of a snapshot: the rows that are new or different.
 
     1. ``positions`` ascend, without repetition; ``rows`` has one row for each.
     2. Every position lies below ``length``, that of the table afterwards.
@@ -86,7 +86,7 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What makes a snapshot out of an earlier one: of each of its tables what has changed, and all values anew."""
+    """The difference between two snapshots: the change of each table, and all values anew."""
 
     tables: Mapping[str, TableChange] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -96,10 +96,10 @@ class State(Protocol):
     """The state of one bucket."""
 
     def process(self, part: Part) -> Output:
-        """Take the next part; the output's rows stand for rows of the part, or for windows that its times close."""
+        """Take the next part. Rows of the output come from rows of the part, or from windows that its times close."""
 
     def flush(self) -> Output:
-        """The stream has ended: give out what was kept, in the order of keys. ``parents`` is not looked at."""
+        """The stream has ended: give out what was kept, in the order of keys. ``parents`` is ignored."""
 
     def snapshot(self) -> Snapshot:
         """What ``restore`` needs to go on from here. It must not change when the state does."""
@@ -110,13 +110,13 @@ class State(Protocol):
 
 @runtime_checkable
 class IncrementalState(State, Protocol):
-    """A state that can tell what has changed, at a cost that grows with that and not with all that it holds."""
+    """A state that can tell what has changed, at a cost that grows with the changes and not with the state."""
 
     def changes(self) -> Changes | None:
         """What has changed since the last call of ``snapshot``, ``restore`` or this: see ``patching.patched``.
 
-        None: it cannot tell, and only a whole snapshot will do. So it is before the first snapshot, after much has
-        changed, and after rows of the tables have moved. It stays so until a snapshot is taken.
+        None: it cannot tell, and only a whole snapshot will do. This is so before the first snapshot, after much has
+        changed, and after rows of the tables have moved, until a snapshot is taken.
         """
 
 

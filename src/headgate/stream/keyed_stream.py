@@ -1,5 +1,4 @@
-"""What can be done with a stream whose rows have keys: aggregates, windows, and everything else that keeps a state per
-key.
+"""Operators on a stream whose rows have keys: aggregates, windows, and everything else with a state per key.
 
     >>> from headgate.stream import Query, from_batches
     >>> rows = pa.table({"ts": [0, 10], "item": ["pen", "ink"], "price": [1.0, 4.0]})
@@ -41,7 +40,7 @@ from headgate.stream.spec import EventTime
 #: the column that tells which side of a join a row is of
 SIDE = "headgate_side"
 SIDES = ("left", "right")
-#: an aggregate, or its function's name and column in short: "count", ("sum", "price")
+#: an aggregate, or in short its function and column: "count", ("sum", "price")
 AggregateLike = Aggregate | str | tuple[str, str]
 Span = int | timedelta
 
@@ -82,7 +81,7 @@ class KeyedStream:
     # --- other states ---------------------------------------------------------------------------------------
 
     def dedupe(self, *, within: Span | None = None, time: str | None = None, name: str = "dedupe") -> Stream:
-        """The first row of each key; again after ``within`` has passed, if given."""
+        """The first row of each key; with ``within``, again after that span of ``time``."""
         horizon = None if within is None else self._span(time or "", within)
         return self._keyed(name, Dedupe, self.columns, horizon, time)
 
@@ -91,7 +90,7 @@ class KeyedStream:
         return self._keyed(name, InOrder, self.columns, time)
 
     def top_k(self, by: str, k: int, *, descending: bool = True, name: str = "top_k") -> Stream:
-        """The best rows of each key."""
+        """The best rows of each key: each that comes among the best ``k``, with its rank; at the end the final ones."""
         return self._keyed(name, TopK, self.columns, by, k, descending)
 
     def fold(
@@ -105,10 +104,10 @@ class KeyedStream:
     ) -> Stream:
         """``function(state, row)`` gives the key's new state and any number of rows out. States are JSON values.
 
-        ``finish(key, state)`` gives rows for each key at the end of a finite run.
+        ``finish(state, key)`` gives rows for each key at the end of a finite run; ``key`` is a dict of the key columns.
         """
-        called = name or str(getattr(function, "__name__", "fold"))
-        return self._keyed(called, Fold, self.columns, function, initial, schema, finish)
+        operator = name or str(getattr(function, "__name__", "fold"))
+        return self._keyed(operator, Fold, self.columns, function, initial, schema, finish)
 
     def interval_join(
         self,
@@ -133,22 +132,23 @@ class KeyedStream:
             {column: prefix + column for column in each.stream.schema.names if column not in self.columns}
             for prefix, each in zip(prefixes, (self, other), strict=True)
         ]
-        together = _tagged((self, other), names, time, name)
+        both = KeyedStream(
+            _both_sides((self, other), names, time, name), self.columns, self._partitioning, self._buckets
+        )
         spans = (self._span(time, before), self._span(time, after))
-        joined = KeyedStream(together, self.columns, self._partitioning, self._buckets)
         columns = [list(each.values()) for each in names]
-        return joined._keyed(name, IntervalJoin, self.columns, time, *columns, *spans, SIDE, SIDES, ("", ""))
+        return both._keyed(name, IntervalJoin, self.columns, time, *columns, *spans, SIDE, SIDES, ("", ""))
 
     def state(self, factory: StateFactory, *, time: EventTime | None = None, name: str = "state") -> Stream:
-        """A state of one's own for each bucket: see ``headgate.stream.kernel.State``."""
+        """A state of your own for each bucket: see ``headgate.stream.State``."""
         return self.stream.partitioned(factory, by=self._partitioning, buckets=self._buckets, time=time, name=name)
 
-    # --- mistakes and small things --------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------------------
 
     def _keyed(self, name: str, kind: type[Any], *arguments: Any) -> Stream:
-        planned = plan(kind, self.stream.schema, *arguments)
+        operator = plan(kind, self.stream.schema, *arguments)
         return self.stream.partitioned(
-            planned.factory, by=self._partitioning, buckets=self._buckets, time=planned.time, name=name
+            operator.factory, by=self._partitioning, buckets=self._buckets, time=operator.time, name=name
         )
 
     def _span(self, time: str, span: Span) -> int:
@@ -159,14 +159,14 @@ class KeyedStream:
         kind = self.stream.schema.field(time).type
         if not pa.types.is_timestamp(kind):
             raise QueryDeclarationError(
-                f"column {time!r} is of type {kind}: say spans of time as whole numbers in its unit; got {span!r}"
+                f"column {time!r} is of type {kind}: give spans of time as whole numbers in its unit; got {span!r}"
             )
         units = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
         return round(span.total_seconds() * units[kind.unit])
 
 
 class Windows:
-    """Windows that wait for their aggregates."""
+    """Windows; ``aggregate`` says what to compute in them."""
 
     def __init__(
         self, keyed_stream: KeyedStream, name: str, state: Callable[[tuple[Aggregate, ...]], tuple[Any, ...]]
@@ -180,48 +180,51 @@ class Windows:
 
 
 def _aggregates(named: Mapping[str, AggregateLike]) -> tuple[Aggregate, ...]:
-    made = []
+    aggregates = []
     for name, like in named.items():
         if isinstance(like, str):
-            made.append(Aggregate(like, None, name))
+            aggregates.append(Aggregate(like, None, name))
         elif isinstance(like, tuple):
-            made.append(Aggregate(like[0], like[1], name))
+            aggregates.append(Aggregate(like[0], like[1], name))
         else:
-            made.append(Aggregate(like.function, like.column, name))
-    if not made:
+            aggregates.append(Aggregate(like.function, like.column, name))
+    if not aggregates:
         raise QueryDeclarationError('say what to aggregate: n="count", total=("sum", "price")')
-    return tuple(made)
+    return tuple(aggregates)
 
 
-def _tagged(sides: tuple[KeyedStream, KeyedStream], names: Sequence[Mapping[str, str]], time: str, name: str) -> Stream:
-    """Both sides as one stream: the key, the time, and the columns of both under their new names, of which each row has
-    its own side's."""
+def _both_sides(
+    sides: tuple[KeyedStream, KeyedStream], names: Sequence[Mapping[str, str]], time: str, name: str
+) -> Stream:
+    """Both sides of a join as one stream: the key, the time, the columns of both sides under their new names, and the
+    side. A row has only the columns of its side."""
     left, right = sides
     fields = []
-    for each in sides:
-        each.stream._require([time])
+    for side in sides:
+        side.stream._require([time])
     for column in dict.fromkeys((*left.columns, time)):
         fields.append(left.stream.schema.field(column))
-    for each, own in zip(sides, names, strict=True):
-        fields += [pa.field(new, each.stream.schema.field(column).type) for column, new in own.items()]
+    for side, new_names in zip(sides, names, strict=True):
+        fields += [pa.field(new, side.stream.schema.field(column).type) for column, new in new_names.items()]
     schema = pa.schema([*fields, pa.field(SIDE, pa.string())])
-    made = [
-        each.stream.stateless(_widened(side, own, schema), name=f"{name}-{side}", schema=schema)
-        for each, side, own in zip(sides, SIDES, names, strict=True)
+    streams = [
+        side.stream.stateless(_widening(label, new_names, schema), name=f"{name}-{label}", schema=schema)
+        for side, label, new_names in zip(sides, SIDES, names, strict=True)
     ]
     if left.stream._space == right.stream._space:
-        return made[0].merge(made[1], name=f"{name}-merge")
-    return made[0].union(made[1], by=time, name=f"{name}-union")
+        return streams[0].merge(streams[1], name=f"{name}-merge")
+    return streams[0].union(streams[1], by=time, name=f"{name}-union")
 
 
-def _widened(side: str, own: Mapping[str, str], schema: pa.Schema) -> Callable[[pa.RecordBatch], Output]:
-    old_name = {new: column for column, new in own.items()}
+def _widening(label: str, new_names: Mapping[str, str], schema: pa.Schema) -> Callable[[pa.RecordBatch], Output]:
+    """A kernel that gives the rows of one side the columns of both."""
+    old_name = {new: column for column, new in new_names.items()}
 
     def kernel(batch: pa.RecordBatch) -> Output:
         columns = []
         for field in schema:
             if field.name == SIDE:
-                columns.append(pa.repeat(pa.scalar(side, pa.string()), batch.num_rows))
+                columns.append(pa.repeat(pa.scalar(label, pa.string()), batch.num_rows))
             elif field.name in old_name:
                 columns.append(batch.column(old_name[field.name]))
             elif field.name in batch.schema.names:

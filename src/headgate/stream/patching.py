@@ -1,6 +1,6 @@
-"""Snapshots and changes put together: what was kept, with what has become of it since.
+"""Snapshots and the changes since then: apply changes to a snapshot, or merge two steps of changes into one.
 
-Pure functions over Arrow tables. What they are given may be mapped into memory from files and is never written to. The
+Pure functions over Arrow tables. Their arguments may be mapped into memory from files and are never written to. The
 cost of ``patched`` is that of copying the columns in which rows were replaced; columns that only grew are not copied.
 """
 
@@ -17,7 +17,7 @@ from headgate.stream.packet import Ints
 
 
 def patched(snapshot: Snapshot, changes: Changes) -> Snapshot:
-    """The snapshot that would have been taken when the changes were."""
+    """The snapshot with the changes applied: as if taken when the changes were."""
     if snapshot.tables.keys() != changes.tables.keys():
         raise InvariantError(
             f"changes of the tables {sorted(changes.tables)} do not fit a snapshot of {sorted(snapshot.tables)}"
@@ -27,7 +27,7 @@ def patched(snapshot: Snapshot, changes: Changes) -> Snapshot:
 
 
 def merged(older: Changes, newer: Changes) -> Changes:
-    """One step instead of two: changes that make of a snapshot what both, one after the other, do."""
+    """One step of changes that does what both do, one after the other."""
     if older.tables.keys() != newer.tables.keys():
         raise InvariantError(f"changes of {sorted(newer.tables)} cannot follow changes of {sorted(older.tables)}")
     tables = {name: _merged_table(change, newer.tables[name]) for name, change in older.tables.items()}
@@ -37,18 +37,20 @@ def merged(older: Changes, newer: Changes) -> Changes:
 def laid_over(
     older: Mapping[str, Snapshot | Changes], newer: Mapping[str, Snapshot | Changes]
 ) -> dict[str, Snapshot | Changes]:
-    """What is known of several states, by name, after a later word on them: of states that are in ``newer`` only, a
-    whole snapshot is all that can be known."""
-    made: dict[str, Snapshot | Changes] = {}
+    """The newer snapshots or changes of several states, by name, combined with the older ones.
+
+    States that are only in ``older`` are dropped; those that are only in ``newer`` must be snapshots.
+    """
+    combined: dict[str, Snapshot | Changes] = {}
     for name, late in newer.items():
         early = older.get(name)
         if isinstance(late, Snapshot):
-            made[name] = late
+            combined[name] = late
         elif early is None:
-            raise InvariantError(f"there are changes of {name!r}, but nothing that they could be changes to")
+            raise InvariantError(f"there are changes of {name!r}, but no snapshot or changes before them")
         else:
-            made[name] = patched(early, late) if isinstance(early, Snapshot) else merged(early, late)
-    return made
+            combined[name] = patched(early, late) if isinstance(early, Snapshot) else merged(early, late)
+    return combined
 
 
 def _patched_table(name: str, table: pa.Table, change: TableChange) -> pa.Table:
@@ -58,36 +60,36 @@ def _patched_table(name: str, table: pa.Table, change: TableChange) -> pa.Table:
             f"({_columns(change.rows)})"
         )
     base = table.slice(0, change.length)
-    replaced = int(np.searchsorted(change.positions, base.num_rows))
-    added = change.rows.num_rows - replaced
-    if base.num_rows + added != change.length and table.num_columns:
+    replacements = int(np.searchsorted(change.positions, base.num_rows))
+    additions = change.rows.num_rows - replacements
+    if base.num_rows + additions != change.length and table.num_columns:
         raise InvariantError(
-            f"changes do not fit table {name!r}: with {added} rows added to {base.num_rows} it should have "
+            f"changes do not fit table {name!r}: with {additions} rows added to {base.num_rows} it should have "
             f"{change.length}"
         )
-    places = change.positions[:replaced]
+    places = change.positions[:replacements]
     columns = [
-        _patched_column(old, new.slice(0, replaced), places, new.slice(replaced))
+        _patched_column(old, new.slice(0, replacements), places, new.slice(replacements))
         for old, new in zip(base.columns, change.rows.columns, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def _patched_column(
-    old: pa.ChunkedArray, replacing: pa.ChunkedArray, places: Ints, added: pa.ChunkedArray
+    old: pa.ChunkedArray, replacement: pa.ChunkedArray, places: Ints, addition: pa.ChunkedArray
 ) -> pa.ChunkedArray:
-    begin = _replaced(old, replacing, places).chunks if len(places) else old.chunks
-    return pa.chunked_array([*begin, *added.chunks], type=old.type)
+    begin = _replace(old, replacement, places).chunks if len(places) else old.chunks
+    return pa.chunked_array([*begin, *addition.chunks], type=old.type)
 
 
-def _replaced(old: pa.ChunkedArray, replacing: pa.ChunkedArray, places: Ints) -> pa.ChunkedArray:
-    if _is_plain(old) and _is_plain(replacing):
+def _replace(old: pa.ChunkedArray, replacement: pa.ChunkedArray, places: Ints) -> pa.ChunkedArray:
+    if _is_plain(old) and _is_plain(replacement):
         values = old.to_numpy().copy()
-        values[places] = replacing.to_numpy()
+        values[places] = replacement.to_numpy()
         return pa.chunked_array([pa.array(values)], type=old.type)
     sources = np.arange(len(old), dtype=np.int64)
     sources[places] = len(old) + np.arange(len(places), dtype=np.int64)
-    return pa.chunked_array([*old.chunks, *replacing.chunks], type=old.type).take(pa.array(sources))
+    return pa.chunked_array([*old.chunks, *replacement.chunks], type=old.type).take(pa.array(sources))
 
 
 def _is_plain(column: pa.ChunkedArray) -> bool:

@@ -10,7 +10,7 @@
     >>> found.rows()[0]
     {'item': 'pen', 'window_start': 0, 'window_end': 3600, 'n': 2}
 
-Nothing runs until an engine gets the query. Columns are known while it is written, so mistakes are found there.
+Nothing runs until an engine gets the query. Columns are known while the query is written, so mistakes are found there.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from headgate.stream.functions import (
     OVER,
     Condition,
     Over,
+    check_output,
+    columns_text,
     flat_mapper,
-    held_to,
+    infer_schema,
     mapper,
     projector,
-    schema_of,
     selector,
 )
 from headgate.stream.kernel import Function, Output, Part, State, StateFactory
@@ -47,9 +48,11 @@ if TYPE_CHECKING:
 
 
 class Query:
-    """A query while it is being written. What policies go by is stated here: priority, class, patience.
+    """A query. Nothing runs until an engine gets it.
 
-    ``rejected`` is a sink for rows that do not go through: operator, packet, row, reason, and the row as text.
+    - ``priority``, ``importance_class``, ``patience`` (seconds): what policies may rank by.
+    - ``packet_rows``: rows of a packet, if the engine should not find the best number itself.
+    - ``rejected``: a sink for rejected rows: operator, packet, row, reason, and the row as text.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class Query:
         if not name or "/" in name:
             raise QueryDeclarationError(f"a query needs a name without slashes; got {name!r}")
         self.name = name
-        self._stated = {
+        self._options = {
             "priority": priority,
             "importance_class": importance_class,
             "patience": patience,
@@ -75,38 +78,38 @@ class Query:
         self._operators: dict[str, OperatorSpec] = {}
 
     def source(self, source: Source, name: str = "source") -> Stream:
-        """Rows come in here."""
+        """Add a source of rows."""
         spec = OperatorSpec(self._free_name(name), Kind.SOURCE, source=source)
-        # Packets of different sources have serial numbers that mean nothing to each other: each is a space of its own.
-        return self._added(spec, source.schema, spec.name)
+        # Serial numbers of different sources cannot be compared: each source is a number space of its own.
+        return self._add(spec, source.schema, spec.name)
 
     def spec(self) -> QuerySpec:
         """The query as data, checked."""
-        read = {feeder for operator in self._operators.values() for feeder in operator.inputs}
-        loose = [o.name for o in self._operators.values() if o.kind is not Kind.SINK and o.name not in read]
-        if loose:
+        inputs = {name for operator in self._operators.values() for name in operator.inputs}
+        unread = [o.name for o in self._operators.values() if o.kind is not Kind.SINK and o.name not in inputs]
+        if unread:
             raise QueryDeclarationError(
-                f"query {self.name!r}: nobody reads the output of {', '.join(map(repr, loose))}; "
+                f"query {self.name!r}: nobody reads the output of {', '.join(map(repr, unread))}; "
                 "end each stream with .to(sink)"
             )
         if not self._operators:
             raise QueryDeclarationError(f"query {self.name!r} has no operators; begin with query.source(...)")
-        return QuerySpec(self.name, tuple(self._operators.values()), **self._stated)  # type: ignore[arg-type]
+        return QuerySpec(self.name, tuple(self._operators.values()), **self._options)  # type: ignore[arg-type]
 
-    def _free_name(self, wanted: str) -> str:
-        name, number = wanted, 1
+    def _free_name(self, base: str) -> str:
+        name, number = base, 1
         while name in self._operators:
             number += 1
-            name = f"{wanted}-{number}"
+            name = f"{base}-{number}"
         return name
 
-    def _added(self, spec: OperatorSpec, schema: pa.Schema, space: str) -> Stream:
+    def _add(self, spec: OperatorSpec, schema: pa.Schema, space: str) -> Stream:
         self._operators[spec.name] = spec
         return Stream(self, spec.name, schema, space)
 
 
 class Stream:
-    """What an operator gives out; the beginning of the next operators. Several may read the same stream."""
+    """The output of an operator, which further operators can read. Several may read the same stream."""
 
     def __init__(self, query: Query, name: str, schema: pa.Schema, space: str) -> None:
         self.query = query
@@ -126,14 +129,14 @@ class Stream:
     ) -> Stream:
         """One row out for each row in. ``function`` takes a record batch, a polars frame (``over="frame"``) or a row
         as a dict (``over="row"``, which needs ``schema``), and gives the same kind."""
-        self._check(over)
-        return self.stateless(mapper(function, over, schema), name=name or _named(function, "map"), schema=schema)
+        self._check_over(over)
+        return self.stateless(mapper(function, over, schema), name=name or _name_of(function, "map"), schema=schema)
 
     def filter(self, condition: Condition, *, over: Over = "batch", name: str | None = None) -> Stream:
         """The rows for which ``condition`` holds: an Arrow expression, or a function that gives truth values."""
-        self._check(over)
+        self._check_over(over)
         kernel = selector(condition, over)
-        return self.stateless(kernel, name=name or _named(condition, "filter"), schema=self.schema)
+        return self.stateless(kernel, name=name or _name_of(condition, "filter"), schema=self.schema)
 
     def project(self, *columns: str, name: str | None = None, **computed: pc.Expression) -> Stream:
         """Only these columns, and others computed by Arrow expressions: ``project("item", day=pc.field("ts") /
@@ -151,9 +154,9 @@ class Stream:
     ) -> Stream:
         """Any number of rows for each row. Over batches and frames ``function`` gives a pair: the rows, and for each of
         them the number of the row that it comes from."""
-        self._check(over)
+        self._check_over(over)
         kernel = flat_mapper(function, over, schema)
-        return self.stateless(kernel, name=name or _named(function, "flat_map"), schema=schema)
+        return self.stateless(kernel, name=name or _name_of(function, "flat_map"), schema=schema)
 
     def split(self, *conditions: Condition, over: Over = "batch", name: str = "split") -> tuple[Stream, ...]:
         """A stream for each condition and one for the rest: a row goes to the first whose condition holds."""
@@ -164,20 +167,20 @@ class Stream:
         )
 
     def stateless(self, kernel: Function, *, name: str = "stateless", schema: pa.Schema | None = None) -> Stream:
-        """A kernel of one's own: see ``headgate.stream.kernel``."""
+        """A kernel of your own: a function from a record batch to an ``Output``."""
         free = self.query._free_name(name)
-        made = schema or schema_of(kernel, self.schema, f"operator {free!r} of query {self.query.name!r}")
-        spec = OperatorSpec(free, Kind.STATELESS, (self.name,), function=held_to(kernel, made))
-        return self.query._added(spec, made, self._space)
+        columns = schema or infer_schema(kernel, self.schema, f"operator {free!r} of query {self.query.name!r}")
+        spec = OperatorSpec(free, Kind.STATELESS, (self.name,), function=check_output(kernel, columns))
+        return self.query._add(spec, columns, self._space)
 
     # --- with state -----------------------------------------------------------------------------------------
 
     def key_by(
         self, *columns: str, buckets: int = AUTOMATIC_BUCKETS, ranges: Sequence[float] | None = None
     ) -> KeyedStream:
-        """Rows of the same key together: operators with a state for each key come after it.
+        """Group rows by key, for operators with a state for each key.
 
-        Keys are sorted into ``buckets`` by a hash, or by the bounds in ``ranges`` if there is one column of numbers. If
+        Keys are assigned to ``buckets`` by a hash, or by the bounds in ``ranges`` if there is one column of numbers. If
         the number is left out, the engine takes one that suits its workers.
         """
         from headgate.stream.keyed_stream import KeyedStream
@@ -200,7 +203,7 @@ class Stream:
         time: EventTime | None = None,
         name: str = "partitioned",
     ) -> Stream:
-        """A state of one's own for each bucket of keys: see ``headgate.stream.kernel.State``."""
+        """A state of your own for each bucket of keys: see ``headgate.stream.State``."""
         partitioning = ByHash(tuple(by)) if isinstance(by, Sequence) else by
         self._require(partitioning.columns)
         if not AUTOMATIC_BUCKETS <= buckets <= 1 << 16:
@@ -209,20 +212,19 @@ class Stream:
         spec = OperatorSpec(
             free, Kind.PARTITIONED, (self.name,), state=state, partitioning=partitioning, buckets=buckets, time=time
         )
-        return self.query._added(spec, self._made_by(state, free, time), self._space)
+        return self.query._add(spec, self._state_schema(state, free, time), self._space)
 
     def stateful(self, state: StateFactory, *, time: EventTime | None = None, name: str = "stateful") -> Stream:
-        """A state of one's own that sees every row: one worker at a time."""
+        """A state of your own that sees every row: one worker at a time."""
         free = self.query._free_name(name)
         spec = OperatorSpec(free, Kind.STATEFUL, (self.name,), state=state, time=time)
-        return self.query._added(spec, self._made_by(state, free, time), self._space)
+        return self.query._add(spec, self._state_schema(state, free, time), self._space)
 
     def top_k(self, by: str, k: int, *, descending: bool = True, name: str = "top_k") -> Stream:
-        """The best rows of all: those that come among them, with their rank, and at the end those that are left."""
+        """The best rows of all: each that comes among the best ``k``, with its rank; at the end the final ones."""
         from headgate.stream.keyed import TopK, plan
 
-        planned = plan(TopK, self.schema, (), by, k, descending)
-        return self.stateful(planned.factory, name=name)
+        return self.stateful(plan(TopK, self.schema, (), by, k, descending).factory, name=name)
 
     def fold(
         self,
@@ -233,25 +235,28 @@ class Stream:
         finish: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
         name: str | None = None,
     ) -> Stream:
-        """``function(state, row)`` gives the new state, a JSON value, and any number of rows out."""
+        """``function(state, row)`` gives the new state, a JSON value, and any number of rows out.
+
+        ``finish(state, {})`` gives rows at the end of a finite run.
+        """
         from headgate.stream.keyed import Fold, plan
 
-        planned = plan(Fold, self.schema, (), function, initial, schema, finish)
-        return self.stateful(planned.factory, name=name or _named(function, "fold"))
+        factory = plan(Fold, self.schema, (), function, initial, schema, finish).factory
+        return self.stateful(factory, name=name or _name_of(function, "fold"))
 
-    def _made_by(self, state: StateFactory, name: str, time: EventTime | None) -> pa.Schema:
+    def _state_schema(self, state: StateFactory, name: str, time: EventTime | None) -> pa.Schema:
         fresh: State = state()
 
         def kernel(batch: pa.RecordBatch) -> Any:
             times = None if time is None else batch.column(time.column).cast(pa.int64()).to_numpy()
             return fresh.process(Part.whole(batch, times))
 
-        return schema_of(kernel, self.schema, f"operator {name!r} of query {self.query.name!r}")
+        return infer_schema(kernel, self.schema, f"operator {name!r} of query {self.query.name!r}")
 
-    # --- together -------------------------------------------------------------------------------------------
+    # --- several streams, and the end -----------------------------------------------------------------------
 
     def merge(self, *others: Stream, name: str = "merge") -> Stream:
-        """Branches of one stream together again: rows in the order of the rows they come from, then of branches."""
+        """Merge branches of one source: rows in the order of the source's rows they come from, then of branches."""
         streams = (self, *others)
         self._same_columns(streams, "merge")
         if {stream._space for stream in streams} != {self._space}:
@@ -260,30 +265,30 @@ class Stream:
                 "use union(..., by=COLUMN) with a column of event time"
             )
         spec = OperatorSpec(self.query._free_name(name), Kind.MERGE, tuple(stream.name for stream in streams))
-        return self.query._added(spec, self.schema, self._space)
+        return self.query._add(spec, self.schema, self._space)
 
     def union(self, *others: Stream, by: str, name: str = "union") -> Stream:
-        """Streams of different sources as one, in the order of the event time in column ``by``."""
+        """Make one stream of several, also of different sources, in the order of the event time in column ``by``."""
         streams = (self, *others)
         self._same_columns(streams, "union")
         self._require([by])
         free = self.query._free_name(name)
         spec = OperatorSpec(free, Kind.UNION, tuple(stream.name for stream in streams), by=by)
-        return self.query._added(spec, self.schema, free)
+        return self.query._add(spec, self.schema, free)
 
     def to(self, sink: Sink, name: str = "sink") -> Query:
-        """Rows go out here."""
+        """Send rows to a sink; the query, for the next call or for an engine."""
         spec = OperatorSpec(self.query._free_name(name), Kind.SINK, (self.name,), sink=sink)
         self.query._operators[spec.name] = spec
         return self.query
 
-    # --- mistakes -------------------------------------------------------------------------------------------
+    # --- checks ---------------------------------------------------------------------------------------------
 
     def _require(self, columns: Sequence[str]) -> None:
         for column in columns:
             if column not in self.schema.names:
                 raise UnknownNameError(
-                    "column", column, self.schema.names, hint=f"These are the columns that {self.name!r} gives out."
+                    "column", column, self.schema.names, hint=f"These are the columns that {self.name!r} gives."
                 )
 
     def _same_columns(self, streams: Sequence[Stream], what: str) -> None:
@@ -294,39 +299,35 @@ class Stream:
                 )
             if not stream.schema.equals(self.schema):
                 raise QueryDeclarationError(
-                    f"{what} takes streams with the same columns: {self.name!r} has {_columns(self.schema)}, "
-                    f"{stream.name!r} has {_columns(stream.schema)}"
+                    f"{what} takes streams with the same columns: {self.name!r} has {columns_text(self.schema)}, "
+                    f"{stream.name!r} has {columns_text(stream.schema)}"
                 )
 
     @staticmethod
-    def _check(over: str) -> None:
+    def _check_over(over: str) -> None:
         if over not in OVER:
             raise UnknownNameError("kind of function", over, OVER)
 
     def __repr__(self) -> str:
-        return f"<Stream {self.query.name}/{self.name}: {_columns(self.schema)}>"
+        return f"<Stream {self.query.name}/{self.name}: {columns_text(self.schema)}>"
 
 
 def _first_of(kernels: Sequence[Function], number: int) -> Function:
-    """Rows that the first ``number`` conditions leave over and the next one takes; the last takes all."""
+    """Rows for which none of the first ``number`` conditions holds, and the next one does, if there is one."""
 
     def kernel(batch: pa.RecordBatch) -> Output:
-        left = np.arange(batch.num_rows, dtype=np.int64)
+        rows = np.arange(batch.num_rows, dtype=np.int64)
         for earlier in kernels[:number]:
-            taken = earlier(batch).parents
-            left = left[:0] if taken is None else np.setdiff1d(left, taken, assume_unique=True)
+            matches = earlier(batch).parents
+            rows = rows[:0] if matches is None else np.setdiff1d(rows, matches, assume_unique=True)
         if number < len(kernels):
-            taken = kernels[number](batch).parents
-            left = left if taken is None else np.intersect1d(left, taken, assume_unique=True)
-        return Output(batch.take(pa.array(left)), left)
+            matches = kernels[number](batch).parents
+            rows = rows if matches is None else np.intersect1d(rows, matches, assume_unique=True)
+        return Output(batch.take(pa.array(rows)), rows)
 
     return kernel
 
 
-def _named(function: object, otherwise: str) -> str:
+def _name_of(function: object, default: str) -> str:
     name = getattr(function, "__name__", "")
-    return name if name.isidentifier() and name != "<lambda>" else otherwise
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
+    return name if name.isidentifier() and name != "<lambda>" else default

@@ -1,4 +1,4 @@
-"""A query that runs: its operators, wired to each other, how it stands, and what came out of it."""
+"""A running query: its operators, wired to each other, its state, and its results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core.errors import HeadgateError
 from headgate.core.latency import LatencyRecorder, LatencySummary
-from headgate.stream.bucket_queues import BucketQueues, bucket_queues
+from headgate.stream.bucket_queues import BucketQueues, Scheme, bucket_queues
 from headgate.stream.counters import MiddleOfRun, Throughput
 from headgate.stream.errors import QueryError
 from headgate.stream.kernel import Rejected
@@ -24,7 +24,6 @@ from headgate.stream.packet import Ints, Packet
 from headgate.stream.reorder import LockedBuffer, NonBlockingBuffer, ReorderBuffer
 from headgate.stream.spec import Kind, OperatorSpec, QuerySpec
 
-Scheme = Literal["hybrid", "partitioned", "shared"]
 Buffer = Literal["non-blocking", "locked"]
 Item = TypeVar("Item")
 
@@ -45,7 +44,7 @@ CAPACITY = 16
 
 
 class Ending(Enum):
-    """How a query stands."""
+    """Whether a query runs, or how it ended."""
 
     RUNNING = "running"
     DONE = "done"
@@ -54,7 +53,7 @@ class Ending(Enum):
 
 
 class RejectedRow(NamedTuple):
-    """A row that did not go through: where, and why. ``row`` counts from 0 in the packet as the operator got it."""
+    """A rejected row: where, and why. ``row`` counts from 0 in the packet as the operator got it."""
 
     operator: str
     serial: int
@@ -64,9 +63,10 @@ class RejectedRow(NamedTuple):
 
 
 class QueryRun:
-    """A query at work. Made by the engine; several threads use it.
+    """A running query, made by the engine. Several threads use it.
 
-    ``on_input`` is the loop's: called when an operator may have something to do that had nothing.
+    The loop sets ``on_input``, which is called when an operator may have something to do that had nothing, and
+    ``on_end``.
     """
 
     def __init__(
@@ -88,18 +88,18 @@ class QueryRun:
         self.clock = clock
         self.capacity = capacity
         self.packet_rows = packet_rows or spec.packet_rows
-        #: of partitioned operators that do not say
+        #: buckets of partitioned operators that leave the number open
         self.buckets = buckets
-        #: when sources end, states give out what they have kept; otherwise they are to be taken up again later
+        #: whether states give out what they have kept when sources end; if not, a later run goes on from them
         self.flushes = flushes
         #: seconds between two packets of a source that are not full
         self.linger = linger
-        #: a column of event time and how far the stream has come by the end of the run, whatever rows were seen
+        #: a column of event time, and the stream's time at the end of the run, whatever rows were seen
         self.ends_at = ends_at
         self.ending = Ending.RUNNING
         self.error: HeadgateError | None = None
-        self.on_input: Callable[[Operator], None] = _nobody_listens
-        self.on_end: Callable[[QueryRun], None] = _nobody_listens
+        self.on_input: Callable[[Operator], None] = _ignore
+        self.on_end: Callable[[QueryRun], None] = _ignore
         self.began = clock()
         self.ended_at: float | None = None
         self.latency = LatencyRecorder()
@@ -111,9 +111,9 @@ class QueryRun:
         self._rejected: deque[RejectedRow] = deque(maxlen=KEPT_REJECTED)
         self._rejects = None if spec.rejected is None else spec.rejected.open()
         self._sinks_left = len(spec.sinks)
-        self.operators = self._wired()
+        self.operators = self._wire()
 
-    def _wired(self) -> dict[str, Operator]:
+    def _wire(self) -> dict[str, Operator]:
         operators: dict[str, Operator] = {}
         try:
             for spec in self.spec.operators:
@@ -122,7 +122,7 @@ class QueryRun:
             self.operators = operators
             self.close()
             raise
-        tracked = _needs_origin(self.spec)
+        tracked = _tracked_operators(self.spec)
         for name, operator in operators.items():
             operator.tracked = name in tracked
             operator.upstream = tuple(operators[feeder] for feeder in dict.fromkeys(operator.spec.inputs))
@@ -133,32 +133,33 @@ class QueryRun:
                 if feeder == name
             )
             if isinstance(operator, UnionOperator):
-                operator.bounded = not _meet_again(self.spec, operator.spec)
+                operator.bounded = not _have_common_source(self.spec, operator.spec)
         return operators
 
     # --- parts for operators --------------------------------------------------------------------------------
 
     def reorder_buffer(self, deliver: Callable[[Item], None]) -> ReorderBuffer[Item]:
-        """A buffer of the kind that was asked for."""
+        """A buffer of the kind in the settings."""
         return NonBlockingBuffer(deliver) if self._buffer == "non-blocking" else LockedBuffer(deliver)
 
     def bucket_queues(self, buckets: int) -> BucketQueues[Any]:
-        """Queues of the scheme that was asked for."""
+        """Queues of the scheme in the settings."""
         return bucket_queues(self._scheme, buckets)
 
-    def time_at_end(self, operator: OperatorSpec, known: Ints | None) -> Ints | None:
-        """The time that windows of an operator go by at the last packet: how far the stream has come, if that is known.
+    def time_at_end(self, operator: OperatorSpec, times: Ints | None) -> Ints | None:
+        """The times by which an operator closes windows at the last packet: the stream's time, if ``ends_at`` says it,
+        otherwise ``times``.
 
-        Windows of windows go by the rows they get: what comes out of the first may be older than the stream.
+        Windows over the rows of other windows go by the rows they get, which may be older than the stream.
         """
         if operator.time is None or self.ends_at is None or operator.time.column != self.ends_at[0]:
-            return known
-        above = _above(self.spec, operator.name) - {operator.name}
-        if any(self.spec.by_name[name].time is not None for name in above):
-            return known
+            return times
+        upstream = _upstream(self.spec, operator.name) - {operator.name}
+        if any(self.spec.by_name[name].time is not None for name in upstream):
+            return times
         return np.array([self.ends_at[1]], dtype=np.int64)
 
-    # --- told by operators ----------------------------------------------------------------------------------
+    # --- called by operators --------------------------------------------------------------------------------
 
     def reject(self, operator: str, serial: int, rejected: tuple[Rejected, ...]) -> None:
         rows = [RejectedRow(operator, serial, *each) for each in rejected]
@@ -173,7 +174,7 @@ class QueryRun:
         """A packet has reached a sink."""
         with self._lock:
             if packet.rows:
-                # The mean of its rows, taken to have come evenly.
+                # The mean latency of its rows, as if they had arrived evenly.
                 self.latency.add(max(now - (packet.first_arrival + packet.last_arrival) / 2, 0.0), packet.rows)
             if packet.source_rows:
                 self.throughput.note(sink, packet.source_rows, packet.first_arrival, packet.last_arrival, now)
@@ -181,28 +182,28 @@ class QueryRun:
     def sink_ended(self, sink: str) -> None:
         with self._lock:
             self._sinks_left -= 1
-            over = not self._sinks_left
-        if over:
+            all_ended = not self._sinks_left
+        if all_ended:
             self._end(Ending.DONE)
 
     def fail(self, error: HeadgateError) -> None:
-        """An operator raised, or the policy did: nothing of the query runs any more."""
+        """An operator raised, or the policy did: stop the query."""
         with self._lock:
             if self.error is None and self.ending is Ending.RUNNING:
                 self.error = error
         self._end(Ending.FAILED)
 
-    # --- told by the engine ---------------------------------------------------------------------------------
+    # --- called by the engine and its loop ------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Read no more, let what was read go through."""
+        """Stop reading, and process what was read."""
         for operator in self.operators.values():
             if isinstance(operator, SourceOperator):
                 operator.drain()
                 self.on_input(operator)
 
     def stop(self) -> None:
-        """Stop at once: packets under way are dropped."""
+        """Stop at once: packets in the queues are dropped."""
         self._end(Ending.STOPPED)
 
     def _end(self, ending: Ending) -> None:
@@ -214,7 +215,7 @@ class QueryRun:
         self.on_end(self)
 
     def close(self) -> None:
-        """Let go of everything; the loop calls it when no worker is in an operator of this query any more."""
+        """Close all operators; the loop calls it when no worker is in an operator of this query any more."""
         closers = [(operator.spec.name, operator.close) for operator in self.operators.values()]
         if self._rejects is not None:
             closers.append(("rejected", self._rejects.close))
@@ -227,7 +228,7 @@ class QueryRun:
                     self.ending = Ending.FAILED
         self._finished.set()
 
-    # --- asked by anybody -----------------------------------------------------------------------------------
+    # --- for everybody --------------------------------------------------------------------------------------
 
     def flow(self) -> tuple[LatencySummary, MiddleOfRun]:
         """Latency of all rows so far, and throughput and latency in the middle of the run."""
@@ -244,18 +245,18 @@ class QueryRun:
 
     @property
     def rejected(self) -> tuple[RejectedRow, ...]:
-        """Rows that did not go through, by packet, then by the operator's place in the query, then by row. Only the
-        last of them if there are very many, and none if the query has a sink for them."""
+        """Rejected rows, by packet, then by the operator's place in the query, then by row. Only the last of them if
+        there are very many, and none if the query has a sink for them."""
         place = {name: number for number, name in enumerate(self.operators)}
         with self._lock:
             return tuple(sorted(self._rejected, key=lambda each: (each.serial, place[each.operator], each.row)))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until the query has ended and let go of everything; False if it took longer than ``timeout`` seconds."""
+        """Wait until the query has ended and is closed; False if it took longer than ``timeout`` seconds."""
         return self._finished.wait(timeout)
 
     def result(self, timeout: float | None = None) -> QueryRun:
-        """Waits for the end and raises the query's error if it has one."""
+        """Wait for the end; raises the query's error if it has one."""
         if not self.wait(timeout):
             raise TimeoutError(f"query {self.name!r} has not ended within {timeout} s")
         if self.error is not None:
@@ -263,40 +264,40 @@ class QueryRun:
         return self
 
 
-def _nobody_listens(_: Any) -> None:
-    """Until a loop takes the query."""
+def _ignore(_: Any) -> None:
+    """The callback until a loop sets another."""
 
 
-def _meet_again(spec: QuerySpec, union: OperatorSpec) -> bool:
+def _have_common_source(spec: QuerySpec, union: OperatorSpec) -> bool:
     """Whether two inputs of a union come from one operator."""
-    seen: set[str] = set()
+    upstream: set[str] = set()
     for name in union.inputs:
-        above = _above(spec, name)
-        if seen & above:
+        input_upstream = _upstream(spec, name)
+        if upstream & input_upstream:
             return True
-        seen |= above
+        upstream |= input_upstream
     return False
 
 
-def _above(spec: QuerySpec, name: str) -> set[str]:
+def _upstream(spec: QuerySpec, name: str) -> set[str]:
     """An operator and all that feed it."""
-    found: set[str] = set()
+    upstream: set[str] = set()
     todo = [name]
     while todo:
         each = todo.pop()
-        if each not in found:
-            found.add(each)
+        if each not in upstream:
+            upstream.add(each)
             todo += spec.by_name[each].inputs
-    return found
+    return upstream
 
 
-def _needs_origin(spec: QuerySpec) -> set[str]:
-    """Operators from which a merge can be reached: they must remember where rows come from."""
-    needed: set[str] = set()
+def _tracked_operators(spec: QuerySpec) -> set[str]:
+    """Operators upstream of a merge: they must remember where rows come from."""
+    tracked: set[str] = set()
     todo: list[OperatorSpec] = [operator for operator in spec.operators if operator.kind is Kind.MERGE]
     while todo:
         for name in todo.pop().inputs:
-            if name not in needed:
-                needed.add(name)
+            if name not in tracked:
+                tracked.add(name)
                 todo.append(spec.by_name[name])
-    return needed
+    return tracked

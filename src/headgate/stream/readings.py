@@ -1,25 +1,20 @@
-"""The features of operators, as policies and placements read them.
-
-Policies made for tables can run here as well, so their features have readings too: data is what waits in the queue, an
-update is taking all of it, and how fresh an operator is, is told by the arrival times of rows.
-"""
+"""How the stream engine finds what policies and placements read about an operator."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 
-from headgate.core.features import FEATURES, ChangedBy, Feature
+from headgate.core.features import Feature
 from headgate.core.graph import Graph
-from headgate.core.operator_grain import operator_features
+from headgate.core.observe import OperatorFacts, operator_features, operator_readings
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.stream.operators import Operator, SourceOperator
 
-Reading = Callable[[Operator], float]
 
-
-def _cost(operator: Operator) -> float:
+def cost(operator: Operator) -> float:
+    """Seconds for one row, measured or else as declared."""
     measured = operator.counters.cost
     return (operator.spec.cost or 0.0) if measured is None else measured
 
@@ -31,45 +26,37 @@ def _selectivity(operator: Operator) -> float:
     return measured
 
 
-def _freshness_delta(operator: Operator) -> float:
-    return max(operator.newest_waiting - operator.newest_taken, 0.0) if operator.pending else 0.0
+def output_pending(operator: Operator) -> float:
+    """Rows that wait for the readers of an operator."""
+    return float(sum(target.pending for target, _ in operator.targets))
 
 
-def _period(operator: Operator) -> float:
-    return operator.period if isinstance(operator, SourceOperator) else 0.0
-
-
-def _next_release(operator: Operator) -> float:
-    return operator.last_arrival + operator.period if isinstance(operator, SourceOperator) else math.inf
-
-
-READINGS: Mapping[str, Reading] = {
-    "priority": lambda operator: operator.query.spec.priority,
-    "class": lambda operator: float(operator.query.spec.importance_class),
-    "layer": lambda operator: 0.0,
-    "period": _period,
-    "patience": lambda operator: operator.query.spec.patience,
-    "max_workers": lambda operator: float(operator.max_workers),
-    "cost": _cost,
-    "selectivity": _selectivity,
-    "setup_time": lambda operator: 0.0,
-    "time_per_unit": _cost,
-    "pending": lambda operator: float(operator.pending),
-    "head_time": lambda operator: operator.head_arrival(),
-    "output_pending": lambda operator: float(sum(target.pending for target, _ in operator.targets)),
-    "freshness_delta": _freshness_delta,
-    "execution_time": lambda operator: operator.pending * _cost(operator),
-    "release_time": lambda operator: operator.counters.head_since if operator.pending else math.inf,
-    "next_release": _next_release,
-}
-
-#: every feature that a policy may ask for in the stream engine
-PROVIDED = frozenset(READINGS) | {name for name, f in FEATURES.items() if f.changed_by == ChangedBy.LOOP}
+READINGS = operator_readings(
+    OperatorFacts[Operator](
+        priority=lambda operator: operator.query.spec.priority,
+        importance_class=lambda operator: float(operator.query.spec.importance_class),
+        patience=lambda operator: operator.query.spec.patience,
+        max_workers=lambda operator: float(operator.max_workers),
+        cost=cost,
+        selectivity=_selectivity,
+        time_per_unit=cost,
+        pending=lambda operator: float(operator.pending),
+        head_time=lambda operator: operator.head_arrival(),
+        waiting_since=lambda operator: operator.counters.head_since if operator.pending else math.inf,
+        newest_waiting=lambda operator: operator.newest_waiting,
+        newest_taken=lambda operator: operator.newest_taken,
+        output_pending=output_pending,
+        period=lambda operator: operator.period if isinstance(operator, SourceOperator) else 0.0,
+        next_arrival=lambda operator: (
+            operator.last_arrival + operator.period if isinstance(operator, SourceOperator) else math.inf
+        ),
+    )
+)
 
 
 def features_for(policy: Policy, placement: Placement) -> tuple[Feature, ...]:
     """The features that these and the loops read."""
-    return operator_features([policy], [placement], PROVIDED)
+    return operator_features([policy], [placement])
 
 
 def graph_of(operators: Iterable[Operator]) -> Graph:

@@ -1,8 +1,8 @@
 """Putting outputs back into the order of their serial numbers before they go downstream.
 
 Several workers process inputs of one operator at once and finish in any order. Each hands its output to a reordering
-buffer; the buffer passes output t on as soon as it has passed on all before it. Which worker's call does so is open:
-often a call delivers the outputs of others, and often its own output is left to somebody else's call.
+buffer, which delivers output t as soon as it has delivered all before it. Any worker's call may do so: often a call
+delivers the outputs of others, and often its own output is delivered by the call of another.
 
 Two schemes with one interface, after Prasaad, Ramalingam and Rajan, "Scaling Ordered Stream Processing on Shared-Memory
 Multicores", section 3:

@@ -1,8 +1,8 @@
 """Sorting rows by several columns at once, without comparing them column by column.
 
-Columns of integers are packed into one number per row: the number of a row sorts as the row does. Where these numbers
-lie close together and no two rows are equal, which is so for the keys of a window, rows are put into their places
-without any comparison. Other columns are left to Arrow.
+Columns of integers are packed into one number per row, and rows are sorted by it. Where these numbers lie close
+together and no two rows are equal, as for the keys of a window, no comparison is needed. Other columns are left to
+Arrow.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def sorted_places(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Ints:
     if count < 2:
         return np.arange(count, dtype=np.int64)
     if all(pa.types.is_integer(column.type) and not column.null_count for column in columns):
-        packed = _packed(columns)
-        if packed is not None:
-            return places_by_code(*packed)
+        codes = _codes(columns)
+        if codes is not None:
+            return places_by_code(*codes)
     names = [str(number) for number in range(len(columns))]
     table = pa.Table.from_arrays(list(columns), names=names)
     keys = [(name, "ascending", "at_start") for name in names]
@@ -70,7 +70,7 @@ def stable_order(values: Ints) -> Ints:
     return order
 
 
-def _packed(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Ints, int] | None:
+def _codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Ints, int] | None:
     """One code per row, and how many codes there can be; None if 63 bits do not hold them."""
     codes: Ints = np.zeros(len(columns[0]), dtype=np.int64)
     width = 1

@@ -1,4 +1,4 @@
-"""What a query is made of, as plain frozen data: operators, and who feeds whom. Builders make it, engines run it."""
+"""A query as plain frozen data: its operators, and who feeds whom. ``Query`` makes it, engines run it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from headgate.stream.sinks import Sink
     from headgate.stream.sources import Source
 
-#: as many buckets as the engine finds best: state that is kept under bucket numbers needs a number of its own
+#: as many buckets as the engine finds best; states that are kept from run to run need a fixed number
 AUTOMATIC_BUCKETS = 0
 
 
 class Kind(Enum):
-    """What an operator is, and with it how many workers may run it at once."""
+    """The kind of an operator. It decides how many workers may run it at once."""
 
     SOURCE = "source"
     STATELESS = "stateless"
@@ -34,10 +34,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class EventTime:
-    """The column by which an operator's windows go.
+    """The column of event time of an operator.
 
-    ``crosses(before, after)`` says whether a bucket must hear of a packet in which it has no rows, given the latest
-    time before the packet (None if it is the first) and the latest in it.
+    ``crosses(before, after)`` says whether a bucket must get a packet in which it has no rows, because windows may
+    close. It is given the latest time before the packet (None if it is the first) and the latest in it.
     """
 
     column: str
@@ -60,14 +60,14 @@ class OperatorSpec:
     sink: Sink | None = None
     #: of a union: the column of event time
     by: str | None = None
-    #: what is stated for policies: seconds per row and rows out per row in, until they are measured
+    #: estimates for policies until they are measured: seconds per row, and rows out per row in
     cost: float | None = None
     selectivity: float | None = None
 
 
 @dataclass(frozen=True)
 class QuerySpec:
-    """A connected group of operators in topological order, with what policies may want to know of the query."""
+    """Connected operators in topological order, with what policies may rank the query by."""
 
     name: str
     operators: tuple[OperatorSpec, ...]
@@ -75,7 +75,7 @@ class QuerySpec:
     importance_class: int = 0
     patience: float = float("inf")
     packet_rows: int | None = None
-    #: where rows go that an operator could not take; without it the last of them are remembered
+    #: the sink of rejected rows; without it the last of them are remembered
     rejected: Sink | None = None
     by_name: Mapping[str, OperatorSpec] = field(init=False, repr=False, compare=False)
 

@@ -1,4 +1,4 @@
-"""Calls somebody when a time has come: a thread that sleeps until the next moment anybody waits for."""
+"""Wakes operators when a time has come: a thread that sleeps until the next of these times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import heapq
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from headgate.core.errors import InvariantError
 from headgate.stream.operators import Operator
@@ -59,7 +58,8 @@ class Timer:
                 return
             self._wake(due)
 
-    def _next(self) -> Any:
+    def _next(self) -> Operator | None:
+        """The next operator, when its time has come; None after ``stop``."""
         with self._changed:
             while not self._stopping:
                 if not self._due:
@@ -69,9 +69,9 @@ class Timer:
                 if self._time_of.get(operator) != time:
                     heapq.heappop(self._due)
                     continue
-                left = time - self._clock()
-                if left > 0:
-                    self._changed.wait(left)
+                seconds = time - self._clock()
+                if seconds > 0:
+                    self._changed.wait(seconds)
                     continue
                 heapq.heappop(self._due)
                 del self._time_of[operator]

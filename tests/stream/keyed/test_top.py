@@ -84,7 +84,7 @@ def test_overtaken_rows_are_forgotten() -> None:
         values = np.arange(begin, begin + 500)
         batch = pa.RecordBatch.from_arrays([pa.array(values % 3), pa.array(values)], schema=schema)
         assert state.process(Part.whole(batch)).batch.num_rows == 500
-    assert state._stored < 2_000
+    assert state._store_rows < 2_000
     final = state.flush().batch
     assert final.column("value").to_pylist() == [19_998, 19_995, 19_999, 19_996, 19_997, 19_994]
 

@@ -1,45 +1,54 @@
 """The locality loop's decision logic (Bobox): run each packet's task where the packet is still in a cache.
 
-    tasks         operators, their four states, task kinds, the five steps
-    table         which requests and operators exist
-    structures    the lists per node, request and thread, and what each step would take from them
-    balance       where a new request goes; when a request moves or is shared
-    scheduler     LocalityScheduler: facts in, instructions out
-    explanation   what a thread would choose, and why
-    invariants    validate()
-    interface     the Protocol that this scheduler and FifoStealScheduler have in common
+    tasks         nodes, their four states, task kinds, the five steps; which queries and nodes exist; instructions
+    groups        the lists per group of workers, query and worker; when a query moves or is shared
+    scheduler     LocalityScheduler: facts in, instructions out; TaskScheduler, the protocol of both schedulers
+    fifo_steal    FifoStealScheduler, the simple one that the paper compares with
+    reports       what a worker would choose, and why; validate()
 
-Pure: no clock, no thread, no I/O. It knows neither packets nor caches; that fresh packets are hot is the idea behind
-the order of the lists, not something it measures.
+A *group* of workers shares memory: a NUMA node. Pure: no clock, no thread, no I/O. It knows neither packets nor caches;
+that fresh packets are hot is the idea behind the order of the lists, not something it measures.
 """
 
-from headgate.core.locality.balance import BALANCE_PERIOD, NodeLoad, choose_node, plan_balance
-from headgate.core.locality.errors import SchedulerMisuseError
-from headgate.core.locality.explanation import ChoiceExplanation, StepReport
-from headgate.core.locality.instructions import Instruction, Move, Place, Share, Wake
-from headgate.core.locality.interface import SchedulerStatistics, TaskScheduler
-from headgate.core.locality.scheduler import LocalityScheduler
-from headgate.core.locality.tasks import Choice, OperatorState, Step, StepLabel, TaskKind
+from headgate.core.errors import SchedulerMisuseError
+from headgate.core.locality.fifo_steal import FifoStealScheduler, FifoStep
+from headgate.core.locality.groups import BALANCE_PERIOD, GroupLoad, choose_group, plan_balance
+from headgate.core.locality.reports import SearchExplanation, StepReport
+from headgate.core.locality.scheduler import LocalityScheduler, LocalityStatistics, TaskScheduler
+from headgate.core.locality.tasks import (
+    Instruction,
+    MoveQuery,
+    NodeState,
+    PlaceQuery,
+    SearchStep,
+    ShareQuery,
+    StepLabel,
+    TaskKind,
+    TaskStart,
+    Wake,
+)
 
 __all__ = [
     "BALANCE_PERIOD",
-    "Choice",
-    "ChoiceExplanation",
+    "FifoStealScheduler",
+    "FifoStep",
+    "GroupLoad",
     "Instruction",
     "LocalityScheduler",
-    "Move",
-    "NodeLoad",
-    "OperatorState",
-    "Place",
+    "LocalityStatistics",
+    "MoveQuery",
+    "NodeState",
+    "PlaceQuery",
     "SchedulerMisuseError",
-    "SchedulerStatistics",
-    "Share",
-    "Step",
+    "SearchExplanation",
+    "SearchStep",
+    "ShareQuery",
     "StepLabel",
     "StepReport",
     "TaskKind",
     "TaskScheduler",
+    "TaskStart",
     "Wake",
-    "choose_node",
+    "choose_group",
     "plan_balance",
 ]

@@ -1,208 +1,298 @@
-"""The locality loop's decisions: which task a free thread runs, which thread wakes, which node evaluates a request.
+"""The locality loop's decisions: which task a free worker runs, which worker wakes, which group evaluates a query.
 
 After Falt and Yaghob, "Task Scheduling in Data Stream Processing" (Bobox), sections 3.1, 5.1 and 5.2.
-Pure logic: no clock, no thread, no semaphore, no packet. See ``interface`` for the loop a runtime runs around it.
+Pure logic: no clock, no thread, no semaphore, no packet. See ``TaskScheduler`` for the loop a runtime runs around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from headgate.core.locality.balance import NodeLoad, choose_node, plan_balance
-from headgate.core.locality.errors import SchedulerMisuseError
-from headgate.core.locality.explanation import ChoiceExplanation, explain
-from headgate.core.locality.instructions import Instruction, Move, Place, Wake
-from headgate.core.locality.interface import SchedulerStatistics
-from headgate.core.locality.invariants import check_invariants
-from headgate.core.locality.structures import NumaNode, SharedRequest, Task, Thread
-from headgate.core.locality.table import OperatorTable
+from headgate.core.errors import SchedulerMisuseError
+from headgate.core.locality.groups import (
+    GroupLoad,
+    LocalityTask,
+    LocalityWorker,
+    SharedQuery,
+    WorkerGroup,
+    choose_group,
+    plan_balance,
+)
+from headgate.core.locality.reports import SearchExplanation, check_invariants, explain
 from headgate.core.locality.tasks import (
-    Choice,
-    OperatorId,
-    OperatorState,
-    RequestId,
-    Step,
+    Instruction,
+    MoveQuery,
+    NodeId,
+    NodeState,
+    NodeTable,
+    PlaceQuery,
+    QueryId,
+    SearchStep,
+    StepLabel,
     TaskKind,
-    ThreadId,
+    TaskStart,
+    Wake,
+    WorkerId,
 )
 
 _IMMEDIATE = TaskKind.IMMEDIATE
 _DEFERRED = TaskKind.DEFERRED
-_SCHEDULED = OperatorState.SCHEDULED
+_SCHEDULED = NodeState.SCHEDULED
+
+
+@dataclass(frozen=True, slots=True)
+class LocalityStatistics:
+    """Counters since the start, and the present size of things."""
+
+    steps: Mapping[StepLabel, int]
+    """How often each step decided, sleeping included."""
+    steals: int
+    wakes: int
+    moves: int
+    shares: int
+    semaphore_operations: int
+    """Acquires and releases the runtime had to make; each may be a system call."""
+    tasks_created: int
+    queries: int
+    nodes: int
+    waiting_tasks: int
+    running_workers: int
+    sleeping_workers: int
+
+
+class TaskScheduler(Protocol):
+    """What both schedulers offer to a runtime or a simulation: facts in, instructions out.
+
+    The runtime owns threads, semaphores, packets and clocks; a scheduler owns none of them and never calls back. Each
+    worker thread runs this loop, every call made under one lock:
+
+        sleep until woken
+        while (start := scheduler.next_start(worker)) is not None:
+            carry out start.wakes
+            run start.node without the lock; for each packet it sends, packet_received(receiver, worker);
+            if it has more to do, note_ready(node, worker); carry out every Wake that comes back
+            carry out scheduler.finished(worker)
+
+    A worker that got None is asleep for the scheduler until a Wake names it. Waking it more often does no harm.
+    Not thread-safe: the caller serialises all calls.
+    """
+
+    has_global_semaphore: bool
+    """True if all workers acquire and release one semaphore; false if each sleeps on its own."""
+
+    @property
+    def semaphore_operations(self) -> int:
+        """See :class:`LocalityStatistics`; cheap enough to read after every call."""
+
+    def add_query(
+        self, query: QueryId, nodes: Iterable[NodeId] = (), *, free_memory: Sequence[float] | None = None
+    ) -> tuple[Instruction, ...]:
+        """A new query arrives; its nodes have nothing to do yet."""
+
+    def add_node(self, node: NodeId, query: QueryId) -> None:
+        """The plan of a query grows."""
+
+    def remove_node(self, node: NodeId) -> None:
+        """The plan of a query shrinks: a waiting task is dropped, a run in progress may end."""
+
+    def remove_query(self, query: QueryId) -> None:
+        """A query is complete or cancelled: as if all its nodes were removed."""
+
+    def packet_received(self, node: NodeId, by_worker: WorkerId) -> tuple[Wake, ...]:
+        """The node running on `by_worker` sent a packet to `node`."""
+
+    def note_ready(self, node: NodeId, by_worker: WorkerId | None = None) -> tuple[Wake, ...]:
+        """The node has something to do that is not tied to a packet just made, e.g. more packets to generate."""
+
+    def next_start(self, worker: WorkerId) -> TaskStart | None:
+        """What this free worker runs now; None sends it to sleep."""
+
+    def finished(self, worker: WorkerId) -> tuple[Wake, ...]:
+        """The run on this worker has ended; the worker must ask for its next task."""
+
+    def balance(self) -> tuple[Instruction, ...]:
+        """One step of load balancing; call every ``BALANCE_PERIOD`` while a worker idles."""
+
+    def statistics(self) -> LocalityStatistics:
+        """A frozen report."""
+
+    def validate(self) -> None:
+        """Check every invariant; raise :class:`InvariantError` on the first that fails. For tests and debugging."""
 
 
 class LocalityScheduler:
-    """Gives tasks to threads so that packets are processed where they are still in a cache.
+    """Gives tasks to workers so that packets are processed where they are still in a cache.
 
-    Use it when operators pass packets to each other on a machine whose caches or memory nodes matter; where every
-    task should simply go to the best-ranked operator, use the dispatch loop.
+    Use it when nodes pass packets to each other on a machine whose caches or memory nodes matter; where every
+    task should simply go to the best-ranked node, use the dispatch loop.
 
     **Callers.** Not thread-safe: one lock around every call. Any caller may submit, remove, schedule and balance;
-    ``packet_received``, ``next_task`` and ``finished`` are called by (or for) the thread they name.
+    ``packet_received``, ``next_start`` and ``finished`` are called by (or for) the worker they name.
 
     **Invariants** (``validate`` checks them under these numbers):
 
-    1. An operator is RUNNING or RUNNING_AND_SCHEDULED exactly if one thread runs it, and then only that one does.
-    2. An operator is SCHEDULED exactly if it is in one list: the deferred tasks of its request, or the immediate
-       tasks of its home thread. It is never in two.
-    3. A node's ``waiting`` is the number of waiting tasks it is responsible for: the immediate tasks of its threads
-       and those deferred tasks that were assigned to it. A deferred task is assigned to a node of its request.
-    4. No lost wake-up: a node with a sleeping thread has no more waiting tasks than searching threads.
-    5. A request is in the list of exactly the nodes that evaluate it, and there is at least one.
-    6. Every node of a request with deferred tasks can find it in step 3.
-    7. A node's immediate tasks are those of its threads, each thread's in the same order.
-    8. A thread is asleep exactly if it is in its node's list of sleepers; then it runs nothing and its list is empty.
+    1. A node is RUNNING or RUNNING_AND_SCHEDULED exactly if one worker runs it, and then only that one does.
+    2. A node is SCHEDULED exactly if it is in one list: the deferred tasks of its query, or the immediate
+       tasks of its home worker. It is never in two.
+    3. A group's ``waiting`` is the number of waiting tasks it is responsible for: the immediate tasks of its workers
+       and those deferred tasks that were assigned to it. A deferred task is assigned to a group of its query.
+    4. No lost wake-up: a group with a sleeping worker has no more waiting tasks than searching workers.
+    5. A query is in the list of exactly the groups that evaluate it, and there is at least one.
+    6. Every group of a query with deferred tasks can find it in step 3.
+    7. A group's immediate tasks are those of its workers, each worker's in the same order.
+    8. A worker is asleep exactly if it is in its group's list of sleepers; then it runs nothing and its list is empty.
 
-    **Order.** Immediate tasks newest first on their own thread, oldest first for thieves; deferred tasks oldest first
-    within a request; requests oldest first within a node. No fairness beyond that: an old request may hold up a newer
+    **Order.** Immediate tasks newest first on their own worker, oldest first for thieves; deferred tasks oldest first
+    within a query; queries oldest first within a group. No fairness beyond that: an old query may hold up a newer
     one for as long as it has tasks.
 
-    **Removal and failure.** A removed operator's waiting task is dropped; a run in progress may end. A call that
+    **Removal and failure.** A removed node's waiting task is dropped; a run in progress may end. A call that
     raises :class:`SchedulerMisuseError` has changed nothing. A run that failed still ends with ``finished``.
 
-    **Cost.** O(1) per task, plus O(log r) when a request's first deferred task appears, r being the requests of the
-    node. Submitting, removing and balancing are O(requests + nodes + tasks of the request).
+    **Cost.** O(1) per task, plus O(log r) when a query's first deferred task appears, r being the queries of the
+    group. Submitting, removing and balancing are O(queries + groups + tasks of the query).
 
     >>> scheduler = LocalityScheduler([2])
-    >>> scheduler.submit_request("query", ["scan", "filter"])
-    (Place(request='query', node=0), Wake(thread=1))
-    >>> scheduler.schedule_self("scan")
+    >>> scheduler.add_query("query", ["scan", "filter"])
+    (PlaceQuery(query='query', group=0), Wake(worker=1))
+    >>> scheduler.note_ready("scan")
     ()
-    >>> scheduler.next_task(1)
-    Choice(step=<Step.OLDEST_REQUEST: 3>, operator='scan', request='query', wakes=())
-    >>> scheduler.packet_received("filter", by_thread=1)
-    (Wake(thread=0),)
+    >>> scheduler.next_start(1)
+    TaskStart(step=<SearchStep.OLDEST_QUERY: 3>, node='scan', query='query', wakes=())
+    >>> scheduler.packet_received("filter", by_worker=1)
+    (Wake(worker=0),)
     >>> scheduler.finished(1)
     ()
-    >>> scheduler.next_task(1)
-    Choice(step=<Step.OWN_NEWEST: 1>, operator='filter', request='query', wakes=())
+    >>> scheduler.next_start(1)
+    TaskStart(step=<SearchStep.OWN_NEWEST: 1>, node='filter', query='query', wakes=())
     """
 
     has_global_semaphore = False
 
-    def __init__(self, threads_per_node: Sequence[int]) -> None:
-        """Threads are numbered from 0, node after node. All start asleep. A machine without NUMA is one node."""
-        if not threads_per_node or min(threads_per_node) < 1:
+    def __init__(self, workers_per_group: Sequence[int]) -> None:
+        """Workers are numbered from 0, group after group. All start asleep. A machine without NUMA is one group."""
+        if not workers_per_group or min(workers_per_group) < 1:
             raise SchedulerMisuseError(
-                f"threads_per_node needs at least one node and one thread in each; got {list(threads_per_node)}"
+                f"workers_per_group needs at least one group and one worker in each; got {list(workers_per_group)}"
             )
-        self._nodes = [NumaNode(node) for node in range(len(threads_per_node))]
-        self._threads: list[Thread] = []
-        for node, count in zip(self._nodes, threads_per_node, strict=True):
+        self._groups = [WorkerGroup(group) for group in range(len(workers_per_group))]
+        self._workers: list[LocalityWorker] = []
+        for group, count in zip(self._groups, workers_per_group, strict=True):
             for _ in range(count):
-                thread = Thread(len(self._threads), node)
-                self._threads.append(thread)
-                node.threads.append(thread)
-                node.sleeping[thread] = None
-        self._table = OperatorTable(SharedRequest)
-        self._operators = self._table.operators
-        self._choices = [0] * (len(Step) + 1)
+                worker = LocalityWorker(len(self._workers), group)
+                self._workers.append(worker)
+                group.workers.append(worker)
+                group.sleeping[worker] = None
+        self._table = NodeTable(SharedQuery)
+        self._nodes = self._table.nodes
+        self._steps = [0] * (len(SearchStep) + 1)
         self._wakes = self._moves = self._shares = self._tasks_created = 0
 
-    # --- requests and operators come and go -----------------------------------------------------------------------
+    # --- queries and nodes come and go -----------------------------------------------------------------------
 
-    def submit_request(
-        self, request: RequestId, operators: Iterable[OperatorId] = (), *, free_memory: Sequence[float] | None = None
+    def add_query(
+        self, query: QueryId, nodes: Iterable[NodeId] = (), *, free_memory: Sequence[float] | None = None
     ) -> tuple[Instruction, ...]:
-        """Place a new request on the node with the most free resources and wake a thread there.
+        """PlaceQuery a new query on the group with the most free resources and wake a worker there.
 
-        `free_memory` has one number per node, in any unit. Start its sources with ``schedule_self``.
+        `free_memory` has one number per group, in any unit. Start its sources with ``note_ready``.
         """
-        node = self._nodes[choose_node(self.node_loads(), free_memory)]
-        record = self._table.add_request(request, operators)
-        record.nodes = (node,)
-        node.requests[request] = record
-        woken = self._wake(node) if node.sleeping and not node.searching else ()
-        return (Place(request, node.id), *woken)
+        group = self._groups[choose_group(self.group_loads(), free_memory)]
+        record = self._table.add_query(query, nodes)
+        record.groups = (group,)
+        group.queries[query] = record
+        woken = self._wake(group) if group.sleeping and not group.searching else ()
+        return (PlaceQuery(query, group.id), *woken)
 
-    def add_operator(self, operator: OperatorId, request: RequestId) -> None:
-        """Add an operator, with nothing to do, to a request being evaluated."""
-        self._table.add_operator(operator, request)
+    def add_node(self, node: NodeId, query: QueryId) -> None:
+        """Add a node, with nothing to do, to a query being evaluated."""
+        self._table.add_node(node, query)
 
-    def remove_operator(self, operator: OperatorId) -> None:
-        """Forget an operator: its waiting task is dropped, its run in progress is its last."""
-        known = self._table.operator(operator)
+    def remove_node(self, node: NodeId) -> None:
+        """Forget a node: its waiting task is dropped, its run in progress is its last."""
+        known = self._table.node(node)
         if known.state is _SCHEDULED:
             self._unlist(known)
             known.withdraw()
-        self._table.remove_operator(known)
+        self._table.remove_node(known)
 
-    def remove_request(self, request: RequestId) -> None:
-        """Forget a request and all its operators."""
-        record = self._table.request(request)
-        for operator in tuple(record.operators):
-            self.remove_operator(operator)
-        for node in record.nodes:
-            del node.requests[request]
+    def remove_query(self, query: QueryId) -> None:
+        """Forget a query and all its nodes."""
+        record = self._table.query(query)
+        for node in tuple(record.nodes):
+            self.remove_node(node)
+        for group in record.groups:
+            del group.queries[query]
         for listed in tuple(record.listed):
-            self._nodes[listed].unlist(record)
-        record.nodes = ()
-        self._table.remove_request(record)
+            self._groups[listed].unlist(record)
+        record.groups = ()
+        self._table.remove_query(record)
 
     # --- tasks are created ----------------------------------------------------------------------------------------
 
-    def packet_received(self, operator: OperatorId, by_thread: ThreadId) -> tuple[Wake, ...]:
-        """`operator` got a packet from the operator running on `by_thread`: an immediate task, in that thread's list.
+    def packet_received(self, node: NodeId, by_worker: WorkerId) -> tuple[Wake, ...]:
+        """`node` got a packet from the node running on `by_worker`: an immediate task, in that worker's list.
 
-        A packet from outside the pool is in no thread's cache: report it with ``schedule_self``.
+        A packet from outside the pool is in no thread's cache: report it with ``note_ready``.
         """
-        sender = self._thread(by_thread)
-        if sender.operator is None:
+        sender = self._worker(by_worker)
+        if sender.node is None:
             raise SchedulerMisuseError(
-                f"thread {by_thread} runs nothing, so it cannot have sent a packet to operator {operator!r}; "
-                "report packets before finished(), and packets from outside the pool with schedule_self()"
+                f"worker {by_worker} runs nothing, so it cannot have sent a packet to node {node!r}; "
+                "report packets before finished(), and packets from outside the pool with note_ready()"
             )
-        task = self._operators.get(operator) or self._table.operator(operator)
+        task = self._nodes.get(node) or self._table.node(node)
         return self._create(task, _IMMEDIATE, sender) if task.schedule(_IMMEDIATE) else ()
 
-    def schedule_self(self, operator: OperatorId, by_thread: ThreadId | None = None) -> tuple[Wake, ...]:
-        """`operator` has something to do at any time and place: a deferred task, in its request's list.
+    def note_ready(self, node: NodeId, by_worker: WorkerId | None = None) -> tuple[Wake, ...]:
+        """`node` has something to do at any time and place: a deferred task, in its query's list.
 
-        `by_thread` is part of the interface and makes no difference here: deferred tasks belong to no thread.
+        `by_worker` is part of the interface and makes no difference here: deferred tasks belong to no thread.
         """
-        task = self._operators.get(operator) or self._table.operator(operator)
+        task = self._nodes.get(node) or self._table.node(node)
         return self._create(task, _DEFERRED, None) if task.schedule(_DEFERRED) else ()
 
-    def _create(self, task: Task, kind: TaskKind, creator: Thread | None) -> tuple[Wake, ...]:
+    def _create(self, task: LocalityTask, kind: TaskKind, creator: LocalityWorker | None) -> tuple[Wake, ...]:
         self._tasks_created += 1
         if creator is not None and kind is _IMMEDIATE:
-            node = creator.node
+            group = creator.group
             creator.immediate[task] = None
-            node.immediate[task] = None
+            group.immediate[task] = None
             task.home = creator.id
         else:
-            request = task.request
-            node = request.next_responsible()
-            if not request.deferred:
-                for sharing in request.nodes:
-                    sharing.list_ready(request)
-            request.deferred[task] = None
-        task.responsible = node.id
-        node.waiting += 1
-        return self._wake(node) if node.sleeping and node.waiting > node.searching else ()
+            query = task.query
+            group = query.next_responsible()
+            if not query.deferred:
+                for sharing in query.groups:
+                    sharing.list_ready(query)
+            query.deferred[task] = None
+        task.responsible = group.id
+        group.waiting += 1
+        return self._wake(group) if group.sleeping and group.waiting > group.searching else ()
 
-    def _unlist(self, task: Task) -> NumaNode:
-        """Take a waiting task out of its list; the node that was responsible for it."""
+    def _unlist(self, task: LocalityTask) -> WorkerGroup:
+        """Take a waiting task out of its list; the group that was responsible for it."""
         if task.home is None:
-            del task.request.deferred[task]
+            del task.query.deferred[task]
         else:
-            home = self._threads[task.home]
+            home = self._workers[task.home]
             del home.immediate[task]
-            del home.node.immediate[task]
+            del home.group.immediate[task]
         assert task.responsible is not None
-        responsible = self._nodes[task.responsible]
+        responsible = self._groups[task.responsible]
         responsible.waiting -= 1
         return responsible
 
-    # --- threads ask and report -----------------------------------------------------------------------------------
+    # --- workers ask and report -----------------------------------------------------------------------------------
 
-    def next_task(self, thread: ThreadId) -> Choice | None:
-        """The task this free thread must run now, by the five steps; None: it sleeps until a Wake names it."""
-        seeker = self._thread(thread)
-        if seeker.operator is not None:
+    def next_start(self, worker: WorkerId) -> TaskStart | None:
+        """The task this free worker must run now, by the five steps; None: it sleeps until a Wake names it."""
+        seeker = self._worker(worker)
+        if seeker.node is not None:
             raise SchedulerMisuseError(
-                f"thread {thread} still runs operator {seeker.operator.id!r}; call finished({thread}) first"
+                f"worker {worker} still runs node {seeker.node.id!r}; call finished({worker}) first"
             )
         if seeker.asleep:
             self._rouse(seeker)
@@ -213,156 +303,156 @@ class LocalityScheduler:
         step, task = chosen
         responsible = self._unlist(task)
         task.start()
-        seeker.operator = task
-        seeker.last_request = task.request
-        node = seeker.node
-        node.searching -= 1
-        self._choices[step] += 1
-        choice = task.chosen_by(step)
-        # A task of another node's leaves the tasks this thread was woken for still waiting.
-        if responsible is not node and node.lacks_runners:
-            return replace(choice, wakes=self._wake(node))
-        return choice
+        seeker.node = task
+        seeker.last_query = task.query
+        group = seeker.group
+        group.searching -= 1
+        self._steps[step] += 1
+        start = task.chosen_by(step)
+        # A task of another group's leaves the tasks this worker was woken for still waiting.
+        if responsible is not group and group.lacks_runners:
+            return replace(start, wakes=self._wake(group))
+        return start
 
-    def finished(self, thread: ThreadId) -> tuple[Wake, ...]:
-        """The run on this thread has ended. If its operator was scheduled meanwhile, this thread creates the task."""
-        worker = self._thread(thread)
-        task = worker.operator
+    def finished(self, worker: WorkerId) -> tuple[Wake, ...]:
+        """The run on this worker has ended. If its node was scheduled meanwhile, this worker creates the task."""
+        ended = self._worker(worker)
+        task = ended.node
         if task is None:
             raise SchedulerMisuseError(
-                f"thread {thread} runs nothing that could finish; call next_task({thread}) first"
+                f"worker {worker} runs nothing that could finish; call next_start({worker}) first"
             )
-        worker.operator = None
-        worker.node.searching += 1
+        ended.node = None
+        ended.group.searching += 1
         if task.leaving:
             self._table.has_left(task)
             return ()
         kind = task.finish()
-        return () if kind is None else self._create(task, kind, worker)
+        return () if kind is None else self._create(task, kind, ended)
 
-    def _suspend(self, thread: Thread) -> None:
-        thread.asleep = True
-        thread.node.searching -= 1
-        thread.node.sleeping[thread] = None
-        self._choices[Step.SLEEP] += 1
+    def _suspend(self, worker: LocalityWorker) -> None:
+        worker.asleep = True
+        worker.group.searching -= 1
+        worker.group.sleeping[worker] = None
+        self._steps[SearchStep.SLEEP] += 1
 
-    def _wake(self, node: NumaNode) -> tuple[Wake, ...]:
-        # The thread that slept last has the warmest cache; the others may stay in their low-power state.
-        thread = next(reversed(node.sleeping))
-        self._rouse(thread)
+    def _wake(self, group: WorkerGroup) -> tuple[Wake, ...]:
+        # The worker that slept last has the warmest cache; the others may stay in their low-power state.
+        worker = next(reversed(group.sleeping))
+        self._rouse(worker)
         self._wakes += 1
-        return thread.wake
+        return worker.wake
 
-    def _rouse(self, thread: Thread) -> None:
-        thread.asleep = False
-        del thread.node.sleeping[thread]
-        thread.node.searching += 1
+    def _rouse(self, worker: LocalityWorker) -> None:
+        worker.asleep = False
+        del worker.group.sleeping[worker]
+        worker.group.searching += 1
 
-    def _thread(self, thread: ThreadId) -> Thread:
-        if 0 <= thread < len(self._threads):
-            return self._threads[thread]
-        raise SchedulerMisuseError(f"thread {thread!r} is unknown; expected 0 to {len(self._threads) - 1}")
+    def _worker(self, worker: WorkerId) -> LocalityWorker:
+        if 0 <= worker < len(self._workers):
+            return self._workers[worker]
+        raise SchedulerMisuseError(f"worker {worker!r} is unknown; expected 0 to {len(self._workers) - 1}")
 
     # --- load balancing -------------------------------------------------------------------------------------------
 
     def balance(self) -> tuple[Instruction, ...]:
-        """Take one step against an imbalance between nodes, if there is one.
+        """Take one step against an imbalance between groups, if there is one.
 
-        Immediate tasks and runs in progress stay where they are, beside their packets; what changes node are the
-        deferred tasks, so a moved request leaves its old node gradually.
+        Immediate tasks and runs in progress stay where they are, beside their packets; what changes group are the
+        deferred tasks, so a moved query leaves its old group gradually.
         """
-        step = plan_balance(self.node_loads())
+        step = plan_balance(self.group_loads())
         if step is None:
             return ()
-        request = self._table.request(step.request)
-        source, target = self._nodes[step.source], self._nodes[step.target]
-        if isinstance(step, Move):
+        query = self._table.query(step.query)
+        source, target = self._groups[step.source], self._groups[step.target]
+        if isinstance(step, MoveQuery):
             self._moves += 1
-            self._hand_over(request, source, target)
+            self._hand_over(query, source, target)
         else:
             self._shares += 1
-            request.nodes = (*request.nodes, target)
-        target.requests[request.id] = request
-        if request.deferred:
-            target.list_ready(request)
-        return (step, *self._wake_for(target, request))
+            query.groups = (*query.groups, target)
+        target.queries[query.id] = query
+        if query.deferred:
+            target.list_ready(query)
+        return (step, *self._wake_for(target, query))
 
-    def _hand_over(self, request: SharedRequest, source: NumaNode, target: NumaNode) -> None:
-        del source.requests[request.id]
-        request.nodes = tuple(target if node is source else node for node in request.nodes)
-        handed = [task for task in request.deferred if task.responsible == source.id]
+    def _hand_over(self, query: SharedQuery, source: WorkerGroup, target: WorkerGroup) -> None:
+        del source.queries[query.id]
+        query.groups = tuple(target if group is source else group for group in query.groups)
+        handed = [task for task in query.deferred if task.responsible == source.id]
         for task in handed:
             task.responsible = target.id
         source.waiting -= len(handed)
         target.waiting += len(handed)
 
-    def _wake_for(self, node: NumaNode, request: SharedRequest) -> list[Wake]:
-        """Wakes for a request that is new to the node."""
+    def _wake_for(self, group: WorkerGroup, query: SharedQuery) -> list[Wake]:
+        """Wakes for a query that is new to the group."""
         wakes: list[Wake] = []
-        # In a shared request the waiting tasks are still the other nodes' responsibility, yet they may be run here.
-        if request.deferred and node.sleeping and not node.searching:
-            wakes += self._wake(node)
-        while node.lacks_runners:
-            wakes += self._wake(node)
+        # In a shared query the waiting tasks are still the other groups' responsibility, yet they may be run here.
+        if query.deferred and group.sleeping and not group.searching:
+            wakes += self._wake(group)
+        while group.lacks_runners:
+            wakes += self._wake(group)
         return wakes
 
     # --- looking without touching ---------------------------------------------------------------------------------
 
-    def node_loads(self) -> tuple[NodeLoad, ...]:
-        """How busy each node is."""
+    def group_loads(self) -> tuple[GroupLoad, ...]:
+        """How busy each group is."""
         return tuple(
-            NodeLoad(
-                node=node.id,
-                idle=len(node.sleeping),
-                searching=node.searching,
-                waiting=node.waiting,
-                requests=tuple(record.id for record in sorted(node.requests.values(), key=lambda record: -record.age)),
+            GroupLoad(
+                group=group.id,
+                idle=len(group.sleeping),
+                searching=group.searching,
+                waiting=group.waiting,
+                queries=tuple(record.id for record in sorted(group.queries.values(), key=lambda record: -record.age)),
             )
-            for node in self._nodes
+            for group in self._groups
         )
 
-    def explain(self, thread: ThreadId) -> ChoiceExplanation:
-        """What this thread would choose if it were free now: each step's candidate, and why."""
-        return explain(self._thread(thread))
+    def explain(self, worker: WorkerId) -> SearchExplanation:
+        """What this worker would choose if it were free now: each step's candidate, and why."""
+        return explain(self._worker(worker))
 
-    def state_of(self, operator: OperatorId) -> OperatorState:
-        """The state of an operator."""
-        return self._table.operator(operator).state
+    def state_of(self, node: NodeId) -> NodeState:
+        """The state of a node."""
+        return self._table.node(node).state
 
-    def nodes_of(self, request: RequestId) -> tuple[int, ...]:
-        """The nodes that evaluate a request."""
-        return tuple(node.id for node in self._table.request(request).nodes)
+    def groups_of(self, query: QueryId) -> tuple[int, ...]:
+        """The groups that evaluate a query."""
+        return tuple(group.id for group in self._table.query(query).groups)
 
     @property
     def semaphore_operations(self) -> int:
-        """One release per wake, one acquire per sleep: none while every thread has work."""
-        return self._wakes + self._choices[Step.SLEEP]
+        """One release per wake, one acquire per sleep: none while every worker has work."""
+        return self._wakes + self._steps[SearchStep.SLEEP]
 
-    def statistics(self) -> SchedulerStatistics:
+    def statistics(self) -> LocalityStatistics:
         """Counters since the start, and the present size of things."""
-        return SchedulerStatistics(
-            choices={step: self._choices[step] for step in Step},
-            steals=self._choices[Step.STEAL],
+        return LocalityStatistics(
+            steps={step: self._steps[step] for step in SearchStep},
+            steals=self._steps[SearchStep.STEAL],
             wakes=self._wakes,
             moves=self._moves,
             shares=self._shares,
             semaphore_operations=self.semaphore_operations,
             tasks_created=self._tasks_created,
-            requests=len(self._table.requests),
-            operators=len(self._operators),
-            waiting_tasks=sum(node.waiting for node in self._nodes),
-            running_threads=sum(thread.operator is not None for thread in self._threads),
-            sleeping_threads=sum(len(node.sleeping) for node in self._nodes),
+            queries=len(self._table.queries),
+            nodes=len(self._nodes),
+            waiting_tasks=sum(group.waiting for group in self._groups),
+            running_workers=sum(worker.node is not None for worker in self._workers),
+            sleeping_workers=sum(len(group.sleeping) for group in self._groups),
         )
 
     def validate(self) -> None:
         """Check the numbered invariants of the class docstring."""
-        check_invariants(self._nodes, self._threads, self._table)
+        check_invariants(self._groups, self._workers, self._table)
 
     def __repr__(self) -> str:
-        busy = sum(thread.operator is not None for thread in self._threads)
-        waiting = sum(node.waiting for node in self._nodes)
+        busy = sum(worker.node is not None for worker in self._workers)
+        waiting = sum(group.waiting for group in self._groups)
         return (
-            f"<LocalityScheduler: {busy} of {len(self._threads)} threads run, {waiting} tasks wait, "
-            f"{len(self._table.requests)} requests on {len(self._nodes)} nodes>"
+            f"<LocalityScheduler: {busy} of {len(self._workers)} workers run, {waiting} tasks wait, "
+            f"{len(self._table.queries)} queries on {len(self._groups)} groups>"
         )

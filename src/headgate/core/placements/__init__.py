@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.core.placement import Placement
 from headgate.core.placements.edf_partitioned import EdfPartitioned, Track
-from headgate.core.placements.proportional import Cluster, Proportional, Share
+from headgate.core.placements.proportional import Cluster, ClusterShare, Proportional
 from headgate.core.placements.spread import Anywhere, ByNode, LeastLoaded, RandomWorker, RoundRobinQueries
 
 SHIPPED: tuple[type[Placement], ...] = (
@@ -22,11 +22,11 @@ __all__ = [
     "Anywhere",
     "ByNode",
     "Cluster",
+    "ClusterShare",
     "EdfPartitioned",
     "LeastLoaded",
     "Proportional",
     "RandomWorker",
     "RoundRobinQueries",
-    "Share",
     "Track",
 ]

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from headgate.core.errors import ParameterError
 from headgate.core.graph import Ints
 from headgate.core.matrix import FeatureView
-from headgate.core.placement import Lane, Lanes, Placement, Workers
-from headgate.core.placements.balance import fill, members, sums
-from headgate.core.placements.demand import JOB_FEATURES, Jobs, names_in_view
-from headgate.core.placements.parameters import check_choice
+from headgate.core.placement import Lane, Lanes, Placement, Workers, check_choice
+from headgate.core.placements.loads import JOB_FEATURES, Jobs, fill, members, names_in_view, sums
 
 Own = Literal["counted", "printed"]
 Overflow = Literal["share", "refuse"]

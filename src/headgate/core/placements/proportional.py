@@ -14,10 +14,8 @@ import numpy as np
 
 from headgate.core.graph import Ints
 from headgate.core.matrix import FeatureView
-from headgate.core.placement import Lane, Lanes, Placement, Workers
-from headgate.core.placements.balance import members, sums
-from headgate.core.placements.demand import JOB_FEATURES, Jobs, names_in_view
-from headgate.core.placements.parameters import check_choice, check_positive
+from headgate.core.placement import Lane, Lanes, Placement, Workers, check_choice, check_positive
+from headgate.core.placements.loads import JOB_FEATURES, Jobs, members, names_in_view, sums
 
 Allocate = Literal["basic", "all"]
 Compare = Literal["execution", "period"]
@@ -38,7 +36,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ClusterShare:
     """The stretch of tracks of one cluster: track t is the stretch from t to t + 1."""
 
     #: track_lo: the ``high`` of the next cluster, 0 for the last; 0 for all if no utilisation is known
@@ -101,7 +99,7 @@ class Proportional(Placement):
             for nodes, utilisation in zip(members(cluster, jobs.by_execution()), utilisations, strict=True)
         )
 
-    def shares(self, view: FeatureView, workers: Workers) -> tuple[Share, ...]:
+    def shares(self, view: FeatureView, workers: Workers) -> tuple[ClusterShare, ...]:
         """The stretch of tracks of each cluster, in the order of ``clusters``."""
         jobs = Jobs.of(view)
         return _shares(jobs, self._cluster_of(jobs), self._handed_out(jobs, len(workers)))
@@ -128,19 +126,19 @@ class Proportional(Placement):
             return tracks
         return min(tracks, max(1, math.ceil(total - _ROUNDING)))
 
-    def _lane(self, share: Share, handed_out: int, tracks: int) -> Lane:
+    def _lane(self, share: ClusterShare, handed_out: int, tracks: int) -> Lane:
         # a cluster without utilisation can have an empty share above the last track
         lowest = min(math.floor(share.low), handed_out - 1)
         own = range(lowest + 1, math.ceil(share.high))
         return Lane((*own, lowest, *range(handed_out, tracks)), tuple(range(lowest)), self.aggressive)
 
 
-def _shares(jobs: Jobs, cluster: Ints, handed_out: int) -> tuple[Share, ...]:
+def _shares(jobs: Jobs, cluster: Ints, handed_out: int) -> tuple[ClusterShare, ...]:
     # tracks are counted from the last cluster back to the first
     needed = np.cumsum(sums(cluster, jobs.utilisation, jobs.by_execution())[::-1])
     if not needed[-1:].any():
-        return (Share(0.0, float(handed_out)),) * len(needed)
+        return (ClusterShare(0.0, float(handed_out)),) * len(needed)
     high = handed_out * (needed / needed[-1])
     high = np.where(np.abs(high - np.rint(high)) < _ROUNDING, np.rint(high), high)
     low = np.concatenate(([0.0], high[:-1]))
-    return tuple(map(Share, low[::-1].tolist(), high[::-1].tolist()))
+    return tuple(map(ClusterShare, low[::-1].tolist(), high[::-1].tolist()))

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.core.chance import uniform
-from headgate.core.graph import Ints
-from headgate.core.matrix import FeatureView
+from headgate.core.graph import Ints, uniform
+from headgate.core.matrix import FeatureView, in_view
 from headgate.core.placement import Lane, Lanes, Placement, Workers
-from headgate.core.placements.balance import longest_first, sums
-from headgate.core.placements.demand import in_view, load
+from headgate.core.placements.loads import load, longest_first, sums
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class RoundRobinQueries(Placement):
 class LeastLoaded(Placement):
     """Loads as equal as a greedy pass can make them: heaviest node first, each to the worker with the least so far.
 
-    What the load of a node is depends on the features there are: ``demand.load`` says how. Nodes without load go to
+    What the load of a node is depends on the features there are: ``loads.load`` says how. Nodes without load go to
     the worker with the fewest nodes. Fails between two placements, when loads move faster than nodes are
     placed again.
     """

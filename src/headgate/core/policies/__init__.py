@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.core.policies.arrival import FirstCome, RandomChoice, ReleaseOrder, RoundRobin
+from headgate.core.policies.arrival import FirstCome, LongestQueue, RandomChoice, ReleaseOrder, RoundRobin
 from headgate.core.policies.aurora import MinCost, MinLatency, MinMemory
 from headgate.core.policies.benefit import Lookahead, MaxBenefit, MaxBenefitLookahead, look_ahead
 from headgate.core.policies.chain import Chain
-from headgate.core.policies.classes import MultiClass, WeightedClasses
-from headgate.core.policies.congestion import LongestQueue
+from headgate.core.policies.classes import Layered, MultiClass, WeightedClasses
 from headgate.core.policies.deadlines import EarliestDeadline, PriorityDeadline
 from headgate.core.policies.ordered import EstimatedTime, LastInPipeline, LowestThroughput, QueueThrottle
 from headgate.core.policies.rates import HighestRate, LongestStretch, RateBased
@@ -46,6 +45,7 @@ __all__ = [
     "FirstCome",
     "HighestRate",
     "LastInPipeline",
+    "Layered",
     "LongestQueue",
     "LongestStretch",
     "Lookahead",

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.core.flow import at_least_a_moment, in_view, output_rate
+from headgate.core.flow import at_least_a_moment, output_rate
 from headgate.core.graph import Floats
-from headgate.core.matrix import FeatureView
+from headgate.core.matrix import FeatureView, in_view
 from headgate.core.policy import Policy
 
 

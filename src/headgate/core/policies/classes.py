@@ -1,4 +1,4 @@
-"""Policies for queries of different importance: classes in strict order, or taking turns by weight."""
+"""Policies for work of different importance: layers and classes in strict order, or taking turns by weight."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from headgate.core.matrix import FeatureView
 from headgate.core.policies.arrival import FirstCome
 from headgate.core.policies.rates import HighestRate
 from headgate.core.policy import Policy, as_table
+
+#: layers, highest first: what somebody has asked for now, updates, repairs of the past, upkeep
+URGENT, LIVE, BACKFILL, MAINTENANCE = 1.0, 0.0, -1.0, -2.0
 
 _FIRST_COME = FirstCome()
 _HIGHEST_RATE = HighestRate()
@@ -170,3 +173,37 @@ def _nested(policy: Policy) -> str:
 
 def _written(name: str, words: list[str]) -> str:
     return f"{name}:{','.join(words)}" if words else name
+
+
+@dataclass(frozen=True)
+class Layered(Policy):
+    """Whoever is in the higher layer goes first; inside a layer, ``inner`` decides. So a backfill never delays live
+    updates, and maintenance delays neither. All of them are nodes like any other, which the guard keeps from starving.
+
+    Rule: ``(layer, *inner)``. Features: layer, and those of ``inner``. Fails: as long as a higher layer never runs
+    dry, a lower one gets only what the guard gives it.
+    """
+
+    inner: Policy
+
+    name = "layered"
+    summary = "the highest layer; inside it, another policy"
+    paper = "none"
+    needs = ("layer",)
+    starves = True
+
+    @property
+    def local(self) -> bool:  # type: ignore[override]
+        return self.inner.local
+
+    def requires(self) -> tuple[str, ...]:
+        return (*self.needs, *self.inner.requires())
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return np.column_stack((view["layer"], as_table(self.inner.priorities(view))))
+
+    def remember(self, view: FeatureView, node: int) -> object:
+        return self.inner.remember(view, node)
+
+    def __str__(self) -> str:
+        return str(self.inner)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.core.errors import ParameterError
-from headgate.core.flow import at_least_a_moment, cumulative_selectivity, in_view
+from headgate.core.flow import at_least_a_moment, cumulative_selectivity
 from headgate.core.graph import Floats, Graph
-from headgate.core.matrix import FeatureView
+from headgate.core.matrix import FeatureView, in_view
 from headgate.core.policy import Policy
 
 

@@ -7,20 +7,18 @@ for it. ``Dispatch`` hands out work to all free workers in one go; they get the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from headgate.core.dispatch import Dispatch
-from headgate.core.features import ChangedBy
 from headgate.core.graph import Floats
+from headgate.core.observe import OperatorColumns
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.sim.kernel import EventQueue, Rank
 from headgate.sim.operators.executor import Turn, TurnExecutor
 from headgate.sim.operators.node import SimulatedNode
-from headgate.sim.operators.readings import READINGS, Reading, matrix_for
+from headgate.sim.operators.readings import READINGS, matrix_for
 from headgate.sim.operators.scenario import DispatchModel, OperatorScenario, QueryModel
-
-_QUEUE = ChangedBy.UPSTREAM | ChangedBy.ARRIVAL
 
 
 class DispatchRun(TurnExecutor):
@@ -46,7 +44,7 @@ class DispatchRun(TurnExecutor):
         self._due_since = math.inf
         self._consumption = loop.consumption
         self._adopt_graph()
-        self._read_all()
+        self._columns.write_all(self._nodes)
         self.dispatch = Dispatch(self.matrix, policy, placement, scenario.machine(), seed=seed, window=loop.window)
         if loop.place_every is not None:
             events.at(loop.place_every, Rank.CHANGE, self._place_again)
@@ -58,18 +56,8 @@ class DispatchRun(TurnExecutor):
         self._nodes = [self.network.nodes[name] for name in self.matrix.graph.names]
         for index, node in enumerate(self._nodes):
             node.index = index
-        features = self.matrix.features.values()
-        self._queue_columns = self._columns(f.name for f in features if f.changed_by & _QUEUE)
-        self._own_columns = self._columns(f.name for f in features if f.intrinsic or f.name == "execution_time")
-        self._output_column = self.matrix.columns.get("output_pending")
-
-    def _columns(self, names: Iterable[str]) -> list[tuple[Floats, Reading]]:
-        return [(self.matrix.columns[name], READINGS[name]) for name in names]
-
-    def _read_all(self) -> None:
-        for name, column in self.matrix.columns.items():
-            if name in READINGS:
-                column[:] = [READINGS[name](node) for node in self._nodes]
+        self._columns = OperatorColumns(self.matrix, READINGS)
+        self._queue_columns, self._output_column = self._columns.queue, self._columns.output
 
     def changed(self, node: SimulatedNode) -> None:
         index = node.index
@@ -138,7 +126,7 @@ class DispatchRun(TurnExecutor):
         node = turn.node
         self._freed[turn.worker] = now
         if self._learning and not node.removed:
-            for column, read in self._own_columns:
+            for column, read in self._columns.measured:
                 column[node.index] = read(node)
         self.dispatch.finished(turn.worker, now)
 
@@ -161,7 +149,7 @@ class DispatchRun(TurnExecutor):
         graph = self.matrix.graph.adding(names, query.node_edges(), dict.fromkeys(names, query.name))
         self.dispatch.regraph(graph)
         self._adopt_graph()
-        self._read_all()
+        self._columns.write_all(self._nodes)
         # the loop and the placement saw the new nodes before anything about them was known
         self.dispatch.refresh_patience()
         self.dispatch.place_again()
@@ -174,7 +162,7 @@ class DispatchRun(TurnExecutor):
 
     @property
     def decisions(self) -> int:
-        return self.dispatch.statistics().turns
+        return self.dispatch.statistics().decisions
 
     @property
     def guard_strikes(self) -> int:

@@ -1,7 +1,7 @@
 """The *rounds* loop in virtual time: ``headgate.core.rounds`` says what each worker does, modelled workers do it.
 
 The scheduling task T_S of Haren takes worker time: reading features, placing, ranking, and waiting for each other at
-the meeting, which is counted part by part as in Haren's figures 5 and 6. Ranking and sorting takes every worker its
+the barrier, which is counted part by part as in Haren's figures 5 and 6. Ranking and sorting takes every worker its
 even share of the nodes.
 """
 
@@ -11,9 +11,11 @@ import math
 from collections.abc import Sequence
 
 from headgate.core.graph import Ints
+from headgate.core.loop import Start
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
-from headgate.core.rounds import Rounds, Run, Wait
+from headgate.core.rounds import Rounds
+from headgate.core.worklist import Wait
 from headgate.sim.kernel import EventQueue, Rank
 from headgate.sim.operators.executor import Turn, TurnExecutor
 from headgate.sim.operators.node import SimulatedNode
@@ -37,8 +39,8 @@ class RoundsRun(TurnExecutor):
         self.loop = loop
         matrix = matrix_for(scenario, policy, placement)
         self.rounds = Rounds(matrix, policy, placement, scenario.machine(), loop.config(seed))
-        #: {worker: (part of scheduling, since when)}; all and only the workers that are at a meeting
-        self._meeting: dict[int, tuple[str, float]] = {}
+        #: {worker: (part of scheduling, since when)}; all and only the workers that are at a rescheduling
+        self._rescheduling: dict[int, tuple[str, float]] = {}
         self._fed: set[SimulatedNode] = set()
         self._values_read = 0
         self._adopt_graph()
@@ -65,19 +67,19 @@ class RoundsRun(TurnExecutor):
     def settle(self, now: float) -> None:
         """Nothing to do: workers of this loop look for work by themselves."""
 
-    # --- between meetings -----------------------------------------------------------------------------------
+    # --- in a round ----------------------------------------------------------------------------------------
 
     def _step(self, worker: int, now: float) -> None:
-        if worker in self._meeting:
+        if worker in self._rescheduling:
             self._leave(worker, now)
         step = self.rounds.next_step(worker, now, self._can_run)
-        if isinstance(step, Run):
+        if isinstance(step, Start):
             self._begin(worker, self._nodes[step.node], step.batch, now)
         elif isinstance(step, Wait):
             # a pause that is too short for the clock to move would be asked for over and over again
             self.events.at(max(now + step.seconds, math.nextafter(now, math.inf)), Rank.WORK, self._step, worker)
         else:
-            self._meet(worker, now)
+            self._reschedule(worker, now)
 
     def _begin(self, worker: int, node: SimulatedNode, most: int, now: float) -> None:
         begin = now if self._last[worker] is node else now + self.loop.switch_cost
@@ -86,13 +88,13 @@ class RoundsRun(TurnExecutor):
         self._begin_turn(worker, node, most, now, begin)
 
     def _turn_over(self, turn: Turn, now: float) -> None:
-        self.rounds.ran(turn.worker, turn.node.index, now)
+        self.rounds.finished(turn.worker, now)
         self._step(turn.worker, now)
 
-    # --- the meeting ----------------------------------------------------------------------------------------
+    # --- the rescheduling -----------------------------------------------------------------------------------
 
-    def _meet(self, worker: int, now: float) -> None:
-        self._meeting[worker] = ("update", now)
+    def _reschedule(self, worker: int, now: float) -> None:
+        self._rescheduling[worker] = ("update", now)
         self.rounds.refresh_own(worker, self._read)
         self.events.at(now + self._reading_time(), Rank.WORK, self._arrive, worker)
 
@@ -133,10 +135,10 @@ class RoundsRun(TurnExecutor):
 
     def _turn_to(self, worker: int, part: str, now: float) -> None:
         self._leave(worker, now)
-        self._meeting[worker] = (part, now)
+        self._rescheduling[worker] = (part, now)
 
     def _leave(self, worker: int, now: float) -> None:
-        part, since = self._meeting.pop(worker)
+        part, since = self._rescheduling.pop(worker)
         self._count_overhead(part, since, now)
 
     # --- change while running -------------------------------------------------------------------------------
@@ -149,13 +151,14 @@ class RoundsRun(TurnExecutor):
 
     def add_query(self, query: QueryModel) -> list[SimulatedNode]:
         names = query.node_names()
-        self.rounds.add_nodes(names, query.node_edges(), dict.fromkeys(names, query.name))
+        coming = self.rounds.next_graph.adding(names, query.node_edges(), dict.fromkeys(names, query.name))
+        self.rounds.regraph(coming)
         return self._join(query)
 
     def remove_query(self, nodes: Sequence[SimulatedNode]) -> None:
-        """Their tuples go now, they themselves at the next meeting; until then they have no input and cannot run."""
+        """Their tuples go now, they themselves at the next rescheduling; until then, without input, they cannot run."""
         self.network.remove(nodes, self.events.now)
-        self.rounds.remove_nodes(node.name for node in nodes)
+        self.rounds.regraph(self.rounds.next_graph.removing(node.name for node in nodes))
         for node in nodes:
             if node.index >= 0:
                 self._runnable[node.index] = False
@@ -164,7 +167,7 @@ class RoundsRun(TurnExecutor):
 
     def close(self, now: float) -> None:
         super().close(now)
-        for worker in list(self._meeting):
+        for worker in list(self._rescheduling):
             self._leave(worker, now)
 
     @property
@@ -173,4 +176,4 @@ class RoundsRun(TurnExecutor):
 
     @property
     def guard_strikes(self) -> int:
-        return self.rounds.statistics().runs["guard"]
+        return self.rounds.statistics().guard_strikes

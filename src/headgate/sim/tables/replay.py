@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from headgate.core.cost import LEAST_UPDATE_TIME, CostModel
 from headgate.core.latency import LatencyRecorder
-from headgate.core.layers import LIVE, Layered
 from headgate.core.placement import Placement
+from headgate.core.policies.classes import LIVE, Layered
 from headgate.core.policy import Policy
 from headgate.core.staleness import StalenessMeter
 from headgate.sim.tables.scenario import TableScenario
@@ -104,7 +104,7 @@ class ReplaySimulation(TableSimulation):
         super()._refresh(table, now)
         if self._estimates:
             estimate = self._estimates[table]
-            amount = float(self._column_delta[table])
+            amount = float(self._columns.freshness_delta[table])
             columns = self.matrix.columns
             columns["execution_time"][table] = max(LEAST_UPDATE_TIME, estimate.predict(amount))
             columns["setup_time"][table] = estimate.alpha

@@ -17,11 +17,11 @@ from headgate.core.features import features_named
 from headgate.core.inheritance import derive_periods, inherit_priorities
 from headgate.core.latency import LatencyRecorder, LatencySummary
 from headgate.core.matrix import FeatureMatrix
+from headgate.core.observe import PATIENCE_PERIODS, TABLE_FEATURES, TableColumns
 from headgate.core.placement import Placement, Workers
 from headgate.core.placements import Anywhere
 from headgate.core.policy import Policy
 from headgate.core.staleness import StalenessMeter
-from headgate.core.table_grain import PATIENCE_PERIODS, TABLE_FEATURES
 from headgate.sim.kernel import EventQueue, Rank, first_moment, periodic
 from headgate.sim.tables.scenario import Table, TableScenario
 
@@ -83,22 +83,15 @@ class TableSimulation:
         tables, graph = scenario.tables, scenario.graph()
         count = len(tables)
         self.matrix = FeatureMatrix(graph, features_named(TABLE_FEATURES))
+        self._columns = TableColumns(self.matrix)
         self._fill_stated_features()
-        columns = self.matrix.columns
-        self._column_delta = columns["freshness_delta"]
-        self._column_time = columns["execution_time"]
-        self._column_release = columns["release_time"]
-        self._column_head = columns["head_time"]
-        self._column_next = columns["next_release"]
-        self._column_pending = columns["pending"]
-        self._column_output = columns["output_pending"]
         self.loop = Dispatch(self.matrix, policy, placement, Workers.of(scenario.tracks), seed=seed)
 
         self._downstream = graph.downstream
         self._upstream = graph.upstream
         self._alpha = [table.setup_time for table in tables]
         self._beta = [table.time_per_unit for table in tables]
-        self._period: list[float] = columns["period"].tolist()
+        self._period: list[float] = self.matrix.columns["period"].tolist()
         self._most = [scenario.chop * period for period in self._period]
         self._random = [random.Random(f"{seed}/{table.name}") for table in tables]
         self._meters = [StalenessMeter(0.0, fresh=0.0) for _ in tables]
@@ -128,11 +121,9 @@ class TableSimulation:
         matrix.fill("priority", inherit_priorities(graph, stated, scenario.inheritance, scenario.inheritance_k))
         matrix.fill("period", periods)
         matrix.fill("class", (float(table.importance_class) for table in scenario.tables))
-        matrix.fill("setup_time", (table.setup_time for table in scenario.tables))
-        matrix.fill("execution_time", (table.setup_time for table in scenario.tables))
-        matrix.fill("time_per_unit", (table.time_per_unit for table in scenario.tables))
-        # One "tuple" of a table is one second of data, so policies of the operator grain read beta as its cost.
-        matrix.fill("cost", (max(table.time_per_unit, 1e-9) for table in scenario.tables))
+        for number, table in enumerate(scenario.tables):
+            self._columns.set_cost(number, table.setup_time, table.time_per_unit)
+            self._columns.set_idle(number, table.setup_time)
         if scenario.guard:
             patience = [
                 PATIENCE_PERIODS * period if table.patience is None else table.patience
@@ -166,7 +157,8 @@ class TableSimulation:
         return self._report(end if nothing_left and end < math.inf else now, done)
 
     def _expect_arrival(self, table: int) -> None:
-        self._column_next[table] = when = next(self._arrivals[table], math.inf)
+        when = next(self._arrivals[table], math.inf)
+        self._columns.set_next_release(table, when)
         if when < math.inf:
             self._events.at(when, Rank.ARRIVAL, self._arrive, table)
 
@@ -183,27 +175,21 @@ class TableSimulation:
         self._note_waiting(table, more, now)
         chunks = self._chunks[table]
         if not chunks:
-            self._column_release[table] = now
-            self._column_head[table] = now
+            self._columns.set_release(table, now, now)
             if self._upstream[table]:
-                self._column_next[table] = now + self._period[table]
+                self._columns.set_next_release(table, now + self._period[table])
         chunks.append((edge, now))
         self._refresh(table, now)
 
     def _refresh(self, table: int, now: float) -> None:
         """Write what the policies read about a table after its data or its target moved."""
         pending = self._available[table] - self._target[table]
-        self._column_pending[table] = pending
         if pending > 0:
             amount = min(pending, self._most[table])
-            self._column_delta[table] = amount
-            self._column_time[table] = self._alpha[table] + self._beta[table] * amount
+            self._columns.set_pending(table, pending, amount, self._alpha[table] + self._beta[table] * amount)
             self.loop.set_ready(table, True, now)
         else:
-            self._column_delta[table] = 0.0
-            self._column_time[table] = self._alpha[table]
-            self._column_release[table] = math.inf
-            self._column_head[table] = math.inf
+            self._columns.set_idle(table, self._alpha[table])
             self.loop.set_ready(table, False, now)
 
     def _start(self, table: int, track: int, now: float) -> None:
@@ -217,7 +203,7 @@ class TableSimulation:
         while chunks and chunks[0][0] <= self._target[table]:
             chunks.popleft()
         if chunks:
-            self._column_head[table] = chunks[0][1]
+            self._columns.head_time[table] = chunks[0][1]
         self._longest_wait[table] = max(self._longest_wait[table], now - came)
         duration = self._duration(table, amount, now)
         self._running[track] = (table, came, now, duration)
@@ -247,7 +233,7 @@ class TableSimulation:
     def _note_waiting(self, table: int, more: float, now: float) -> None:
         """Data came to wait for ``table``, or with a negative number left the queue."""
         for source in self._upstream[table]:
-            self._column_output[source] += more
+            self._columns.output_pending[source] += more
             self.loop.note_change(source)
         self._waiting_area += self._waiting * (now - self._waiting_since)
         self._waiting_since = now

@@ -142,13 +142,13 @@ def first_equals(keys: Ints, cells: Ints) -> Ints:
     leaders = np.empty(len(keys), dtype=np.int64)
     pending = np.arange(len(keys), dtype=np.int64)
     while len(pending):
-        tried = cells[pending]
+        cell = cells[pending]
         # From behind: of several rows assigned to one cell the last one stays.
-        table[tried[::-1]] = pending[::-1]
-        leading = table[tried]
-        led = keys[leading] == keys[pending]
-        leaders[pending[led]] = leading[led]
-        pending = pending[~led]
+        table[cell[::-1]] = pending[::-1]
+        leader = table[cell]
+        same_key = keys[leader] == keys[pending]
+        leaders[pending[same_key]] = leader[same_key]
+        pending = pending[~same_key]
         cells[pending] = (cells[pending] + 1) & (size - 1)
     return leaders
 
@@ -186,12 +186,12 @@ def accumulate(operation: np.ufunc, values: Numbers, groups: RowGroups, initial:
     exponents = np.frexp((groups.sizes - 1).astype(np.float64))[1]
     with np.errstate(over="ignore", invalid="ignore"):
         for exponent in np.unique(exponents):
-            chosen = np.flatnonzero(exponents == exponent)
+            members = np.flatnonzero(exponents == exponent)
             columns = np.arange(1 << int(exponent), dtype=np.int64)
-            places = groups.starts[chosen, None] + columns
-            inside = columns < groups.sizes[chosen, None]
-            block = np.empty((len(chosen), len(columns) + 1), dtype=values.dtype)
-            block[:, 0] = initial[chosen]
+            places = groups.starts[members, None] + columns
+            inside = columns < groups.sizes[members, None]
+            block = np.empty((len(members), len(columns) + 1), dtype=values.dtype)
+            block[:, 0] = initial[members]
             block[:, 1:] = values[np.minimum(places, len(values) - 1)]
             out[places[inside]] = operation.accumulate(block, axis=1)[:, 1:][inside]
     return out

@@ -25,9 +25,9 @@ _FIRST_SHIFT, _SECOND_SHIFT = np.uint64(32), np.uint64(29)
 #: any large odd numbers without a pattern; they differ from those that choose the bucket, so that the keys of one
 #: bucket are spread over its whole table
 _FIRST_FACTOR, _SECOND_FACTOR = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F)
-#: more keys than this are moved into a greater table little by little, so that no lookup has to wait for all of them
+#: more keys than this are moved into a larger table little by little, so that no lookup has to wait for all of them
 _AT_ONCE = 1 << 15
-#: keys that are moved for each that is new: all are in the greater table long before that is full
+#: keys that are moved for each that is new: all are in the larger table long before that is full
 _MOVES = 4
 
 
@@ -177,7 +177,7 @@ class SlotTable(Protocol):
         """Whether such keys may be placed; there will be ``count`` at most. A table may make room for them."""
 
     def full(self, count: int) -> bool:
-        """Whether a greater table is wanted for so many keys."""
+        """Whether so many keys need a larger table."""
 
     def find(self, keys: Ints, known: Ints) -> Slots:
         """The slot of each key, -1 if unknown; ``known`` are the keys by slot."""
@@ -203,14 +203,14 @@ def _is_close(width: int, count: int) -> bool:
 
 
 class DirectTable:
-    """A place for every key of a range: nothing is ever in the way of anything else."""
+    """A place for every key of a range: there are no collisions."""
 
     def __init__(self, low: int, high: int) -> None:
         self._low = low
         self._slots: Slots = np.full(high - low + 1, _EMPTY, dtype=np.int32)
 
     def spans(self, keys: Ints, count: int) -> bool:
-        """The range is widened if keys lie close enough, at least to twice its width: at constant cost in the end."""
+        """The range is widened if keys lie close enough, at least to twice its width, so at constant cost per key."""
         low, high = int(keys.min()), int(keys.max())
         end = self._low + len(self._slots)
         if self._low <= low and high < end:

@@ -120,11 +120,11 @@ def ordered_output(batch: pa.RecordBatch, order: Sequence[pa.Array], parents: In
     if batch.num_rows < 2 or not (first or order):
         return Output(batch, parents, tuple(order))
     places = sorted_places([*first, *order])
-    taken = pa.array(places)
+    indices = pa.array(places)
     return Output(
-        batch.take(taken),
+        batch.take(indices),
         None if parents is None else parents[places],
-        tuple(array.take(taken) for array in order),
+        tuple(array.take(indices) for array in order),
     )
 
 

@@ -199,15 +199,15 @@ class SlidingAggregate:
 
     def snapshot(self) -> Snapshot:
         cells = np.arange(len(self._panes), dtype=np.int64)
-        held = {"pane": pa.array(self._panes.pane[cells]), **self._panes.totals.columns(cells)}
+        columns = {"pane": pa.array(self._panes.pane[cells]), **self._panes.totals.columns(cells)}
         keys = self._panes.keys.table(self._panes.slot[cells])
-        return Snapshot({"keys": keys, "cells": pa.table(held)}, {"clock": self._clock})
+        return Snapshot({"keys": keys, "cells": pa.table(columns)}, {"clock": self._clock})
 
     def restore(self, snapshot: Snapshot) -> None:
-        held = snapshot.tables["cells"]
-        slots = self._panes.keys.remember(snapshot.tables["keys"], held.num_rows)
-        cells = self._panes.cells(slots, held.column("pane").to_numpy())
-        self._panes.totals.remember(cells, held)
+        table = snapshot.tables["cells"]
+        slots = self._panes.keys.remember(snapshot.tables["keys"], table.num_rows)
+        cells = self._panes.cells(slots, table.column("pane").to_numpy())
+        self._panes.totals.remember(cells, table)
         self._clock = snapshot.values["clock"]
 
 

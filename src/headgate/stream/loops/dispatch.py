@@ -14,23 +14,21 @@ from queue import SimpleQueue
 from headgate.core.consumption import Consumption, TimeSlice
 from headgate.core.dispatch import Dispatch
 from headgate.core.errors import HeadgateError, InvariantError
-from headgate.core.features import ChangedBy
-from headgate.core.graph import Floats
 from headgate.core.matrix import FeatureMatrix
+from headgate.core.observe import OperatorColumns
 from headgate.core.placement import Placement, Workers
 from headgate.core.policy import Policy
-from headgate.stream.loops.loop import Loop
+from headgate.stream.loops.loop import EngineLoop
 from headgate.stream.operators import Operator, SourceOperator
 from headgate.stream.operators.operator import Clock
 from headgate.stream.query_run import QueryRun
-from headgate.stream.readings import READINGS, Reading, features_for, graph_of
+from headgate.stream.readings import READINGS, cost, features_for, graph_of, output_pending
 
-_QUEUE = ChangedBy.UPSTREAM | ChangedBy.ARRIVAL
 #: seconds a worker stays with an operator unless said otherwise, as the ordered paper's time slice
 SLICE = TimeSlice(0.005)
 
 
-class _Seat:
+class _Mailbox:
     """Where a worker waits for its next operator."""
 
     __slots__ = ("called", "operator")
@@ -41,14 +39,14 @@ class _Seat:
         self.called: SimpleQueue[None] = SimpleQueue()
 
 
-class DispatchLoop(Loop):
+class DispatchLoop(EngineLoop):
     """Workers that ask one ``Dispatch`` for their next operator.
 
     Invariants, with the lock held:
     1. ``_ready[i]`` is what the dispatch was last told of node i.
-    2. A worker is in ``_idle`` exactly if it has a seat and no operator was put there.
-    3. A thread whose seat is not in ``_seats`` any more leaves at the end of its turn; its number may have been given
-       to another thread by then, which gets nothing before the turn is over.
+    2. A worker is in ``_idle`` exactly if it has a mailbox and no operator was put there.
+    3. A thread whose mailbox is not in ``_mailboxes`` any more leaves at the end of its turn; its number may have been
+       given to another thread by then, which gets nothing before the turn is over.
     """
 
     name = "dispatch"
@@ -75,7 +73,7 @@ class DispatchLoop(Loop):
         #: by node: itself and its readers, whose queues its turn changes; and the sources among itself and its feeders
         self._filled: list[tuple[Operator, ...]] = []
         self._sources: list[tuple[Operator, ...]] = []
-        self._seats: dict[int, _Seat] = {}
+        self._mailboxes: dict[int, _Mailbox] = {}
         self._idle: set[int] = set()
         self._working: set[int] = set()
 
@@ -116,21 +114,13 @@ class DispatchLoop(Loop):
 
     def _read_all(self) -> None:
         assert self._dispatch is not None
-        matrix = self._dispatch.matrix
-        for name, column in matrix.columns.items():
-            if name in READINGS:
-                column[:] = [READINGS[name](node) for node in self._nodes]
-        self._queue_columns = self._columns(
-            name for name, feature in matrix.features.items() if feature.changed_by & _QUEUE
+        columns = OperatorColumns(self._dispatch.matrix, READINGS)
+        columns.write_all(self._nodes)
+        self._queue_columns, self._measured_columns, self._output_column = (
+            columns.queue,
+            columns.measured,
+            columns.output,
         )
-        self._own_columns = self._columns(
-            name for name, feature in matrix.features.items() if feature.intrinsic or name == "execution_time"
-        )
-        self._output_column = matrix.columns.get("output_pending")
-
-    def _columns(self, names: Iterable[str]) -> list[tuple[Floats, Reading]]:
-        assert self._dispatch is not None
-        return [(self._dispatch.matrix.columns[name], READINGS[name]) for name in names]
 
     # --- workers --------------------------------------------------------------------------------------------
 
@@ -138,28 +128,28 @@ class DispatchLoop(Loop):
         self._hire(range(self.workers))
 
     def _hire(self, workers: Iterable[int]) -> None:
-        # All have a seat before any runs: the first may decide for all, if there were queries before the start.
-        seats = {worker: self._seat(worker) for worker in workers}
-        for worker, seat in seats.items():
-            self._spawn(f"headgate-worker-{worker}", self._run_worker, worker, seat)
+        # All have a mailbox before any runs: the first may decide for all, if there were queries before the start.
+        mailboxes = {worker: self._open_mailbox(worker) for worker in workers}
+        for worker, mailbox in mailboxes.items():
+            self._spawn(f"headgate-worker-{worker}", self._run_worker, worker, mailbox)
 
-    def _seat(self, worker: int) -> _Seat:
-        seat = self._seats[worker] = _Seat()
+    def _open_mailbox(self, worker: int) -> _Mailbox:
+        mailbox = self._mailboxes[worker] = _Mailbox()
         if worker not in self._working:
             self._idle.add(worker)
-        return seat
+        return mailbox
 
-    def _run_worker(self, worker: int, seat: _Seat) -> None:
+    def _run_worker(self, worker: int, mailbox: _Mailbox) -> None:
         self._decide_first()
         while True:
-            seat.called.get()
-            operator = seat.operator
+            mailbox.called.get()
+            operator = mailbox.operator
             while operator is not None:
                 before = self.clock()
                 operator.work(self._most(operator))
                 after = self.clock()
-                operator = self._next_after(operator, worker, seat, after - before)
-            if self.stopping or self._seats.get(worker) is not seat:
+                operator = self._next_after(operator, worker, mailbox, after - before)
+            if self.stopping or self._mailboxes.get(worker) is not mailbox:
                 return
 
     def _decide_first(self) -> None:
@@ -168,9 +158,9 @@ class DispatchLoop(Loop):
         self.fail_if_broken()
 
     def _most(self, operator: Operator) -> int:
-        return self.consumption.take(max(operator.pending, 1), READINGS["cost"](operator))
+        return self.consumption.take(max(operator.pending, 1), cost(operator))
 
-    def _next_after(self, operator: Operator, worker: int, seat: _Seat, seconds: float) -> Operator | None:
+    def _next_after(self, operator: Operator, worker: int, mailbox: _Mailbox, seconds: float) -> Operator | None:
         """The worker's turn is over: what it does now, None to wait."""
         asked = self.clock()
         name = operator.query.name
@@ -182,11 +172,11 @@ class DispatchLoop(Loop):
             self._leave(operator)
             self._dispatch.finished(worker, locked)
             self._working.discard(worker)
-            seat.operator = None
-            if worker in self._seats:
+            mailbox.operator = None
+            if worker in self._mailboxes:
                 self._idle.add(worker)
             self._turn_over(operator, locked)
-            chosen = self._settle(locked, seat)
+            chosen = self._settle(locked, mailbox)
             self.overhead["decide"] += self.clock() - locked
         self._close_if_left(name)
         self.fail_if_broken()
@@ -195,7 +185,7 @@ class DispatchLoop(Loop):
     def _turn_over(self, operator: Operator, now: float) -> None:
         if operator.query.name not in self.queries:
             return
-        for column, read in self._own_columns:
+        for column, read in self._measured_columns:
             column[operator.index] = read(operator)
         for filled in self._filled[operator.index]:
             self._update(filled, now)
@@ -212,7 +202,7 @@ class DispatchLoop(Loop):
         for column, read in self._queue_columns:
             column[index] = read(operator)
         if self._output_column is not None:
-            self._output_column[index] = READINGS["output_pending"](operator)
+            self._output_column[index] = output_pending(operator)
         ready = operator.can_run()
         if ready != self._ready[index]:
             self._ready[index] = ready
@@ -220,7 +210,7 @@ class DispatchLoop(Loop):
         elif ready and self._queue_columns:
             self._dispatch.note_change(index)
 
-    def _settle(self, now: float, asking: _Seat | None) -> Operator | None:
+    def _settle(self, now: float, asking: _Mailbox | None) -> Operator | None:
         """Decide for all that are free; returns what the asking worker got."""
         if self._dispatch is None or not self._idle or not self.started:
             return None
@@ -235,12 +225,12 @@ class DispatchLoop(Loop):
             self._enter(operator)
             self._idle.discard(start.worker)
             self._working.add(start.worker)
-            seat = self._seats[start.worker]
-            seat.operator = operator
-            if seat is asking:
+            mailbox = self._mailboxes[start.worker]
+            mailbox.operator = operator
+            if mailbox is asking:
                 chosen = operator
             else:
-                seat.called.put(None)
+                mailbox.called.put(None)
         return chosen
 
     def wake(self, operator: Operator) -> None:
@@ -259,8 +249,8 @@ class DispatchLoop(Loop):
         self.fail_if_broken()
 
     def _wake_all(self) -> None:
-        for seat in list(self._seats.values()):
-            seat.called.put(None)
+        for mailbox in list(self._mailboxes.values()):
+            mailbox.called.put(None)
 
     # --- change while running -------------------------------------------------------------------------------
 
@@ -287,23 +277,18 @@ class DispatchLoop(Loop):
                 self._dispatch.set_workers(Workers.of(count))
             if not self.started:
                 return
-            gone = [worker for worker in self._seats if worker >= count]
+            gone = [worker for worker in self._mailboxes if worker >= count]
             self._idle.difference_update(gone)
             for worker in gone:
-                self._seats.pop(worker).called.put(None)
+                self._mailboxes.pop(worker).called.put(None)
             self._hire(range(before, count))
             self._settle(self.clock(), None)
 
     # --- reports --------------------------------------------------------------------------------------------
 
     @property
-    def decisions(self) -> int:
-        return 0 if self._dispatch is None else self._dispatch.turn
-
-    def explain(self, operator: Operator) -> str:
-        with self.lock:
-            assert self._dispatch is not None
-            return str(self._dispatch.explain(operator.index, self.clock()))
+    def core(self) -> Dispatch | None:
+        return self._dispatch
 
     def validate(self) -> None:
         super().validate()
@@ -314,6 +299,6 @@ class DispatchLoop(Loop):
             told = [bool(value) for value in self._dispatch.matrix.columns["ready"]]
             if told != self._ready:
                 raise InvariantError(f"inv1: the dispatch was told {told}, remembered is {self._ready}")
-            idle = {worker for worker, seat in self._seats.items() if seat.operator is None} - self._working
+            idle = {worker for worker, mailbox in self._mailboxes.items() if mailbox.operator is None} - self._working
             if idle != self._idle:
                 raise InvariantError(f"inv2: workers {sorted(idle)} have nothing to do, {sorted(self._idle)} are idle")

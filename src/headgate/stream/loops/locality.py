@@ -12,22 +12,24 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from headgate.core.fifo_steal import FifoStealScheduler
-from headgate.core.locality import LocalityScheduler
-from headgate.core.locality.instructions import Instruction, Wake
-from headgate.core.locality.interface import TaskScheduler
-from headgate.stream.loops.loop import Loop
+from headgate.core.locality import (
+    BALANCE_PERIOD,
+    FifoStealScheduler,
+    Instruction,
+    LocalityScheduler,
+    TaskScheduler,
+    Wake,
+)
+from headgate.stream.loops.loop import EngineLoop
 from headgate.stream.operators import Operator, SourceOperator
 from headgate.stream.operators.operator import Clock
 from headgate.stream.query_run import QueryRun
 
 #: rows of one run: a task is one packet
 ONE_PACKET = 1
-#: seconds between two steps of load balancing, while a thread idles
-BALANCE_PERIOD = 0.1
 
 
-class LocalityLoop(Loop):
+class LocalityLoop(EngineLoop):
     """Threads that follow a task scheduler of the core."""
 
     name = "locality"
@@ -64,10 +66,10 @@ class LocalityLoop(Loop):
     def _adopt(self, query: QueryRun) -> None:
         operators = {operator.name: operator for operator in query.operators.values()}
         self._operators.update(operators)
-        self._carry_out(self._scheduler.submit_request(query.name, operators))
+        self._carry_out(self._scheduler.add_query(query.name, operators))
 
     def _let_go(self, query: QueryRun) -> None:
-        self._scheduler.remove_request(query.name)
+        self._scheduler.remove_query(query.name)
         for operator in query.operators.values():
             del self._operators[operator.name]
 
@@ -92,11 +94,11 @@ class LocalityLoop(Loop):
 
     def _next(self, worker: int) -> Operator | None:
         with self.lock:
-            choice = self._scheduler.next_task(worker)
-            if choice is None:
+            start = self._scheduler.next_start(worker)
+            if start is None:
                 return None
-            self._carry_out(choice.wakes)
-            operator = self._operators[str(choice.operator)]
+            self._carry_out(start.wakes)
+            operator = self._operators[str(start.node)]
             self._enter(operator)
             return operator
 
@@ -120,10 +122,10 @@ class LocalityLoop(Loop):
     def _tell(self, operator: Operator, now: float) -> None:
         """What a run has changed for the operator itself and for those that waited for room."""
         if operator.can_run():
-            self._carry_out(self._scheduler.schedule_self(operator.name))
+            self._carry_out(self._scheduler.note_ready(operator.name))
         for feeder in operator.upstream:
             if feeder.can_run():
-                self._carry_out(self._scheduler.schedule_self(feeder.name))
+                self._carry_out(self._scheduler.note_ready(feeder.name))
         self._await_sources((operator, *operator.upstream), now)
 
     def _balance(self) -> None:
@@ -133,7 +135,7 @@ class LocalityLoop(Loop):
     def _carry_out(self, instructions: Iterable[Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Wake):
-                self._calls[instruction.thread].release()
+                self._calls[instruction.worker].release()
 
     def wake(self, operator: Operator) -> None:
         worker = getattr(self._here, "worker", None)
@@ -144,11 +146,11 @@ class LocalityLoop(Loop):
             if isinstance(operator, SourceOperator):
                 self._await_sources((operator,), now)
                 if operator.can_run():
-                    self._carry_out(self._scheduler.schedule_self(operator.name))
+                    self._carry_out(self._scheduler.note_ready(operator.name))
             elif worker is not None:
                 self._carry_out(self._scheduler.packet_received(operator.name, worker))
             else:
-                self._carry_out(self._scheduler.schedule_self(operator.name))
+                self._carry_out(self._scheduler.note_ready(operator.name))
 
     def _wake_all(self) -> None:
         for call in self._calls:
@@ -177,10 +179,10 @@ class LocalityLoop(Loop):
             self._scheduler = self._new_scheduler()
             for query in self.queries.values():
                 names = [operator.name for operator in query.operators.values()]
-                self._carry_out(self._scheduler.submit_request(query.name, names))
+                self._carry_out(self._scheduler.add_query(query.name, names))
                 for operator in query.operators.values():
                     if operator.can_run():
-                        self._carry_out(self._scheduler.schedule_self(operator.name))
+                        self._carry_out(self._scheduler.note_ready(operator.name))
 
     # --- reports --------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from headgate.core.errors import DeclarationError, HeadgateError, InvariantError
+from headgate.core.loop import Loop
 from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.stream.errors import EngineStoppedError
@@ -22,7 +23,7 @@ from headgate.stream.timer import Timer
 PATIENCE = 30.0
 
 
-class Loop(ABC):
+class EngineLoop(ABC):
     """Runs operators of queries on threads.
 
     A query that has ended is closed by the last worker that leaves it, so nobody closes a file under a worker's hands:
@@ -180,9 +181,14 @@ class Loop(ABC):
     name = "?"
 
     @property
+    def core(self) -> Loop | None:
+        """The loop of the core that decides here; None before there is anything to decide, or if none does."""
+        return None
+
+    @property
     def decisions(self) -> int:
-        """Choices of what runs next, or meetings."""
-        return 0
+        """Choices of what runs next, or reschedulings."""
+        return 0 if self.core is None else self.core.statistics().decisions
 
     def scheduling(self) -> Mapping[str, float]:
         """Seconds of workers spent on scheduling, by part."""
@@ -190,4 +196,7 @@ class Loop(ABC):
 
     def explain(self, operator: Operator) -> str:
         """Why an operator runs or does not run at this moment, in words."""
+        with self.lock:
+            if self.core is not None:
+                return str(self.core.explain(operator.index, self.clock()))
         raise DeclarationError(f"the {self.name} loop leaves the choice to the operating system; nothing to explain")

@@ -1,12 +1,11 @@
-"""The *rounds* loop on threads (Haren): workers run their own sorted lists and meet at the end of every period.
+"""The *rounds* loop on threads (Haren): workers run their own sorted lists and reschedule at the end of every period.
 
-Between meetings a worker touches no lock of the scheduler. Meetings are held in passing (see ``headgate.core.rounds``):
-the first worker whose period is over reads what can have changed and deals the operators out; the others go on with the
-run they are in, then take over and sort what they got. With Haren's barriers, workers would wait for the longest run
-under way at every meeting: where a run takes a millisecond and a period ten, that is most of what scheduling costs.
+In a round a worker touches no lock that others wait for. Most reschedulings need no barrier (see ``handover``): the
+first worker whose period is over reads what can have changed and deals the operators out; the others go on with the run
+they are in, then take over and sort what they got.
 
-Everybody stands still, and nobody is in any operator, only when queries or workers come or go, a policy is replaced or
-has failed, or somebody is still in a run that began before the last meeting.
+Everybody waits at a barrier, and nobody is in any operator, only when queries or workers come or go, a policy is
+replaced or has failed, or somebody is still in a run that began before the last rescheduling.
 """
 
 from __future__ import annotations
@@ -16,11 +15,14 @@ from collections.abc import Callable
 
 from headgate.core.errors import HeadgateError
 from headgate.core.graph import Graph, Ints
+from headgate.core.loop import Start
 from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement, Workers
 from headgate.core.policy import Policy
-from headgate.core.rounds import Rounds, RoundsConfig, Run, Wait
-from headgate.stream.loops.loop import Loop
+from headgate.core.rounds import Rounds
+from headgate.core.worklist import RoundsConfig, Wait
+from headgate.stream.loops.handover import HandoverRounds
+from headgate.stream.loops.loop import EngineLoop
 from headgate.stream.operators import Operator, SourceOperator
 from headgate.stream.operators.operator import Clock
 from headgate.stream.query_run import QueryRun
@@ -30,13 +32,13 @@ from headgate.stream.readings import READINGS, features_for, graph_of
 BATCH = 16_384
 
 
-class RoundsLoop(Loop):
+class RoundsLoop(EngineLoop):
     """Workers that follow one ``Rounds``.
 
     Invariants:
     1. ``_nodes`` are the operators in the order of the graph that the rounds have now, ``_sources`` the numbers of
        sources among them; they change only while every worker stands still.
-    2. ``_names`` are the operators that will be in the graph after the next meeting.
+    2. ``_names`` are the operators that will be in the graph after the next rescheduling.
     """
 
     name = "rounds"
@@ -47,17 +49,17 @@ class RoundsLoop(Loop):
         super().__init__(clock, workers)
         self.policy, self.placement = policy, placement
         self._config = config or RoundsConfig(batch=BATCH)
-        self._rounds: Rounds | None = None
+        self._rounds: HandoverRounds | None = None
         self._names: dict[str, Operator] = {}
         self._nodes: list[Operator] = []
         self._sources: list[int] = []
         self._numbered: Graph | None = None
         #: the last to arrive lets the others go on; counted, so that nobody misses one
-        self._meeting = threading.Condition(self.lock)
-        self._meetings = 0
+        self._barrier = threading.Condition(self.lock)
+        self._barriers = 0
         #: threads there are
         self._crew = 0
-        #: what was asked for since the last meeting, to be done at the next
+        #: what was asked for since the last barrier, to be done at the next
         self._changes: list[Callable[[Rounds], None]] = []
         self._idle_wait = threading.Event()
 
@@ -72,12 +74,13 @@ class RoundsLoop(Loop):
             return
         graph = graph_of(operators.values())
         edges = dict.fromkeys((node.name, target.name) for node in operators.values() for target, _ in node.targets)
-        self._rounds.add_nodes(graph.names, edges, dict.fromkeys(graph.names, query.name))
+        coming = self._rounds.next_graph.adding(graph.names, edges, dict.fromkeys(graph.names, query.name))
+        self._rounds.regraph(coming)
 
     def _let_go(self, query: QueryRun) -> None:
         names = [operator.name for operator in query.operators.values()]
         if self._rounds is not None:
-            self._rounds.remove_nodes(names)
+            self._rounds.regraph(self._rounds.next_graph.removing(names))
         for name in names:
             del self._names[name]
 
@@ -85,7 +88,7 @@ class RoundsLoop(Loop):
         graph = graph_of(self._names.values())
         matrix = FeatureMatrix(graph, features_for(self.policy, self.placement))
         workers = Workers.of(self.workers)
-        self._rounds = Rounds(matrix, self.policy, self.placement, workers, self._config, now=self.clock())
+        self._rounds = HandoverRounds(matrix, self.policy, self.placement, workers, self._config, now=self.clock())
         self._renumber()
         self._crew = self.workers
         for worker in range(self.workers):
@@ -120,31 +123,31 @@ class RoundsLoop(Loop):
         busy = 0.0
         while not self.stopping:
             step = rounds.next_step(worker, self.clock(), self._can_run)
-            if isinstance(step, Run):
+            if isinstance(step, Start):
                 before = self.clock()
-                # No lock here: queries that have ended are closed at a meeting, when nobody is in any operator.
+                # No lock here: queries that have ended are closed at a barrier, when nobody is in any operator.
                 self._nodes[step.node].work(step.batch)
                 now = self.clock()
                 busy += now - before
-                rounds.ran(worker, step.node, now)
+                rounds.finished(worker, now)
             elif isinstance(step, Wait):
                 self._idle_wait.wait(step.seconds)
-            elif self._meet(worker, rounds, busy):
+            elif self._reschedule(worker, rounds, busy):
                 busy = 0.0
             else:
                 return
 
-    # --- the meeting ----------------------------------------------------------------------------------------
+    # --- the rescheduling -----------------------------------------------------------------------------------
 
-    def _meet(self, worker: int, rounds: Rounds, busy: float) -> bool:
-        """One meeting; False if this worker is not needed any more."""
+    def _reschedule(self, worker: int, rounds: HandoverRounds, busy: float) -> bool:
+        """One rescheduling; False if this worker is not needed any more."""
         asked = self.clock()
         ended: list[QueryRun] = []
-        with self._meeting:
+        with self._barrier:
             self.busy += busy
             self.overhead["wait"] += self.clock() - asked
-            if not self._meet_in_passing(worker, rounds):
-                ended = self._stand_still(worker, rounds)
+            if not self._take_over_or_lead(worker, rounds):
+                ended = self._wait_at_barrier(worker, rounds)
             stays = worker < len(rounds.workers) and not self.stopping
         for query in ended:
             query.close()
@@ -153,14 +156,14 @@ class RoundsLoop(Loop):
             return False
         if not stays:
             return False
-        met = self.clock()
+        dealt = self.clock()
         rounds.sort_own(worker)
         with self.lock:
-            self.overhead["rank"] += self.clock() - met
+            self.overhead["rank"] += self.clock() - dealt
         return True
 
-    def _meet_in_passing(self, worker: int, rounds: Rounds) -> bool:
-        """Take over what somebody has dealt, or deal for all; False if everybody has to stand still. With the lock."""
+    def _take_over_or_lead(self, worker: int, rounds: HandoverRounds) -> bool:
+        """Take over what somebody has dealt, or deal for all; False if a barrier is needed. With the lock."""
         if rounds.has_offer(worker) and not rounds.gathering:
             rounds.take_over(worker)
             return True
@@ -175,13 +178,13 @@ class RoundsLoop(Loop):
         self.overhead["coordinate"] += self.clock() - began
         return True
 
-    def _stand_still(self, worker: int, rounds: Rounds) -> list[QueryRun]:
+    def _wait_at_barrier(self, worker: int, rounds: HandoverRounds) -> list[QueryRun]:
         """Wait until all have come and the last has dealt out; with the lock. Returns queries that nobody is in."""
-        came, meeting = self.clock(), self._meetings
+        came, barrier = self.clock(), self._barriers
         if rounds.arrive(worker):
             return self._coordinate(rounds)
-        while self._meetings == meeting and not self.stopping:
-            self._meeting.wait()
+        while self._barriers == barrier and not self.stopping:
+            self._barrier.wait()
         self.overhead["wait"] += self.clock() - came
         return []
 
@@ -194,7 +197,7 @@ class RoundsLoop(Loop):
         for query in ended:
             query.close()
 
-    def _coordinate(self, rounds: Rounds) -> list[QueryRun]:
+    def _coordinate(self, rounds: HandoverRounds) -> list[QueryRun]:
         """Everybody has arrived: read, deal out, and let the others go on. Returns queries that nobody is in."""
         began = self.clock()
         try:
@@ -212,8 +215,8 @@ class RoundsLoop(Loop):
             self._crew = len(rounds.workers)
         ended = list(self._ending.values())
         self._ending.clear()
-        self._meetings += 1
-        self._meeting.notify_all()
+        self._barriers += 1
+        self._barrier.notify_all()
         self.overhead["coordinate"] += self.clock() - began
         return ended
 
@@ -226,7 +229,7 @@ class RoundsLoop(Loop):
         return [read(nodes[row]) for row in rows.tolist()]
 
     def _close_if_left(self, name: str) -> None:
-        """Not before the next meeting: then no worker is in any operator. Without workers, at once."""
+        """Not before the next barrier: then no worker is in any operator. Without workers, at once."""
         if self._rounds is None or not self._threads:
             super()._close_if_left(name)
 
@@ -236,9 +239,9 @@ class RoundsLoop(Loop):
             self._give_up()
 
     def _wake_all(self) -> None:
-        with self._meeting:
+        with self._barrier:
             self._idle_wait.set()
-            self._meeting.notify_all()
+            self._barrier.notify_all()
 
     def stop(self) -> None:
         super().stop()
@@ -276,10 +279,5 @@ class RoundsLoop(Loop):
     # --- reports --------------------------------------------------------------------------------------------
 
     @property
-    def decisions(self) -> int:
-        return 0 if self._rounds is None else self._rounds.round
-
-    def explain(self, operator: Operator) -> str:
-        with self.lock:
-            assert self._rounds is not None
-            return str(self._rounds.explain(operator.index, self.clock()))
+    def core(self) -> HandoverRounds | None:
+        return self._rounds

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import threading
 
-from headgate.stream.loops.loop import Loop
+from headgate.stream.loops.loop import EngineLoop
 from headgate.stream.operators import Operator, SourceOperator
 from headgate.stream.operators.operator import Clock
 from headgate.stream.query_run import QueryRun
 
 
-class ThreadsLoop(Loop):
+class ThreadsLoop(EngineLoop):
     """A thread for every operator, which sleeps while there is nothing to do or no room for the result.
 
     Invariants:

@@ -10,9 +10,9 @@ import numpy as np
 
 from headgate.core.features import features_named
 from headgate.core.inheritance import Inheritance, derive_periods, inherit_priorities
-from headgate.core.layers import BACKFILL, LIVE, MAINTENANCE
 from headgate.core.matrix import FeatureMatrix
-from headgate.core.table_grain import PATIENCE_PERIODS, TABLE_FEATURES
+from headgate.core.observe import PATIENCE_PERIODS, TABLE_FEATURES
+from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE
 from headgate.warehouse.declare.spec import DimensionSpec, TableSpec
 from headgate.warehouse.schedule.ledger import Ledger
 from headgate.warehouse.updates.load import DimensionNode, StreamNode

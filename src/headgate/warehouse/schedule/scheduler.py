@@ -16,10 +16,11 @@ from headgate.core.dispatch import Dispatch
 from headgate.core.errors import ParameterError
 from headgate.core.explain import Explanation
 from headgate.core.inheritance import Inheritance
-from headgate.core.layers import LIVE, URGENT, Layered
+from headgate.core.observe import TableColumns
 from headgate.core.placement import Placement, Workers
 from headgate.core.placements import Proportional
 from headgate.core.policies import MaxBenefit
+from headgate.core.policies.classes import LIVE, URGENT, Layered
 from headgate.core.policy import Policy
 from headgate.core.staleness import ArrivalLog, waiting_since
 from headgate.core.update import Update
@@ -75,6 +76,7 @@ class Scheduler:
         self._nodes = ScheduledNodes(warehouse)
         self._graph = self._nodes.graph
         self._columns = self._nodes.matrix.columns
+        self._table_columns = TableColumns(self._nodes.matrix)
         self._ledger: Ledger = Ledger(
             self._nodes.by_name, warehouse.spec, now, None if before is None else before._ledger
         )
@@ -159,17 +161,12 @@ class Scheduler:
         self._loop.set_ready(index, True, now)
 
     def _write_features(self, index: int, update: Update, entry: LedgerEntry) -> None:
-        columns, pending = self._columns, max(update.gained, LEAST_GAIN)
+        columns, pending = self._table_columns, max(update.gained, LEAST_GAIN)
         update.gained = min(pending, self._most(index))
-        columns["freshness_delta"][index] = update.gained
-        columns["pending"][index] = pending
-        columns["execution_time"][index] = max(1e-3, entry.cost.predict(update.gained))
-        columns["setup_time"][index] = entry.cost.alpha
-        columns["time_per_unit"][index] = entry.cost.beta
-        columns["cost"][index] = max(1e-9, entry.cost.beta)
-        columns["release_time"][index] = update.released
-        columns["head_time"][index] = update.released if update.arrived is None else update.arrived[0]
-        columns["next_release"][index] = update.released + columns["period"][index]
+        columns.set_cost(index, entry.cost.alpha, entry.cost.beta)
+        columns.set_pending(index, pending, update.gained, max(1e-3, entry.cost.predict(update.gained)))
+        columns.set_release(index, update.released, update.released if update.arrived is None else update.arrived[0])
+        columns.set_next_release(index, update.released + self._nodes.period(index))
 
     def _is_busy(self, table: str) -> bool:
         return any(update.table == table for updates in self._running.values() for update in updates)
