@@ -23,6 +23,7 @@ from headgate.core.explain import Decision, DispatchExplanation, Explanation, Ra
 from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
 from headgate.core.graph import Floats, Graph, Ints, uniform
 from headgate.core.inheritance import derive_periods, inherit_priorities
+from headgate.core.locality import LocalityScheduler
 from headgate.core.loop import Loop, LoopStatistics, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView, in_view
 from headgate.core.placement import Lane, Lanes, Placement, Workers
@@ -53,6 +54,7 @@ __all__ = [
     "InvariantError",
     "Lane",
     "Lanes",
+    "LocalityScheduler",
     "Loop",
     "LoopStatistics",
     "MissingFeatureError",
