@@ -57,9 +57,8 @@ from importlib import import_module
 _ERRORS = {
     "headgate.core.errors": (
         *("HeadgateError", "DeclarationError", "GraphError", "UnknownNameError", "ParameterError"),
-        *("MissingFeatureError", "ScenarioError", "UserCodeError", "InvariantError"),
+        *("MissingFeatureError", "ScenarioError", "SchedulerMisuseError", "UserCodeError", "InvariantError"),
     ),
-    "headgate.core.locality.errors": ("SchedulerMisuseError",),
     "headgate.core.trace.lines": ("TraceError",),
     "headgate.stream.errors": (
         *("BrokerError", "EngineStoppedError", "InputError", "OutputError", "QueryDeclarationError", "QueryError"),
