@@ -259,7 +259,11 @@ def test_the_contributors_guide_lists_layers_that_exist() -> None:
 
 # --- what documents import --------------------------------------------------------------------------------------
 
-PUBLIC = {"headgate", *(f"headgate.{name}" for name in ("core", "sim", "stream", "warehouse", "testing", "errors"))}
+PUBLIC = {
+    "headgate",
+    *(f"headgate.{name}" for name in ("core", "sim", "stream", "warehouse", "testing", "errors")),
+    *(f"headgate.core.{name}" for name in ("policies", "placements", "trace")),
+}
 
 
 def exported(module: str) -> set[str]:

@@ -22,7 +22,7 @@ INWARD = {
     "stream": {"stream", "core"},
     "warehouse": {"warehouse", "stream", "core"},
     "errors": {"warehouse", "stream", "sim", "core"},
-    "testing": {"testing", "sim", "core"},
+    "testing": {"testing", "core"},
     "headgate": {"errors", "warehouse", "stream", "sim", "core"},
     "cli": {"cli", "headgate", "errors", "warehouse", "stream", "sim", "core"},
 }

@@ -17,24 +17,13 @@ from headgate.core.graph import Floats, Graph
 from headgate.core.loop import Reason
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers
-from headgate.core.placements import LeastLoaded, RoundRobinQueries
+from headgate.core.placements import Anywhere, LeastLoaded, RoundRobinQueries
 from headgate.core.policy import Policy
-from tests.core.oracles import (
-    LOCAL_AND_FULL,
-    Everywhere,
-    Favourites,
-    FewestTurns,
-    Largest,
-    LargestOfAll,
-    Scattered,
-    Smallest,
-    SmallestOfAll,
-    Stated,
-    make_loop,
-)
+from headgate.testing import Favourites, FewestTurns, LanesByName, Largest, RandomLanes, Smallest, not_local
+from tests.core.oracles import LOCAL_AND_FULL, make_loop
 
 BOTH_RANKINGS = pytest.mark.parametrize(
-    "policy", [pytest.param(Largest(), id="local"), pytest.param(LargestOfAll(), id="full")]
+    "policy", [pytest.param(Largest(), id="local"), pytest.param(not_local(Largest()), id="full")]
 )
 
 
@@ -123,7 +112,7 @@ def test_a_node_runs_on_no_more_workers_than_it_may() -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [pytest.param(Smallest("workers"), id="local"), pytest.param(SmallestOfAll("workers"), id="full")]
+    "policy", [pytest.param(Smallest("workers"), id="local"), pytest.param(not_local(Smallest("workers")), id="full")]
 )
 def test_a_start_counts_before_the_next_pick_of_the_same_decision(policy: Policy) -> None:
     loop = make_loop("ab", policy, workers=3)
@@ -155,7 +144,7 @@ def test_a_decision_shows_the_policy_the_time_the_turn_and_the_seed() -> None:
             return np.zeros(len(view))
 
     matrix = FeatureMatrix(Graph("abc"), features_named(LOOP_FEATURES))
-    loop = Dispatch(matrix, Curious(), Everywhere(), Workers.of(2), seed=9)
+    loop = Dispatch(matrix, Curious(), Anywhere(), Workers.of(2), seed=9)
     ready(loop, "abc")
     started(loop, 2.5)
     assert seen == [(2.5, 0, 9), (2.5, 1, 9)]
@@ -166,14 +155,14 @@ def test_a_decision_shows_the_policy_the_time_the_turn_and_the_seed() -> None:
 
 def test_homes_are_taken_in_the_order_of_the_lane() -> None:
     lane = Lane((2, 0))
-    loop = make_loop("abc", Favourites("abc"), Stated({"a": lane, "b": lane, "c": Lane((1,))}), 3)
+    loop = make_loop("abc", Favourites("abc"), LanesByName({"a": lane, "b": lane, "c": Lane((1,))}), 3)
     ready(loop, "abc")
     assert started(loop) == [("a", 2), ("b", 0), ("c", 1)]
 
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_single_lane_that_has_not_all_workers_uses_only_its_own(workers: int) -> None:
-    loop = make_loop("abc", Favourites("abc"), Stated(dict.fromkeys("abc", Lane((0,)))), workers)
+    loop = make_loop("abc", Favourites("abc"), LanesByName(dict.fromkeys("abc", Lane((0,)))), workers)
     ready(loop, "abc")
     assert started(loop) == [("a", 0)]
 
@@ -197,7 +186,7 @@ def test_a_single_node_under_least_loaded_stays_on_its_worker() -> None:
 def test_a_spare_worker_waits_for_those_at_home_unless_the_lane_is_aggressive() -> None:
     for aggressive, expected in ((False, [("c", 1)]), (True, [("b", 1)])):
         lanes = {"a": Lane((0,)), "b": Lane((0,), spare=(1,), aggressive=aggressive), "c": Lane((1,))}
-        loop = make_loop("abc", Favourites("abc"), Stated(lanes), 2)
+        loop = make_loop("abc", Favourites("abc"), LanesByName(lanes), 2)
         ready(loop, "a")
         assert started(loop) == [("a", 0)]
         ready(loop, "bc")
@@ -206,14 +195,14 @@ def test_a_spare_worker_waits_for_those_at_home_unless_the_lane_is_aggressive() 
 
 def test_a_spare_worker_is_lent_when_nobody_at_home_there_is_ready() -> None:
     lanes = {"a": Lane((0,)), "b": Lane((0,), spare=(1,)), "c": Lane((1,))}
-    loop = make_loop("abc", Favourites("abc"), Stated(lanes), 2)
+    loop = make_loop("abc", Favourites("abc"), LanesByName(lanes), 2)
     ready(loop, "ab")
     assert started(loop) == [("a", 0), ("b", 1)]
 
 
 def test_several_free_spare_workers_are_taken_in_the_order_of_the_lane() -> None:
     lane = Lane((0,), spare=(2, 1))
-    loop = make_loop("abc", Favourites("abc"), Stated(dict.fromkeys("abc", lane)), 3)
+    loop = make_loop("abc", Favourites("abc"), LanesByName(dict.fromkeys("abc", lane)), 3)
     ready(loop, "abc")
     assert started(loop) == [("a", 0), ("b", 2), ("c", 1)]
 
@@ -221,7 +210,7 @@ def test_several_free_spare_workers_are_taken_in_the_order_of_the_lane() -> None
 def test_nobody_takes_a_worker_outside_its_lane() -> None:
     chance = random.Random(7)
     for seed in range(60):
-        placement = Scattered(seed, lanes_drawn=chance.randint(1, 4))
+        placement = RandomLanes(seed, lanes_drawn=chance.randint(1, 4))
         workers = chance.randint(1, 4)
         loop = make_loop("abcdef", Largest(), placement, workers)
         ready(loop, "abcdef")
@@ -261,7 +250,7 @@ def test_ranking_what_changed_and_ranking_everything_choose_the_same(local: Poli
     """With many more nodes than change at once, so that the local ranking looks at some rows only."""
     chance = random.Random(seed)
     names = [f"n{i:02}" for i in range(40)]
-    loops = [make_loop(names, policy, Scattered(seed, lanes_drawn=5), 3) for policy in (local, full)]
+    loops = [make_loop(names, policy, RandomLanes(seed, lanes_drawn=5), 3) for policy in (local, full)]
     for now in range(60):
         for _ in range(chance.randint(0, 5)):
             node, value, is_ready = chance.randrange(40), float(chance.randint(0, 5)), chance.random() < 0.8
@@ -348,7 +337,7 @@ def test_a_run_counts_only_as_far_as_it_lies_in_the_current_window() -> None:
 def test_a_new_window_is_a_change_of_every_node() -> None:
     """The local ranking must not go on with what the last window said."""
     chosen = []
-    for policy in (Smallest("window_time"), SmallestOfAll("window_time")):
+    for policy in (Smallest("window_time"), not_local(Smallest("window_time"))):
         loop = make_loop("abc", policy, window=10.0)
         ready(loop, "a")
         started(loop, 0.0)
@@ -383,7 +372,7 @@ def test_a_policy_or_placement_that_reads_what_nobody_measures_is_refused_and_ch
         loop.replace_policy(Largest("mood"))
 
     @dataclass(frozen=True)
-    class ByMood(Everywhere):
+    class ByMood(Anywhere):
         needs = ("mood",)
 
     with pytest.raises(MissingFeatureError, match="'mood'"):
@@ -394,7 +383,7 @@ def test_a_policy_or_placement_that_reads_what_nobody_measures_is_refused_and_ch
 def test_an_engine_without_the_features_of_the_loop_is_refused() -> None:
     matrix = FeatureMatrix(Graph("a"), features_named(["priority"]))
     with pytest.raises(MissingFeatureError, match="the dispatch loop needs the feature 'ready'"):
-        Dispatch(matrix, Favourites(), Everywhere(), Workers.of(1))
+        Dispatch(matrix, Favourites(), Anywhere(), Workers.of(1))
 
 
 @dataclass(frozen=True)
@@ -420,11 +409,11 @@ def test_a_placement_that_refuses_leaves_the_loop_as_it_was() -> None:
 
 
 def test_a_placement_that_cannot_replace_the_old_one_does_not() -> None:
-    loop = make_loop("abc", Favourites("abc"), Everywhere(), 2)
+    loop = make_loop("abc", Favourites("abc"), Anywhere(), 2)
     ready(loop, "abc")
     with pytest.raises(UserCodeError, match="too many"):
         loop.replace_placement(AtMostWorkers(1))
-    assert loop.placement == Everywhere()
+    assert loop.placement == Anywhere()
     assert started(loop) == [("a", 0), ("b", 1)]
 
 

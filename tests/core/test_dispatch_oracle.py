@@ -21,22 +21,19 @@ from headgate.core.dispatch import LOOP_FEATURES
 from headgate.core.features import FEATURES
 from headgate.core.graph import Graph
 from headgate.core.placement import Lane
+from headgate.core.placements import Anywhere
 from headgate.core.policies import SHIPPED
 from headgate.core.policy import Policy
-from tests.core.oracles import (
-    LOCAL_AND_FULL,
-    Everywhere,
+from headgate.testing import (
+    ComparedDispatch,
     Favourites,
     FewestTurns,
+    LanesByName,
     Largest,
     LongestWaiting,
-    Scattered,
-    SideBySide,
-    Stated,
-    few_examples,
-    make_loop,
-    place_by_the_letter,
+    RandomLanes,
 )
+from tests.core.oracles import LOCAL_AND_FULL, few_examples, make_loop, place_by_the_letter
 
 POLICIES: list[Policy] = [
     *(policy for pair in LOCAL_AND_FULL for policy in pair),
@@ -46,12 +43,12 @@ POLICIES: list[Policy] = [
 ]
 SHIPPED_POLICIES = [policy() for policy in SHIPPED]
 PLACEMENTS = [
-    pytest.param(Everywhere(), id="anywhere"),
-    pytest.param(Scattered(1, aggressive=False, one_home=True), id="one home track each"),
-    pytest.param(Scattered(2, aggressive=False), id="several home tracks"),
-    pytest.param(Scattered(3, aggressive=True), id="aggressive"),
-    pytest.param(Scattered(4, lanes_drawn=9), id="aggressive and not"),
-    pytest.param(Scattered(5, lanes_drawn=1), id="one lane that need not have all workers"),
+    pytest.param(Anywhere(), id="anywhere"),
+    pytest.param(RandomLanes(1, aggressive=False, one_home=True), id="one home track each"),
+    pytest.param(RandomLanes(2, aggressive=False), id="several home tracks"),
+    pytest.param(RandomLanes(3, aggressive=True), id="aggressive"),
+    pytest.param(RandomLanes(4, lanes_drawn=9), id="aggressive and not"),
+    pytest.param(RandomLanes(5, lanes_drawn=1), id="one lane that need not have all workers"),
 ]
 NAMES = "ecabdf"
 EDGES = [("a", "b"), ("b", "c"), ("a", "d"), ("e", "d")]
@@ -62,7 +59,7 @@ MEASURED = sorted(set(FEATURES) - set(LOOP_FEATURES))
 # --- whole stories ------------------------------------------------------------------------------------------
 
 
-def tell_facts(pair: SideBySide, chance: random.Random) -> None:
+def tell_facts(pair: ComparedDispatch, chance: random.Random) -> None:
     """Some of what an engine could report at one moment."""
     pair.pass_time(chance.choice([0.0, 0.5, 1.0, 3.0]))
     names = pair.oracle.graph.names
@@ -79,13 +76,13 @@ def tell_facts(pair: SideBySide, chance: random.Random) -> None:
                 pair.finish(chance.choice(sorted(pair.oracle.running)))
 
 
-def change_the_rules(pair: SideBySide, chance: random.Random) -> None:
+def change_the_rules(pair: ComparedDispatch, chance: random.Random) -> None:
     """What a user could change while the loop runs."""
     match chance.randrange(4):
         case 0:
             pair.replace_policy(chance.choice(POLICIES))
         case 1:
-            pair.replace_placement(Scattered(chance.randrange(50), chance.randint(1, 5)))
+            pair.replace_placement(RandomLanes(chance.randrange(50), chance.randint(1, 5)))
         case 2:
             pair.set_workers(chance.randint(1, 4))
         case 3:
@@ -96,15 +93,15 @@ def change_the_rules(pair: SideBySide, chance: random.Random) -> None:
             pair.regraph([*back[: chance.randint(0, 2)], *kept] or ["spare"])
 
 
-def set_limits(pair: SideBySide, chance: random.Random) -> None:
+def set_limits(pair: ComparedDispatch, chance: random.Random) -> None:
     for name in pair.oracle.graph.names:
         most = max(chance.choice([1, 1, 2, 3]), pair.runs(name))
         pair.set_limits(name, most, chance.choice([float("inf"), 2.0, 5.0]))
 
 
-def run_story(policy: Policy, placement: Everywhere | Scattered, seed: int, *, changing: bool) -> None:
+def run_story(policy: Policy, placement: Anywhere | RandomLanes, seed: int, *, changing: bool) -> None:
     chance = random.Random(f"{policy}/{placement}/{seed}")
-    pair = SideBySide(Graph(NAMES, EDGES), policy, placement, chance.randint(1, 4))
+    pair = ComparedDispatch(Graph(NAMES, EDGES), policy, placement, chance.randint(1, 4))
     set_limits(pair, chance)
     for name in NAMES:
         for feature in MEASURED:
@@ -122,7 +119,7 @@ def run_story(policy: Policy, placement: Everywhere | Scattered, seed: int, *, c
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_the_loop_starts_what_the_oracle_starts(policy: Policy, placement: Everywhere | Scattered) -> None:
+def test_the_loop_starts_what_the_oracle_starts(policy: Policy, placement: Anywhere | RandomLanes) -> None:
     run_story(policy, placement, seed=0, changing=False)
 
 
@@ -130,7 +127,7 @@ def test_the_loop_starts_what_the_oracle_starts(policy: Policy, placement: Every
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_the_loop_starts_what_the_oracle_starts_while_everything_changes(
-    policy: Policy, placement: Everywhere | Scattered, seed: int
+    policy: Policy, placement: Anywhere | RandomLanes, seed: int
 ) -> None:
     run_story(policy, placement, seed, changing=True)
 
@@ -138,7 +135,7 @@ def test_the_loop_starts_what_the_oracle_starts_while_everything_changes(
 @pytest.mark.parametrize("placement", PLACEMENTS[::2])
 @pytest.mark.parametrize("policy", SHIPPED_POLICIES, ids=str)
 def test_the_loop_starts_what_the_oracle_starts_by_the_shipped_policies(
-    policy: Policy, placement: Everywhere | Scattered
+    policy: Policy, placement: Anywhere | RandomLanes
 ) -> None:
     run_story(policy, placement, seed=0, changing=True)
 
@@ -157,7 +154,7 @@ class DispatchStory(RuleBasedStateMachine):
         limits=st.randoms(use_true_random=False),
     )
     def begin(self, policy: Policy, seed: int, lanes: int, workers: int, limits: random.Random) -> None:
-        self.pair = SideBySide(Graph("bca", [("a", "b")]), policy, Scattered(seed, lanes), workers)
+        self.pair = ComparedDispatch(Graph("bca", [("a", "b")]), policy, RandomLanes(seed, lanes), workers)
         set_limits(self.pair, limits)
 
     def _name(self, number: int) -> str:
@@ -189,7 +186,7 @@ class DispatchStory(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 20), lanes=st.integers(1, 4))
     def replace_placement(self, seed: int, lanes: int) -> None:
-        self.pair.replace_placement(Scattered(seed, lanes))
+        self.pair.replace_placement(RandomLanes(seed, lanes))
 
     @rule(workers=st.integers(1, 4))
     def set_workers(self, workers: int) -> None:
@@ -226,11 +223,11 @@ class Moment:
     tracks: int
     busy: frozenset[int]
 
-    def decided_by_the_loop(self, placement: Scattered) -> dict[str, int]:
+    def decided_by_the_loop(self, placement: RandomLanes) -> dict[str, int]:
         """{job: track}."""
         busy = {f"busy on {track}": Lane((track,)) for track in self.busy}
         graph = Graph([*NAMES, *busy])
-        loop = make_loop(graph, Largest(), Stated({**dict.fromkeys(NAMES, Lane((0,))), **busy}), self.tracks)
+        loop = make_loop(graph, Largest(), LanesByName({**dict.fromkeys(NAMES, Lane((0,))), **busy}), self.tracks)
         for name in busy:
             loop.set_ready(graph.index[name], True, 0.0)
         assert {start.worker for start in loop.decide(0.0)} == self.busy
@@ -242,7 +239,7 @@ class Moment:
             loop.set_ready(graph.index[name], True, 1.0)
         return {graph.names[start.node]: start.worker for start in loop.decide(1.0)}
 
-    def decided_by_the_letter(self, placement: Scattered) -> dict[str, int]:
+    def decided_by_the_letter(self, placement: RandomLanes) -> dict[str, int]:
         in_order = sorted(self.urgency, key=lambda name: (-self.urgency[name], name))
         free = set(range(self.tracks)) - self.busy
         return place_by_the_letter(in_order, lambda name: placement.lane(name, self.tracks), free)
@@ -256,23 +253,23 @@ def moments(draw: st.DrawFn) -> Moment:
 
 
 @few_examples
-@given(moments(), st.builds(Scattered, st.integers(0, 99), st.integers(2, 5), st.just(True)))
-def test_aggressive_placement_is_one_pass_over_the_sorted_list(moment: Moment, placement: Scattered) -> None:
+@given(moments(), st.builds(RandomLanes, st.integers(0, 99), st.integers(2, 5), st.just(True)))
+def test_aggressive_placement_is_one_pass_over_the_sorted_list(moment: Moment, placement: RandomLanes) -> None:
     assert moment.decided_by_the_loop(placement) == moment.decided_by_the_letter(placement)
 
 
 @few_examples
-@given(moments(), st.builds(Scattered, st.integers(0, 99), st.integers(2, 5), st.just(False), st.just(True)))
+@given(moments(), st.builds(RandomLanes, st.integers(0, 99), st.integers(2, 5), st.just(False), st.just(True)))
 def test_placement_with_one_home_track_each_is_one_pass_over_the_sorted_list(
-    moment: Moment, placement: Scattered
+    moment: Moment, placement: RandomLanes
 ) -> None:
     assert moment.decided_by_the_loop(placement) == moment.decided_by_the_letter(placement)
 
 
 @few_examples
-@given(moments(), st.builds(Scattered, st.integers(0, 99), st.integers(2, 5), st.just(False)))
+@given(moments(), st.builds(RandomLanes, st.integers(0, 99), st.integers(2, 5), st.just(False)))
 def test_with_several_home_tracks_no_track_is_idle_that_the_single_pass_would_use(
-    moment: Moment, placement: Scattered
+    moment: Moment, placement: RandomLanes
 ) -> None:
     ours, printed = moment.decided_by_the_loop(placement), moment.decided_by_the_letter(placement)
     assert set(ours.values()) >= set(printed.values())
@@ -281,7 +278,7 @@ def test_with_several_home_tracks_no_track_is_idle_that_the_single_pass_would_us
 def test_a_track_kept_for_a_later_job_that_goes_elsewhere_is_handed_out_after_all() -> None:
     """In the single pass ``a`` is delayed, because ``b`` could have gone to track 2; then ``b`` goes to track 1."""
     lanes = {"a": Lane((0,), spare=(2,)), "b": Lane((1, 2)), "x": Lane((0,))}
-    loop = make_loop("abx", Favourites("xab"), Stated(lanes), 3)
+    loop = make_loop("abx", Favourites("xab"), LanesByName(lanes), 3)
     loop.set_ready(2, True, 0.0)
     loop.decide(0.0)
     loop.set_ready(2, False, 0.0)

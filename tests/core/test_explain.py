@@ -11,23 +11,15 @@ import pytest
 from headgate.core.dispatch import Dispatch
 from headgate.core.explain import Decision, Ranked
 from headgate.core.placement import Lane
-from tests.core.oracles import (
-    Favourites,
-    FewestTurns,
-    Largest,
-    NaiveDispatch,
-    Scattered,
-    Stated,
-    TwoKeys,
-    make_loop,
-)
+from headgate.testing import Favourites, FewestTurns, LanesByName, Largest, NaiveDispatch, RandomLanes, TwoKeys
+from tests.core.oracles import make_loop
 
 
 def loop_of(
     names: str, *, workers: int = 1, lanes: dict[str, Lane] | None = None, patience: dict[str, float] | None = None
 ) -> Dispatch:
     """Favours names in their order and keeps a history; all ready at 10 s."""
-    loop = make_loop(names, Favourites(names), Stated(lanes) if lanes else None, workers, history=100)
+    loop = make_loop(names, Favourites(names), LanesByName(lanes) if lanes else None, workers, history=100)
     for name, seconds in (patience or {}).items():
         loop.matrix.columns["patience"][names.index(name)] = seconds
     loop.refresh_patience()
@@ -122,8 +114,8 @@ def test_a_choice_by_policy_after_one_by_the_guard_is_ranked_among_those_left() 
 @pytest.mark.parametrize("policy", [Largest(), TwoKeys(), FewestTurns()], ids=str)
 def test_every_recorded_ranking_is_the_order_of_the_policy(policy: Largest | TwoKeys | FewestTurns) -> None:
     chance = random.Random(str(policy))
-    loop = make_loop("dcab", policy, Scattered(3), 2, history=1000)
-    oracle = NaiveDispatch(loop.matrix.graph, policy, Scattered(3), 2)
+    loop = make_loop("dcab", policy, RandomLanes(3), 2, history=1000)
+    oracle = NaiveDispatch(loop.matrix.graph, policy, RandomLanes(3), 2)
     checked = 0
     for now in range(40):
         name, feature, value = (

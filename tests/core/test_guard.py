@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from headgate.core.dispatch import Dispatch, Start
 from headgate.core.guard import Guard
 from headgate.core.placement import Lane
-from tests.core.oracles import Favourites, Stated, few_examples, make_loop
+from headgate.testing import Favourites, LanesByName
+from tests.core.oracles import few_examples, make_loop
 
 # --- deadlines ----------------------------------------------------------------------------------------------
 
@@ -89,7 +90,7 @@ def guarded_loop(
     names: str, patience: dict[str, float], workers: int = 1, lanes: dict[str, Lane] | None = None
 ) -> Dispatch:
     """Everything ready at 0; the policy always wants the first name."""
-    loop = make_loop(names, Favourites(names[0]), Stated(lanes) if lanes else None, workers)
+    loop = make_loop(names, Favourites(names[0]), LanesByName(lanes) if lanes else None, workers)
     for name, seconds in patience.items():
         loop.matrix.columns["patience"][loop.matrix.graph.index[name]] = seconds
     loop.refresh_patience()

@@ -11,7 +11,8 @@ import pytest
 from headgate.core.graph import Graph
 from headgate.core.matrix import FeatureView
 from headgate.core.policies import FirstCome, RandomChoice, ReleaseOrder, RoundRobin
-from headgate.core.policy import Policy, rank
+from headgate.core.policy import Policy
+from headgate.testing import ranking
 
 NODES = Graph("abc")
 NOTHING_WAITS = float("inf")
@@ -19,10 +20,6 @@ NOTHING_WAITS = float("inf")
 
 def view_of(graph: Graph, **features: Sequence[float]) -> FeatureView:
     return FeatureView({name: np.array(values, dtype=float) for name, values in features.items()}, graph)
-
-
-def ranked(policy: Policy, view: FeatureView) -> list[str]:
-    return [view.graph.names[i] for i in rank(policy, view)]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +34,7 @@ def ranked(policy: Policy, view: FeatureView) -> list[str]:
     ],
 )
 def test_order(policy: Policy, feature: str, values: list[float], order: str) -> None:
-    assert ranked(policy, view_of(NODES, **{feature: values})) == list(order)
+    assert ranking(policy, view_of(NODES, **{feature: values})) == list(order)
 
 
 def chances(turn: int, seed: int = 0, names: str = "abc") -> dict[str, float]:

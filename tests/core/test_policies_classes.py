@@ -20,6 +20,7 @@ from headgate.core.policies import (
     WeightedClasses,
 )
 from headgate.core.policy import Policy, rank
+from headgate.testing import ranking
 
 HIGH, LOW = 3.0, 1.0
 #: two unconnected operators of class HIGH and two of class LOW
@@ -35,10 +36,6 @@ FEATURES: dict[str, Sequence[float]] = {
 
 def view_of(graph: Graph, features: dict[str, Sequence[float]], memory: object = None) -> FeatureView:
     return FeatureView({name: np.array(values, dtype=float) for name, values in features.items()}, graph, memory=memory)
-
-
-def ranked(policy: Policy, view: FeatureView) -> list[str]:
-    return [view.graph.names[i] for i in rank(policy, view)]
 
 
 def served(policy: Policy, graph: Graph, features: dict[str, Sequence[float]], ready: Iterable[str]) -> list[str]:
@@ -74,7 +71,7 @@ def served(policy: Policy, graph: Graph, features: dict[str, Sequence[float]], r
     ],
 )
 def test_class_first_then_the_policy_of_the_class(policy: MultiClass, order: list[str]) -> None:
-    assert ranked(policy, view_of(FOUR, FEATURES)) == order
+    assert ranking(policy, view_of(FOUR, FEATURES)) == order
 
 
 def test_multi_class_needs_what_its_policies_need() -> None:
@@ -125,7 +122,7 @@ def test_classes_take_turns_by_weight(policy: WeightedClasses, turns: str) -> No
 
 def test_between_classes_that_are_level_the_higher_goes_first() -> None:
     cheap_low: dict[str, Sequence[float]] = {**FEATURES, "cost": [1, 2, 0.1, 0.2]}
-    assert ranked(WeightedClasses(), view_of(FOUR, cheap_low)) == ["high1", "high2", "low1", "low2"]
+    assert ranking(WeightedClasses(), view_of(FOUR, cheap_low)) == ["high1", "high2", "low1", "low2"]
 
 
 def test_inside_a_class_the_highest_rate_wins() -> None:

@@ -11,7 +11,7 @@ from headgate.core.errors import ParameterError
 from headgate.core.graph import Graph
 from headgate.core.matrix import FeatureView
 from headgate.core.policies import EstimatedTime, LastInPipeline, LongestQueue, LowestThroughput, QueueThrottle
-from headgate.core.policy import Policy, rank
+from headgate.testing import ranking
 
 #: map -> filter -> fold, a pipeline as in the paper
 PIPELINE = Graph(["map", "filter", "fold"], [("map", "filter"), ("filter", "fold")])
@@ -20,10 +20,6 @@ NOTHING_WAITS = float("inf")
 
 def view_of(graph: Graph = PIPELINE, **features: Sequence[float]) -> FeatureView:
     return FeatureView({name: np.array(values, dtype=float) for name, values in features.items()}, graph)
-
-
-def ranked(policy: Policy, view: FeatureView) -> list[str]:
-    return [view.graph.names[i] for i in rank(policy, view)]
 
 
 # --- 6.1 queue-size throttling ----------------------------------------------------------------------------------
@@ -52,13 +48,13 @@ def test_qst_shares_the_capacity_query_by_query() -> None:
     ],
 )
 def test_qst_runs_the_earliest_operator_below_its_threshold(output_pending: list[float], order: list[str]) -> None:
-    assert ranked(QueueThrottle(), view_of(output_pending=output_pending, selectivity=[2, 0.5, 1])) == order
+    assert ranking(QueueThrottle(), view_of(output_pending=output_pending, selectivity=[2, 0.5, 1])) == order
 
 
 def test_qst_never_takes_an_empty_queue_for_full() -> None:
     """Nothing has been seen to pass filter yet, so the flow behind it and with it the threshold is 0."""
     view = view_of(output_pending=[1000, 0, 0], selectivity=[1, 0, 1])
-    assert ranked(QueueThrottle(), view) == ["filter", "fold", "map"]
+    assert ranking(QueueThrottle(), view) == ["filter", "fold", "map"]
 
 
 def test_qst_thresholds_do_not_depend_on_the_order_of_nodes_not_even_by_rounding() -> None:
@@ -83,12 +79,12 @@ def test_qst_needs_a_capacity(capacity: float) -> None:
 
 
 def test_lp_runs_the_latest_operator() -> None:
-    assert ranked(LastInPipeline(), view_of(head_time=[1, 2, 3])) == ["fold", "filter", "map"]
+    assert ranking(LastInPipeline(), view_of(head_time=[1, 2, 3])) == ["fold", "filter", "map"]
 
 
 def test_lp_takes_the_oldest_tuple_among_operators_equally_late() -> None:
     graph = Graph("abcd", [("a", "b"), ("c", "d")])
-    assert ranked(LastInPipeline(), view_of(graph, head_time=[0, 7, 1, 6])) == ["d", "b", "a", "c"]
+    assert ranking(LastInPipeline(), view_of(graph, head_time=[0, 7, 1, 6])) == ["d", "b", "a", "c"]
 
 
 # --- 6.3 estimated time -----------------------------------------------------------------------------------------
@@ -108,7 +104,7 @@ def test_lp_takes_the_oldest_tuple_among_operators_equally_late() -> None:
 def test_et_runs_what_would_take_longest(workers: list[float], priorities: list[float], order: list[str]) -> None:
     view = view_of(pending=[100, 30, 10], cost=[1, 4, 5], workers=workers, max_workers=[8, 8, 1])
     assert EstimatedTime().priorities(view).tolist() == priorities
-    assert ranked(EstimatedTime(), view) == order
+    assert ranking(EstimatedTime(), view) == order
 
 
 # --- 6.4 current throughput -------------------------------------------------------------------------------------
@@ -119,7 +115,7 @@ def test_ct_runs_the_operator_that_has_processed_least() -> None:
     has had 0.4 s, filter 0.2 s and fold 0.15 s: good for 20, 10 and 15 tuples at the ingress."""
     view = view_of(window_time=[0.4, 0.2, 0.15], workers=[0, 0, 0], cost=[0.01, 0.02, 0.01], selectivity=[2, 0.5, 1])
     assert LowestThroughput().priorities(view).tolist() == pytest.approx([-20, -10, -15])
-    assert ranked(LowestThroughput(), view) == ["filter", "fold", "map"]
+    assert ranking(LowestThroughput(), view) == ["filter", "fold", "map"]
 
 
 def test_ct_counts_the_slices_under_way() -> None:
@@ -146,5 +142,5 @@ def test_ct_needs_a_time_slice() -> None:
 def test_longest_queue_runs_what_has_most_waiting() -> None:
     """EdgeWise's figure 4: the queue of the second operation is full, so that one runs and none overflows."""
     graph = Graph(["op1", "op2"], [("op1", "op2")])
-    assert ranked(LongestQueue(), view_of(graph, pending=[1, 2])) == ["op2", "op1"]
-    assert ranked(LongestQueue(), view_of(graph, pending=[2, 2])) == ["op1", "op2"]
+    assert ranking(LongestQueue(), view_of(graph, pending=[1, 2])) == ["op2", "op1"]
+    assert ranking(LongestQueue(), view_of(graph, pending=[2, 2])) == ["op1", "op2"]

@@ -10,15 +10,11 @@ import pytest
 from headgate.core.graph import Graph
 from headgate.core.matrix import FeatureView
 from headgate.core.policies import HighestRate, LongestStretch, RateBased
-from headgate.core.policy import Policy, rank
+from headgate.testing import ranking
 
 
 def view_of(graph: Graph, now: float = 0.0, **features: Sequence[float]) -> FeatureView:
     return FeatureView({name: np.array(values, dtype=float) for name, values in features.items()}, graph, now)
-
-
-def ranked(policy: Policy, view: FeatureView) -> list[str]:
-    return [view.graph.names[i] for i in rank(policy, view)]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +48,7 @@ def test_highest_rate_where_the_public_code_of_haren_differs() -> None:
     graph = Graph(["fork", "left", "right", "other"], [("fork", "left"), ("fork", "right")])
     view = view_of(graph, cost=[2, 1, 1, 2.5], selectivity=[1, 1, 1, 1])
     assert HighestRate().priorities(view).tolist() == pytest.approx([0.5, 1.0, 1.0, 0.4])
-    assert ranked(HighestRate(), view) == ["left", "right", "fork", "other"]
+    assert ranking(HighestRate(), view) == ["left", "right", "fork", "other"]
 
 
 TWO_QUERIES = Graph(["p1", "p2", "q1", "q2"], [("p1", "p2"), ("q1", "q2")])
@@ -70,14 +66,14 @@ TWO_QUERIES = Graph(["p1", "p2", "q1", "q2"], [("p1", "p2"), ("q1", "q2")])
 def test_rate_based_lets_queries_take_turns(last_turn: list[float], order: list[str]) -> None:
     # rates: p2 1/2, p1 1/4; q2 1, q1 1/3
     view = view_of(TWO_QUERIES, last_turn=last_turn, cost=[2, 2, 2, 1], selectivity=[1, 1, 1, 1])
-    assert ranked(RateBased(), view) == order
+    assert ranking(RateBased(), view) == order
 
 
 def test_rate_based_takes_queries_as_they_are_declared() -> None:
     """Two connected operators of different queries do not share a turn."""
     graph = Graph("ab", [("a", "b")], queries={"a": "first", "b": "second"})
     view = view_of(graph, last_turn=[-1, 0], cost=[1, 1], selectivity=[1, 1])
-    assert ranked(RateBased(), view) == ["a", "b"]
+    assert ranking(RateBased(), view) == ["a", "b"]
 
 
 def test_longest_stretch_measures_waiting_in_ideal_times() -> None:
@@ -85,7 +81,7 @@ def test_longest_stretch_measures_waiting_in_ideal_times() -> None:
     graph = Graph(["light1", "light2", "heavy"], [("light1", "light2")])
     view = view_of(graph, now=10.0, cost=[0.1, 0.1, 4], head_time=[9, float("inf"), 2])
     assert LongestStretch().priorities(view).tolist() == pytest.approx([5, -np.inf, 2])
-    assert ranked(LongestStretch(), view) == ["light1", "heavy", "light2"]
+    assert ranking(LongestStretch(), view) == ["light1", "heavy", "light2"]
 
 
 def test_longest_stretch_counts_what_is_before_and_after_a_node() -> None:

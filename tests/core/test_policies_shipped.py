@@ -16,6 +16,7 @@ from headgate.core.graph import Floats, Graph
 from headgate.core.matrix import FeatureView
 from headgate.core.policies import SHIPPED, HighestRate, MinCost, MultiClass, WeightedClasses
 from headgate.core.policy import Policy, as_table, rank
+from headgate.testing import ranking
 
 ALL = [policy() for policy in SHIPPED]
 #: also with parameters where these bring in more behaviour
@@ -67,16 +68,12 @@ def cases(draw: st.DrawFn, policy: Policy) -> Case:
     return Case(tuple(edges), queries, features, names, shuffled)
 
 
-def ranked(policy: Policy, view: FeatureView) -> list[str]:
-    return [view.graph.names[i] for i in rank(policy, view)]
-
-
 def decisions(policy: Policy, case: Case, order: tuple[str, ...], count: int = 3) -> Iterator[list[str]]:
     """The rankings of some decisions, the best node being chosen each time and remembered."""
     memory: object = None
     for turn in range(count):
         view = case.view(order, turn=turn, memory=memory)
-        names = ranked(policy, view)
+        names = ranking(policy, view)
         memory = policy.remember(view, view.graph.index[names[0]])
         yield names
 
@@ -121,13 +118,13 @@ def test_a_local_policy_says_the_same_of_a_node_whatever_else_is_in_view(policy:
 def test_equals_are_ranked_by_name(policy: Policy) -> None:
     graph = Graph(["c", "a", "d", "b"])
     columns = {feature: np.ones(4) for feature in policy.requires()}
-    assert ranked(policy, FeatureView(columns, graph)) == ["a", "b", "c", "d"]
+    assert ranking(policy, FeatureView(columns, graph)) == ["a", "b", "c", "d"]
 
 
 @each_policy
 def test_an_empty_graph_is_ranked(policy: Policy) -> None:
     columns = {feature: np.empty(0) for feature in policy.requires()}
-    assert ranked(policy, FeatureView(columns, Graph([]))) == []
+    assert ranking(policy, FeatureView(columns, Graph([]))) == []
 
 
 @pytest.mark.parametrize("policy", [policy for policy in ALL if not policy.starves], ids=str)

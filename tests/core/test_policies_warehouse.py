@@ -21,17 +21,14 @@ from headgate.core.policies import (
     PriorityDeadline,
     look_ahead,
 )
-from headgate.core.policy import Policy, rank
+from headgate.core.policy import Policy
+from headgate.testing import ranking
 
 NOW = 100.0
 
 
 def view_of(graph: Graph, **features: Sequence[float]) -> FeatureView:
     return FeatureView({name: np.array(values, dtype=float) for name, values in features.items()}, graph, NOW)
-
-
-def ranked(policy: Policy, view: FeatureView) -> list[str]:
-    return [view.graph.names[i] for i in rank(policy, view)]
 
 
 @pytest.mark.parametrize(
@@ -44,13 +41,13 @@ def ranked(policy: Policy, view: FeatureView) -> list[str]:
 )
 def test_deadlines(policy: Policy, order: str) -> None:
     view = view_of(Graph("abc"), release_time=[10, 30, 20], period=[60, 10, 60], priority=[5, 1, 5])
-    assert ranked(policy, view) == list(order)
+    assert ranking(policy, view) == list(order)
 
 
 @pytest.mark.parametrize("policy", [EarliestDeadline(), PriorityDeadline()], ids=str)
 def test_a_table_without_an_update_has_no_deadline(policy: Policy) -> None:
     view = view_of(Graph("ab"), release_time=[float("inf"), 5], period=[1, 1000], priority=[1, 1])
-    assert ranked(policy, view) == ["b", "a"]
+    assert ranking(policy, view) == ["b", "a"]
 
 
 @dataclass(frozen=True)
@@ -86,12 +83,12 @@ WITH_J3 = {**PAPER, "J3": Job(gain=50, time=3, due=1, priority=10)}
 
 def test_max_benefit_runs_j1_in_the_papers_example() -> None:
     assert MaxBenefit().priorities(jobs_view(PAPER)).tolist() == pytest.approx([10 / 3, 5 / 2])
-    assert ranked(MaxBenefit(), jobs_view(PAPER)) == ["J1", "J2"]
+    assert ranking(MaxBenefit(), jobs_view(PAPER)) == ["J1", "J2"]
 
 
 def test_max_benefit_weighs_by_priority() -> None:
     jobs = {"J1": Job(gain=10, time=3), "J2": Job(gain=5, time=2, priority=2)}
-    assert ranked(MaxBenefit(), jobs_view(jobs)) == ["J2", "J1"]
+    assert ranking(MaxBenefit(), jobs_view(jobs)) == ["J2", "J1"]
 
 
 def test_lookahead_runs_j2_in_the_papers_example() -> None:
@@ -101,7 +98,7 @@ def test_lookahead_runs_j2_in_the_papers_example() -> None:
     ahead = look_ahead(view)
     assert ahead == Lookahead(instead_of=0, future=2, jobs=(1,), benefit=101.0)
     assert ahead.chosen == 1
-    assert ranked(MaxBenefitLookahead(), view)[:2] == ["J2", "J1"]
+    assert ranking(MaxBenefitLookahead(), view)[:2] == ["J2", "J1"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +122,7 @@ def test_lookahead_runs_j2_in_the_papers_example() -> None:
 def test_lookahead_otherwise_does_what_max_benefit_does(jobs: Mapping[str, Job]) -> None:
     view = jobs_view(jobs)
     assert look_ahead(view) is None
-    assert ranked(MaxBenefitLookahead(), view) == ranked(MaxBenefit(), view)
+    assert ranking(MaxBenefitLookahead(), view) == ranking(MaxBenefit(), view)
 
 
 def test_lookahead_can_choose_several_jobs_and_runs_the_best_of_them_first() -> None:
@@ -142,7 +139,7 @@ def test_lookahead_can_choose_several_jobs_and_runs_the_best_of_them_first() -> 
     assert ahead is not None
     assert [view.graph.names[i] for i in ahead.jobs] == ["J2", "J4"]
     assert ahead.benefit == pytest.approx(505 / 5.5)
-    assert ranked(MaxBenefitLookahead(), view)[0] == "J2"
+    assert ranking(MaxBenefitLookahead(), view)[0] == "J2"
 
 
 def test_lookahead_accepts_a_set_that_ends_just_when_the_future_job_comes() -> None:

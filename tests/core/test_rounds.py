@@ -16,24 +16,22 @@ from headgate.core.graph import Graph
 from headgate.core.loop import Start
 from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement, Workers
+from headgate.core.placements import Anywhere
+from headgate.core.policies import RandomChoice
 from headgate.core.policy import Policy
 from headgate.core.rounds import Rounds
 from headgate.core.worklist import Reschedule, RoundsConfig
+from headgate.testing import Favourites, Measuring, OnWorker, Wandering
 from tests.core.virtual_rounds import (
+    ANYWHERE,
     PERIOD,
+    STATED,
     USED,
     Broken,
-    Chance,
     Counting,
-    Everywhere,
     Forgetful,
     Lost,
     Machine,
-    Measuring,
-    OnWorker,
-    Prefers,
-    Stated,
-    Wandering,
     add_nodes,
     assert_that_no_node_waits_longer_than_the_bound,
     chain,
@@ -54,7 +52,7 @@ LETTERS = "abcdefghijklmnop"
 
 def fresh_rounds(names: Sequence[str], seed: int = 0) -> Rounds:
     matrix = FeatureMatrix(Graph(names), features_named(USED))
-    return Rounds(matrix, Stated(), Everywhere(), Workers.of(3), RoundsConfig(seed=seed))
+    return Rounds(matrix, STATED, ANYWHERE, Workers.of(3), RoundsConfig(seed=seed))
 
 
 def test_chance_deals_the_nodes_before_the_first_rescheduling_and_depends_on_seed_and_names_alone() -> None:
@@ -191,7 +189,7 @@ def test_a_value_read_in_parallel_is_not_taken_for_fresh_at_the_rescheduling_aft
 
 
 def test_the_features_of_the_loop_are_kept() -> None:
-    machine = Machine(Graph("abc"), policy=Stated(), stated={("priority", "b"): 5.0})
+    machine = Machine(Graph("abc"), policy=STATED, stated={("priority", "b"): 5.0})
     rescheduled(machine, "ac")
     columns = machine.rounds.matrix.columns
     assert columns["last_turn"].tolist() == [0.0, -1.0, 0.0]
@@ -225,7 +223,7 @@ def test_a_new_policy_starts_without_memory() -> None:
     ("policy", "delay", "expected"),
     [
         pytest.param(Measuring(), 1.0, {"policy", "tie", "forced"}, id="a policy that reads what only runs measure"),
-        pytest.param(Stated(), 1.0, {"policy", "tie"}, id="a policy that reads nothing of the kind"),
+        pytest.param(STATED, 1.0, {"policy", "tie"}, id="a policy that reads nothing of the kind"),
         pytest.param(Measuring(), math.inf, {"policy", "tie"}, id="no delay is too long"),
     ],
 )
@@ -248,19 +246,19 @@ def test_delayed_nodes_are_forced_for(policy: Policy, delay: float, expected: se
 
 
 def test_without_patience_a_policy_can_starve_a_node() -> None:
-    machine = Machine(Graph("ab"), policy=Prefers("a"), queues=endless("ab")).until(10.0)
+    machine = Machine(Graph("ab"), policy=Favourites("a"), queues=endless("ab")).until(10.0)
     assert "b" not in [name for when, _, name, _ in machine.trace if when > PERIOD + 0.01]
 
 
 def test_with_patience_the_same_node_runs_each_time_its_patience_is_over() -> None:
-    machine = Machine(Graph("ab"), policy=Prefers("a"), queues=endless("ab"), stated=patience(1.0, "b")).until(10.0)
+    machine = Machine(Graph("ab"), policy=Favourites("a"), queues=endless("ab"), stated=patience(1.0, "b")).until(10.0)
     guarded = [when for when, _, name, reason in machine.trace if (name, reason) == ("b", "guard")]
     gaps = np.diff(guarded)
     assert len(guarded) == 9
     assert all(1.0 <= gap <= 1.0 + PERIOD + 0.03 for gap in gaps), "one round until it is seen again, two short runs"
 
 
-@pytest.mark.parametrize("placement", [Everywhere(), Wandering()], ids=["settled", "wandering"])
+@pytest.mark.parametrize("placement", [ANYWHERE, Wandering()], ids=["settled", "wandering"])
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("run", [0.005, 0.05, 0.5], ids=["short runs", "long runs", "runs longer than the period"])
 @pytest.mark.parametrize("delay", [math.inf, 0.0], ids=["never forced", "forced all the time"])
@@ -272,7 +270,7 @@ def test_no_node_waits_longer_than_the_bound(placement: Placement, workers: int,
 def test_the_policy_still_decides_half_of_the_runs_when_everybody_is_overdue(run: float) -> None:
     machine = Machine(
         Graph("abcd"),
-        policy=Prefers("a"),
+        policy=Favourites("a"),
         queues=endless("abcd"),
         stated=patience(0.0, "bcd"),
         seconds=lambda name: run,
@@ -287,8 +285,8 @@ def test_the_policy_still_decides_half_of_the_runs_when_everybody_is_overdue(run
 
 
 def test_a_new_policy_takes_over_at_the_next_rescheduling() -> None:
-    machine = Machine(Graph("ab"), policy=Prefers("a"), queues=endless("ab")).until(0.2)
-    machine.rounds.replace_policy(Prefers("b"))
+    machine = Machine(Graph("ab"), policy=Favourites("a"), queues=endless("ab")).until(0.2)
+    machine.rounds.replace_policy(Favourites("b"))
     changed = len(machine.trace)
     machine.until(0.25)
     assert set(machine.ran()[changed:]) == {"a"}
@@ -300,18 +298,18 @@ def test_a_new_policy_takes_over_at_the_next_rescheduling() -> None:
 
 def test_a_policy_or_placement_that_reads_what_nobody_provides_is_refused_at_once() -> None:
     matrix = FeatureMatrix(Graph("ab"), features_named(["priority"]))
-    rounds = Rounds(matrix, Stated(), Everywhere(), Workers.of(1))
+    rounds = Rounds(matrix, STATED, ANYWHERE, Workers.of(1))
     with pytest.raises(MissingFeatureError, match="policy 'measuring' needs the feature 'cost'"):
         rounds.replace_policy(Measuring())
 
-    class Weighing(Everywhere):
+    class Weighing(Anywhere):
         name = "weighing"
         needs = ("cost",)
 
     with pytest.raises(MissingFeatureError, match="placement 'weighing' needs the feature 'cost'"):
         rounds.replace_placement(Weighing())
     with pytest.raises(MissingFeatureError):
-        Rounds(matrix, Measuring(), Everywhere(), Workers.of(1))
+        Rounds(matrix, Measuring(), ANYWHERE, Workers.of(1))
 
 
 def test_a_new_placement_and_a_new_configuration_take_over_at_the_next_rescheduling() -> None:
@@ -431,8 +429,8 @@ def test_a_rescheduling_that_user_code_made_fail_can_be_held_again(broken: Polic
         rounds.replace_placement(broken)
     with pytest.raises(UserCodeError, match=said):
         rescheduled(machine, "b")
-    rounds.replace_policy(Stated())
-    rounds.replace_placement(Everywhere())
+    rounds.replace_policy(STATED)
+    rounds.replace_placement(ANYWHERE)
     machine.reads.clear()
     opened = rounds.coordinate(9.0, machine.read)
     assert (opened.round, opened.added) == (2, ("c",))
@@ -445,7 +443,7 @@ def test_a_policy_that_fails_to_remember_can_be_replaced_at_the_same_reschedulin
     machine = Machine(Graph("ab"), policy=Forgetful())
     with pytest.raises(UserCodeError, match=r"policy 'forgetful' failed .* LookupError: what was it"):
         rescheduled(machine, "b")
-    machine.rounds.replace_policy(Stated())
+    machine.rounds.replace_policy(STATED)
     assert machine.rounds.coordinate(9.0, machine.read).round == 1
 
 
@@ -492,10 +490,10 @@ def test_explain_says_where_a_node_stands_and_what_could_bring_it_forward() -> N
 @pytest.mark.parametrize(
     ("policy", "stated", "said"),
     [
-        pytest.param(Stated(), {}, "never forced", id="nothing to measure"),
+        pytest.param(STATED, {}, "never forced", id="nothing to measure"),
         pytest.param(Measuring(), {}, "forced in a round that begins more than", id="forced later"),
-        pytest.param(Stated(), {}, "the guard has not seen it waiting", id="not seen waiting"),
-        pytest.param(Stated(), patience(5.0, "b"), "the guard puts it in front in", id="guarded later"),
+        pytest.param(STATED, {}, "the guard has not seen it waiting", id="not seen waiting"),
+        pytest.param(STATED, patience(5.0, "b"), "the guard puts it in front in", id="guarded later"),
     ],
 )
 def test_the_text_of_an_explanation_says(policy: Policy, stated: dict[tuple[str, str], float], said: str) -> None:
@@ -549,8 +547,8 @@ def random_machine(seed: int) -> Machine:
     seconds = {name: chance.choice([0.003, 0.02, 0.2]) for name in names}
     machine = Machine(
         Graph(names, edges),
-        policy=chance.choice([Stated(), Measuring(), Prefers(names[0]), Chance()]),
-        placement=chance.choice([Everywhere(), Wandering(), OnWorker(0)]),
+        policy=chance.choice([STATED, Measuring(), Favourites((names[0],)), RandomChoice()]),
+        placement=chance.choice([ANYWHERE, Wandering(), OnWorker(0)]),
         workers=chance.randint(1, 4),
         config=RoundsConfig(period=PERIOD, delay=chance.choice([None, math.inf, 0.05]), seed=seed),
         queues={name: chance.choice([0.0, 30.0, math.inf]) for name in names},
@@ -570,9 +568,9 @@ def shaken(machine: Machine, seed: int, end: float) -> Machine:
         rounds = machine.rounds
         kind = chance.choice(["policy", "placement", "workers", "add", "remove"])
         if kind == "policy":
-            rounds.replace_policy(chance.choice([Stated(), Measuring(), Prefers(machine.names[0]), Chance()]))
+            rounds.replace_policy(chance.choice([STATED, Measuring(), Favourites((machine.names[0],)), RandomChoice()]))
         elif kind == "placement":
-            rounds.replace_placement(chance.choice([Everywhere(), Wandering()]))
+            rounds.replace_placement(chance.choice([ANYWHERE, Wandering()]))
         elif kind == "workers":
             rounds.set_workers(Workers.of(chance.randint(1, 4)))
         elif len(machine.new_rounds) > changed_at:  # the last change of the graph has taken effect

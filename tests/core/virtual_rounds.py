@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,63 +19,21 @@ from headgate.core.features import FEATURES, features_named
 from headgate.core.graph import Floats, Graph, Ints
 from headgate.core.loop import Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
-from headgate.core.placement import Lane, Lanes, Placement, Workers
+from headgate.core.placement import Lanes, Placement, Workers
+from headgate.core.placements import Anywhere
 from headgate.core.policy import Policy
 from headgate.core.rounds import NewRound, Rounds
 from headgate.core.worklist import Reschedule, RoundsConfig, Wait
+from headgate.testing import Largest, Measuring
 
 PERIOD = 0.125
 QUICK = RoundsConfig(period=PERIOD, delay=math.inf)
+#: the stated priority, and any worker
+STATED, ANYWHERE = Largest("priority"), Anywhere()
 USED = ("priority", "patience", "cost", "pending", "output_pending", "last_turn", "window_time", "ready", "workers")
 
 
 # --- small policies and placements --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Stated(Policy):
-    """The stated priority, shown own nodes only."""
-
-    name = "stated"
-    needs = ("priority",)
-    local = True
-
-    def priorities(self, view: FeatureView) -> Floats:
-        return view["priority"]
-
-
-@dataclass(frozen=True)
-class Measuring(Policy):
-    """The stated priority, but also reads a feature that only running the node brings up to date."""
-
-    name = "measuring"
-    needs = ("priority", "cost")
-
-    def priorities(self, view: FeatureView) -> Floats:
-        return view["priority"]
-
-
-@dataclass(frozen=True)
-class Prefers(Policy):
-    """One node before all others, always."""
-
-    favourite: str = "a"
-
-    name = "prefers"
-    starves = True
-
-    def priorities(self, view: FeatureView) -> Floats:
-        return np.array([name == self.favourite for name in view.graph.names], dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class Chance(Policy):
-    """Another order in every round."""
-
-    name = "chance"
-
-    def priorities(self, view: FeatureView) -> Floats:
-        return np.array([random.Random(f"{view.seed} {view.turn} {name}").random() for name in view.graph.names])
 
 
 @dataclass(frozen=True)
@@ -107,45 +64,13 @@ class Broken(Policy):
 
 
 @dataclass(frozen=True)
-class Forgetful(Stated):
+class Forgetful(Largest):
     """Fails when it should remember."""
 
     name = "forgetful"
 
     def remember(self, view: FeatureView, node: int) -> object:
         raise LookupError("what was it")
-
-
-@dataclass(frozen=True)
-class Everywhere(Placement):
-    """Any worker will do."""
-
-    name = "everywhere"
-
-    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
-        return Lanes.single(len(view), Lane(tuple(range(len(workers)))))
-
-
-@dataclass(frozen=True)
-class OnWorker(Placement):
-    """All nodes on one worker."""
-
-    worker: int = 0
-
-    name = "on-worker"
-
-    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
-        return Lanes.single(len(view), Lane((self.worker,)))
-
-
-@dataclass(frozen=True)
-class Wandering(Placement):
-    """Every node on another worker in every round."""
-
-    name = "wandering"
-
-    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
-        return Lanes.of_workers((view.graph.tie + view.turn) % len(workers))
 
 
 @dataclass(frozen=True)
@@ -175,8 +100,8 @@ class Machine:
         self,
         graph: Graph,
         *,
-        policy: Policy = Stated(),  # noqa: B008
-        placement: Placement = Everywhere(),  # noqa: B008
+        policy: Policy = STATED,
+        placement: Placement = ANYWHERE,
         workers: int = 1,
         config: RoundsConfig = QUICK,
         queues: Mapping[str, float] | None = None,

@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from headgate.core.graph import Floats
-from headgate.core.matrix import FeatureView
-from headgate.core.policy import Policy
+from headgate.core import FeatureView, Policy
+from headgate.core.policies import MaxBenefit, ReleaseOrder, RoundRobin
 from headgate.sim import Table, TableScenario
+from headgate.testing import Favourites, Smallest
 
 # --- policies that take notes -------------------------------------------------------------------------------
 
@@ -31,13 +29,12 @@ class Started:
 
 @dataclass(frozen=True)
 class Noting(Policy):
-    """Base of the policies below: writes down every start."""
+    """Writes down every start; mixed into the policies below."""
 
     starts: list[Started] = field(default_factory=list, compare=False, repr=False)
 
-    summary = "takes notes"
-    paper = "tests"
-    needs = ("freshness_delta",)
+    def requires(self) -> tuple[str, ...]:
+        return ("freshness_delta", *super().requires())
 
     def remember(self, view: FeatureView, node: int) -> object:
         self.starts.append(Started(view.now, view.graph.names[node], float(view["freshness_delta"][node])))
@@ -48,82 +45,44 @@ class Noting(Policy):
 
 
 @dataclass(frozen=True)
-class Benefit(Noting):
+class Benefit(Noting, MaxBenefit):
     """Golab's Max Benefit: p dF / E(dF)."""
-
-    name = "benefit"
-    needs = ("priority", "freshness_delta", "execution_time")
-    local = True
-
-    def priorities(self, view: FeatureView) -> Floats:
-        return view["priority"] * view["freshness_delta"] / np.maximum(view["execution_time"], 1e-12)
 
 
 @dataclass(frozen=True)
 class BenefitOfAll(Benefit):
     """The same, ranked anew at every decision."""
 
-    name = "benefit-of-all"
     local = False
 
 
 @dataclass(frozen=True)
-class Oldest(Noting):
-    """The update that was released first."""
+class Oldest(Noting, ReleaseOrder):
+    """The update that was released first, ranked anew at every decision."""
 
     name = "oldest"
-    needs = ("release_time",)
-
-    def priorities(self, view: FeatureView) -> Floats:
-        return -view["release_time"]
+    local = False
 
 
 @dataclass(frozen=True)
-class InOrder(Noting):
+class InOrder(Noting, Favourites):
     """Tables in the order of the letters given, whatever waits."""
 
-    order: str = ""
-
-    name = "in-order"
-    local = True
-
-    def priorities(self, view: FeatureView) -> Floats:
-        rows = range(len(view.graph)) if view.rows is None else view.rows
-        return np.array([-self.order.find(view.graph.names[i]) for i in rows], dtype=np.float64)
-
 
 @dataclass(frozen=True)
-class Turns(Noting):
+class Turns(Noting, RoundRobin):
     """Whoever has not had a turn for longest."""
 
-    name = "turns"
-    needs = ("last_turn", "freshness_delta")
-
-    def priorities(self, view: FeatureView) -> Floats:
-        return -view["last_turn"]
-
 
 @dataclass(frozen=True)
-class LeastOf(Noting):
+class LeastOf(Noting, Smallest):
     """The smallest value of one feature, ranking only what changed."""
-
-    feature: str = "pending"
-
-    name = "least-of"
-    local = True
-
-    def requires(self) -> tuple[str, ...]:
-        return ("freshness_delta", self.feature)
-
-    def priorities(self, view: FeatureView) -> Floats:
-        return -view[self.feature]
 
 
 @dataclass(frozen=True)
 class LeastOfAll(LeastOf):
     """The same, ranked anew at every decision."""
 
-    name = "least-of-all"
     local = False
 
 

@@ -11,17 +11,15 @@ from headgate.core.errors import InvariantError
 from headgate.core.graph import Graph
 from headgate.core.loop import Start
 from headgate.core.placement import Placement, Workers
+from headgate.core.policies import RandomChoice
 from headgate.core.worklist import Reschedule, RoundsConfig
 from headgate.stream.loops import handover
 from headgate.stream.loops.handover import HandoverRounds
+from headgate.testing import Measuring, OnWorker, Wandering
 from tests.core.virtual_rounds import (
+    ANYWHERE,
     PERIOD,
-    Chance,
-    Everywhere,
     Machine,
-    Measuring,
-    OnWorker,
-    Wandering,
     add_nodes,
     assert_that_no_node_waits_longer_than_the_bound,
     chain,
@@ -62,7 +60,7 @@ def opened(machine: HandoverMachine) -> None:
     rounds.sort_own(0)
 
 
-@pytest.mark.parametrize("placement", [Everywhere(), Wandering()], ids=["settled", "wandering"])
+@pytest.mark.parametrize("placement", [ANYWHERE, Wandering()], ids=["settled", "wandering"])
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("run", [0.005, 0.05, 0.5], ids=["short runs", "long runs", "runs longer than the period"])
 @pytest.mark.parametrize("delay", [math.inf, 0.0], ids=["never forced", "forced all the time"])
@@ -189,7 +187,7 @@ def test_no_node_is_ever_run_by_two_workers_whatever_comes_and_goes(run: float, 
     machine = HandoverMachine(
         chain(names),
         workers=workers,
-        policy=Chance(),
+        policy=RandomChoice(),
         placement=Wandering(),
         queues={"a": math.inf, "d": math.inf},
         seconds=lambda name: run * (0.3 + names.find(name) % 4),
@@ -214,7 +212,7 @@ def test_whatever_the_order_of_steps_no_node_is_run_by_two_workers(seed: int, mo
     """Threads that go on line by line in a random order; one leads while the others are anywhere in a step or a run."""
     monkeypatch.setattr(handover, "Lock", CooperativeLock)
     names, workers, rounds_wanted = "abc", 3, 8
-    machine = HandoverMachine(Graph(names), workers=workers, placement=Wandering(), policy=Chance())
+    machine = HandoverMachine(Graph(names), workers=workers, placement=Wandering(), policy=RandomChoice())
     rounds, engine_lock = machine.rounds, CooperativeLock()
     inside: list[int] = []
 

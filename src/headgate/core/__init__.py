@@ -23,7 +23,7 @@ from headgate.core.explain import Decision, DispatchExplanation, Explanation, Ra
 from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
 from headgate.core.graph import Floats, Graph, Ints, uniform
 from headgate.core.inheritance import derive_periods, inherit_priorities
-from headgate.core.locality import LocalityScheduler
+from headgate.core.locality import FifoStealScheduler, LocalityScheduler
 from headgate.core.loop import Loop, LoopStatistics, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView, in_view
 from headgate.core.placement import Lane, Lanes, Placement, Workers
@@ -46,6 +46,7 @@ __all__ = [
     "Feature",
     "FeatureMatrix",
     "FeatureView",
+    "FifoStealScheduler",
     "Floats",
     "Graph",
     "GraphError",

@@ -25,11 +25,11 @@ from headgate.core.registry import placement_from, policy_from
 from headgate.core.worklist import RoundsConfig
 from headgate.stream.bucket_queues import Scheme
 from headgate.stream.errors import EngineStoppedError
-from headgate.stream.loops.dispatch import SLICE, DispatchLoop
-from headgate.stream.loops.locality import LocalityLoop
+from headgate.stream.loops.dispatch import SLICE, DispatchThreads
+from headgate.stream.loops.locality import LocalityThreads
 from headgate.stream.loops.loop import EngineLoop
-from headgate.stream.loops.rounds import BATCH, RoundsLoop
-from headgate.stream.loops.threads import ThreadsLoop
+from headgate.stream.loops.rounds import BATCH, RoundsThreads
+from headgate.stream.loops.threads import OperatorThreads
 from headgate.stream.operators.operator import Clock
 from headgate.stream.query import Query
 from headgate.stream.query_run import CAPACITY, Buffer, Ending, QueryRun
@@ -150,15 +150,15 @@ class Engine:
         placer = placement_from(placement) if isinstance(placement, str) else placement
         portion = consumption_from(consumption) if isinstance(consumption, str) else consumption
         makers: dict[str, Callable[[], EngineLoop]] = {
-            "dispatch": lambda: DispatchLoop(
+            "dispatch": lambda: DispatchThreads(
                 clock, count, ranker, placer, consumption=portion, seed=seed, history=history
             ),
-            "rounds": lambda: RoundsLoop(
+            "rounds": lambda: RoundsThreads(
                 clock, count, ranker, placer, config=RoundsConfig(period=period, batch=batch, seed=seed)
             ),
-            "locality": lambda: LocalityLoop(clock, count, nodes=nodes),
-            "fifo": lambda: LocalityLoop(clock, count, fifo=True),
-            "threads": lambda: ThreadsLoop(clock),
+            "locality": lambda: LocalityThreads(clock, count, nodes=nodes),
+            "fifo": lambda: LocalityThreads(clock, count, fifo=True),
+            "threads": lambda: OperatorThreads(clock),
         }
         if loop not in makers:
             raise UnknownNameError("loop", loop, makers)

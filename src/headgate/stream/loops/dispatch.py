@@ -39,7 +39,7 @@ class _Mailbox:
         self.called: SimpleQueue[None] = SimpleQueue()
 
 
-class DispatchLoop(EngineLoop):
+class DispatchThreads(EngineLoop):
     """Workers that ask one ``Dispatch`` for their next operator.
 
     Invariants, with the lock held:

@@ -29,7 +29,7 @@ from headgate.stream.query_run import QueryRun
 ONE_PACKET = 1
 
 
-class LocalityLoop(EngineLoop):
+class LocalityThreads(EngineLoop):
     """Threads that follow a task scheduler of the core."""
 
     name = "locality"

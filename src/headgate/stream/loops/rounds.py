@@ -32,7 +32,7 @@ from headgate.stream.readings import READINGS, features_for, graph_of
 BATCH = 16_384
 
 
-class RoundsLoop(EngineLoop):
+class RoundsThreads(EngineLoop):
     """Workers that follow one ``Rounds``.
 
     Invariants:

@@ -15,7 +15,7 @@ from headgate.stream.operators.operator import Clock
 from headgate.stream.query_run import QueryRun
 
 
-class ThreadsLoop(EngineLoop):
+class OperatorThreads(EngineLoop):
     """A thread for every operator, which sleeps while there is nothing to do or no room for the result.
 
     Invariants:

@@ -1,0 +1,324 @@
+"""Try a policy on random graphs, features and schedules, and say what is wrong with it.
+
+Four questions, each asked many times over: is what the policy answers an order of the nodes; does it depend on nothing
+but what it is shown; if it says that it is local, is it; and does the dispatch loop, which takes short cuts, start what
+the slow oracle starts, with nobody waiting beyond its patience.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headgate.core import (
+    FEATURES,
+    LOOP_FEATURES,
+    Dispatch,
+    Feature,
+    FeatureMatrix,
+    FeatureView,
+    Floats,
+    Graph,
+    HeadgateError,
+    Ints,
+    Policy,
+    Workers,
+)
+from headgate.core.placements import Anywhere
+from headgate.testing.oracle import CheckError, ComparedDispatch
+from headgate.testing.toys import RandomLanes
+
+#: what is drawn for a feature of a node that can run; with values that make trouble: no cost, nothing passes
+VALUES: Mapping[str, Sequence[float]] = {
+    "priority": (1.0, 1.0, 5.0, 100.0),
+    "class": (0.0, 1.0, 2.0),
+    "layer": (0.0, 0.0, -1.0),
+    "period": (0.0, 1.0, 60.0),
+    "cost": (0.0, 1e-6, 0.1, 2.0),
+    "selectivity": (0.0, 0.3, 1.0, 4.0),
+    "setup_time": (0.0, 0.5, 3.0),
+    "time_per_unit": (0.0, 0.01, 0.5),
+    "pending": (1.0, 2.0, 30.0, 5000.0),
+    "output_pending": (0.0, 5.0, 5000.0),
+    "freshness_delta": (0.0, 1.0, 60.0),
+    "execution_time": (0.0, 0.5, 30.0),
+    "head_time": (0.0, 2.5, 40.0),
+    "release_time": (0.0, 2.5, 40.0),
+    "next_release": (10.0, 70.0, math.inf),
+    "workers": (0.0, 0.0, 1.0),
+    "max_workers": (1.0, 1.0, 2.0, 8.0),
+    "last_turn": (-1.0, 0.0, 3.0),
+    "window_time": (0.0, 0.01, 2.0),
+}
+#: of a feature that an engine of the user's own measures
+ANY_VALUES = (0.0, 1.0, 2.0, 50.0)
+#: later than everything that has happened
+NOW = 60.0
+
+
+def check_policy(policy: Policy, *, cases: int = 200, seed: int = 0, features: Iterable[Feature] = ()) -> None:
+    """Raise ``CheckError``, with words for people, if ``policy`` is not what a loop can rely on.
+
+    ``features`` are those that an engine of your own measures, in addition to ``headgate.core.FEATURES``.
+    A policy may pass and still be a bad one: whether its rule does what you want, only your own tests can say.
+    """
+    known = {**FEATURES, **{feature.name: feature for feature in features}}
+    for name in policy.requires():
+        if name not in known:
+            raise CheckError(
+                f"policy {policy.name!r} needs the feature {name!r}, which no engine has; known are "
+                f"{', '.join(sorted(known))}. If your own engine measures it, say check_policy(..., features=[...])"
+            )
+    before: _Case | None = None
+    for number in range(cases):
+        case = _Case.drawn(policy, known, random.Random(f"{seed}/{number}"))
+        _check_answer(case)
+        _check_that_nothing_is_kept(case, before)
+        _check_declaration_order(case)
+        if policy.local:
+            _check_local(case)
+        before = case
+    for number in range(max(1, cases // 10)):
+        _check_schedule(policy, known, random.Random(f"{seed}/schedule/{number}"))
+    for number in range(max(1, cases // 20)):
+        _check_patience(policy, known, random.Random(f"{seed}/patience/{number}"))
+
+
+# --- random cases ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A graph, and features by node and name, so that the nodes can be put in any order."""
+
+    policy: Policy
+    graph: Graph
+    #: nodes that can run; what a policy says of the others is ignored
+    runnable: frozenset[str]
+    values: Mapping[str, Mapping[str, float]]
+    chance: random.Random = field(repr=False)
+
+    @classmethod
+    def drawn(cls, policy: Policy, known: Mapping[str, Feature], chance: random.Random) -> _Case:
+        names = [f"n{number}" for number in chance.sample(range(20), chance.randint(1, 7))]
+        edges = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if chance.random() < 0.3]
+        queries = {name: f"q{number % 2}" for number, name in enumerate(names)} if chance.random() < 0.5 else {}
+        runnable = frozenset(name for name in names if chance.random() < 0.7)
+        values = {
+            feature: {name: _drawn(feature, chance) if name in runnable else known[feature].default for name in names}
+            for feature in policy.requires()
+        }
+        return cls(policy, Graph(names, edges, queries), runnable, values, chance)
+
+    def view(self, graph: Graph | None = None, *, turn: int = 5, memory: object = None) -> FeatureView:
+        """What the policy is shown: the features that it says it needs, and no other, which it cannot change."""
+        shown = graph or self.graph
+        columns = {name: np.array([values[node] for node in shown.names]) for name, values in self.values.items()}
+        for column in columns.values():
+            column.flags.writeable = False
+        return FeatureView(columns, shown, NOW, turn, seed=11, memory=memory)
+
+    def ask(self, view: FeatureView) -> Floats:
+        """The policy's answer as a table."""
+        try:
+            with np.errstate(all="ignore"):
+                answer = self.policy.priorities(view)
+        except KeyError as error:
+            if error.args and error.args[0] in FEATURES:
+                raise self.error(
+                    f"it reads the feature {error.args[0]!r} and does not say so: add it to 'needs'"
+                ) from error
+            raise self.error(f"it raised KeyError: {error}") from error
+        except Exception as error:
+            if "read-only" in str(error):
+                raise self.error(
+                    "it changes a column of features in place, and others read the same column: "
+                    "make a new array instead, as in view['cost'] * 2"
+                ) from error
+            raise self.error(f"it raised {type(error).__name__}: {error}") from error
+        shape = getattr(answer, "shape", None)
+        if shape is None or len(shape) not in (1, 2) or shape[0] != len(view):
+            got = type(answer).__name__ if shape is None else f"an array of shape {shape}"
+            raise self.error(
+                f"it must return an array with one number or one row for each of the {len(view)} nodes in view; "
+                f"got {got}"
+            )
+        if answer.dtype != np.float64:
+            raise self.error(f"its priorities must be floats, as of .astype(float); got {answer.dtype}")
+        return answer[:, np.newaxis] if answer.ndim == 1 else answer
+
+    def error(self, what: str) -> CheckError:
+        nodes = {name: {feature: values[name] for feature, values in self.values.items()} for name in self.graph.names}
+        lines = [f"policy {self.policy}: {what}", f"  edges {list(self.graph.edges)}, now = {NOW:g}; features:"]
+        lines += [
+            f"    {name}{'' if name in self.runnable else ' (cannot run)'}: {features}"
+            for name, features in nodes.items()
+        ]
+        return CheckError("\n".join(lines))
+
+
+def _drawn(feature: str, chance: random.Random) -> float:
+    return float(chance.choice(VALUES.get(feature, ANY_VALUES)))
+
+
+def _same(left: Floats, right: Floats) -> bool:
+    return left.shape == right.shape and bool(np.array_equal(left, right, equal_nan=True))
+
+
+# --- what is checked of an answer -----------------------------------------------------------------------------------
+
+
+def _check_answer(case: _Case) -> None:
+    table = case.ask(case.view())
+    for node, row in zip(case.graph.names, table.tolist(), strict=True):
+        if node in case.runnable and any(math.isnan(value) for value in row):
+            raise case.error(
+                f"the priority of {node}, which can run, is not a number: {row}. It would always come last; look for "
+                "a division of 0 by 0, or for infinity minus infinity"
+            )
+
+
+def _check_that_nothing_is_kept(case: _Case, before: _Case | None) -> None:
+    """The same question has the same answer, whatever was asked in between, also with a memory."""
+    memory: object = None
+    for turn in range(3):
+        view = case.view(turn=turn, memory=memory)
+        shown = copy.deepcopy(memory)
+        first = case.ask(view)
+        if before is not None:
+            before.ask(before.view())
+        if not _same(first, case.ask(view)):
+            raise case.error(
+                f"asked the same thing twice it gave two answers, {first.tolist()} first: it must depend on the view "
+                "alone. What it must remember goes through remember() and view.memory; chance comes from "
+                "headgate.core.uniform(view.seed, view.turn, view.graph.fingerprint)"
+            )
+        try:
+            kept = case.policy.remember(view, case.chance.randrange(len(case.graph)))
+        except Exception as error:
+            raise case.error(f"remember() raised {type(error).__name__}: {error}") from error
+        if memory != shown:
+            raise case.error(f"remember() changed the memory in place, from {shown}: return a new value instead")
+        memory = kept
+
+
+def _check_declaration_order(case: _Case) -> None:
+    names = case.chance.sample(case.graph.names, len(case.graph))
+    queries = {name: case.graph.query_names[case.graph.query[i]] for i, name in enumerate(case.graph.names)}
+    shuffled = Graph(names, case.graph.edges, queries)
+    as_declared = Graph(case.graph.names, case.graph.edges, queries)
+    here, there = case.ask(case.view(as_declared)), case.ask(case.view(shuffled))
+    rows = [shuffled.index[name] for name in as_declared.names]
+    # sums may be rounded differently; who goes first must not depend on more than that
+    if here.shape != there.shape or not np.allclose(here, there[rows], rtol=1e-9, atol=0.0, equal_nan=True):
+        raise case.error(
+            f"it ranks the nodes differently when they are declared in the order {names}: "
+            f"{here.tolist()} became {there[rows].tolist()}. Nodes are known by their names, not by their numbers"
+        )
+
+
+def _check_local(case: _Case) -> None:
+    """A local policy says the same of a node whatever else is in view, and whatever the time."""
+    whole = case.ask(case.view())
+    chosen = sorted(case.chance.sample(range(len(case.graph)), case.chance.randint(1, len(case.graph))))
+    rows: Ints = np.array(chosen, dtype=np.intp)
+    others = {
+        feature: np.array(
+            [
+                values[name] if number in chosen else _drawn(feature, case.chance)
+                for number, name in enumerate(case.graph.names)
+            ]
+        )
+        for feature, values in case.values.items()
+    }
+    part = FeatureView(others, case.graph, now=NOW + 8.0, turn=6, seed=12, memory=(1, 2), rows=rows)
+    answer = case.ask(part)
+    if not _same(answer, whole[rows]):
+        names = [case.graph.names[row] for row in chosen]
+        raise case.error(
+            f"it says that it is local, but the priority of a node depends on more than its own features. Those of "
+            f"{names} changed from {whole[rows].tolist()} to {answer.tolist()} with the features of other nodes, the "
+            "time, the turn and the memory. Say local = False"
+        )
+
+
+# --- what is checked of schedules -----------------------------------------------------------------------------------
+
+
+def _check_schedule(policy: Policy, known: Mapping[str, Feature], chance: random.Random) -> None:
+    """The loop starts what the oracle starts, in a random sequence of facts."""
+    names = [f"n{number}" for number in range(chance.randint(2, 6))]
+    edges = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if chance.random() < 0.3]
+    placement = RandomLanes(chance.randrange(100), chance.randint(1, 3))
+    pair = ComparedDispatch(Graph(names, edges), policy, placement, chance.randint(1, 3), known)
+    pair.pass_time(NOW)
+    measured = [feature for feature in policy.requires() if feature not in LOOP_FEATURES]
+    for name in names:
+        pair.set_limits(name, chance.choice([1, 1, 2]), chance.choice([math.inf, 2.0, 5.0]))
+        for feature in measured:
+            pair.write(name, feature, _drawn(feature, chance))
+    try:
+        with np.errstate(all="ignore"):
+            for _ in range(20):
+                pair.pass_time(chance.choice([0.0, 0.5, 3.0]))
+                _tell_facts(pair, names, measured, chance)
+                pair.decide()
+                pair.check()
+    except CheckError:
+        raise
+    except HeadgateError as error:
+        raise CheckError(f"policy {policy}: {error}\n{pair.told()}") from error
+
+
+def _tell_facts(pair: ComparedDispatch, names: Sequence[str], measured: Sequence[str], chance: random.Random) -> None:
+    for name in chance.sample(names, chance.randint(0, len(names))):
+        if measured and chance.random() < 0.5:
+            feature = chance.choice(measured)
+            pair.write(name, feature, _drawn(feature, chance))
+        pair.set_ready(name, chance.random() < 0.8)
+    for worker in sorted(pair.oracle.running):
+        if chance.random() < 0.6:
+            pair.finish(worker)
+
+
+def _check_patience(policy: Policy, known: Mapping[str, Feature], chance: random.Random) -> None:
+    """With the guard, nobody that can run waits much longer than its patience, however unfair the policy."""
+    names = [f"n{number}" for number in range(chance.randint(2, 6))]
+    workers, patience = chance.randint(1, 2), 5.0
+    loop = Dispatch(FeatureMatrix(Graph(names), known.values()), policy, Anywhere(), Workers.of(workers))
+    for feature in policy.requires():
+        if feature not in LOOP_FEATURES:
+            loop.matrix.fill(feature, [_drawn(feature, chance) for _ in names])
+    loop.matrix.fill("patience", [patience] * len(names))
+    loop.refresh_patience()
+    seconds = [chance.choice([0.1, 1.0, 2.0]) for _ in names]
+    # one longest run for itself, and for every other node that was overdue before it
+    bound = patience + (len(names) + 1) * max(seconds)
+    waiting_since = dict.fromkeys(range(len(names)), 0.0)
+    for node in waiting_since:
+        loop.set_ready(node, True, 0.0)
+    ends: dict[int, tuple[float, int]] = {}
+    now = 0.0
+    while now < 10 * bound:
+        with np.errstate(all="ignore"):
+            starts = loop.decide(now)
+        for start in starts:
+            waited = now - waiting_since.pop(start.node)
+            if waited > bound:
+                raise CheckError(
+                    f"policy {policy}: {names[start.node]} waited {waited:.3g} s with a patience of {patience:g} s; "
+                    f"it should be at most {bound:.3g} s with {len(names)} nodes on {workers} workers"
+                )
+            ends[start.worker] = (now + seconds[start.node], start.node)
+        worker = min(ends, key=lambda busy: ends[busy])
+        now, node = ends.pop(worker)
+        loop.finished(worker, now)
+        waiting_since[node] = now
+    late = {names[node]: now - since for node, since in waiting_since.items() if now - since > bound}
+    if late:
+        raise CheckError(f"policy {policy}: {late} are still waiting after {now:.3g} s; at most {bound:.3g} s are due")
