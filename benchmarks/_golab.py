@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Context, Row
 from benchmarks.harness.style import draw_lines
-from headgate.core.registry import placement_from, policy_from
+from headgate.core import placement_from, policy_from
 from headgate.sim import Slowdown, Table, TableScenario, simulate_tables, simulate_without_waiting
 
 if TYPE_CHECKING:

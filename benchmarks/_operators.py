@@ -15,8 +15,7 @@ from typing import Any
 from benchmarks._shapes import SATURATION, riot
 from benchmarks.harness import Context, Row
 from benchmarks.harness.table import average
-from headgate.core.consumption import consumption_from
-from headgate.core.registry import placement_from, policy_from
+from headgate.core import consumption_from, placement_from, policy_from
 from headgate.sim import (
     DispatchModel,
     OperatorResult,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from headgate.core.errors import ScenarioError
+from headgate.core import ScenarioError
 from headgate.sim import (
     ArrivalPattern,
     BatchArrivals,

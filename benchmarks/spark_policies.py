@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from benchmarks.harness import Benchmark, Claim, Context, Results, Row
 from benchmarks.spark.contest import Course, contend
 from benchmarks.spark_tables import OFFERED, headgate_contender, replay_after
-from headgate.core.registry import placement_from, policy_from
+from headgate.core import placement_from, policy_from
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,7 @@ from benchmarks.harness import Benchmark, Claim, Context, Pivot, Results, Row
 from benchmarks.spark import workload
 from benchmarks.spark.contest import CONTENDERS, Contender, Course, contend
 from benchmarks.spark.environment import python_with_pipelines
-from headgate.core.observe import PATIENCE_PERIODS
-from headgate.core.registry import placement_from, policy_from
+from headgate.core import PATIENCE_PERIODS, placement_from, policy_from
 from headgate.sim import CostModel, TraceReplay, replay_of
 from headgate.warehouse.run.trace import read_trace
 

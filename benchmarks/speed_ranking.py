@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.harness import Benchmark, Claim, Context, Pivot, Results, Row
-from headgate.core.features import FEATURES, features_named
-from headgate.core.graph import Graph
-from headgate.core.matrix import FeatureMatrix
-from headgate.core.policy import rank
-from headgate.core.registry import POLICIES, policy_from
+from headgate.core import FEATURES, POLICIES, FeatureMatrix, Graph, features_named, policy_from, rank
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

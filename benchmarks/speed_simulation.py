@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks._golab import job, scaled
 from benchmarks.harness import Benchmark, Claim, Context, Results, Row
-from headgate.core.registry import placement_from, policy_from
+from headgate.core import placement_from, policy_from
 from headgate.sim import TableScenario, TableSimulation
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from benchmarks.harness import Benchmark, Claim, Context, Pivot, Results, Row
 from benchmarks.harness.style import draw_lines, looks
 from benchmarks.stream.chain_load import CAPACITY, PACKET_ROWS, FedChain, Feed, burner_at_work, fed, packet_cost
 from benchmarks.stream.watching import begin_latency, begin_measuring, watch
-from headgate.core.latency import LatencyRecorder
+from headgate.core import LatencyRecorder
 from headgate.stream import Engine, QueryRun
 from workloads.chains import Burner, ChainSettings, chain_plans, two_class_plans
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from headgate.stream import Kind, OperatorSpec, Output, QuerySpec
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from headgate.core.errors import ParameterError
-from headgate.core.locality import BALANCE_PERIOD, FifoStealScheduler, LocalityScheduler, TaskScheduler
+from headgate.core import FifoStealScheduler, LocalityScheduler, ParameterError
+from headgate.core.locality import BALANCE_PERIOD, TaskScheduler
 
 PAPER_NUMA_FACTORS = (
     (1.0, 1.4, 1.5, 1.4),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.locality_sim.config import SCHEDULERS, LocalityConfig, random_plan
 from benchmarks.locality_sim.memory import Memory
-from headgate.core.errors import InvariantError
+from headgate.core import InvariantError
 from headgate.core.locality import Instruction, LocalityStatistics, StepLabel, TaskStart, Wake
 from headgate.sim import EventQueue, Rank
 

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 import headgate as hg
 from benchmarks.spark.log import LogWriter, Visible
-from headgate.core.registry import placement_from, policy_from
-from headgate.core.update import Update
+from headgate.core import Update, placement_from, policy_from
 from headgate.warehouse.run.run import SparkOptions, WarehouseRun
 from headgate.warehouse.schedule.scheduler import RunOptions
 

@@ -18,8 +18,7 @@ import headgate as hg
 from benchmarks.spark.log import LogWriter, Visible
 from benchmarks.spark.task import Task, task_from, task_parser
 from benchmarks.spark.workload import SCHEMA, STREAMS, TABLES, TIME, Query
-from headgate.core.registry import placement_from, policy_from
-from headgate.core.update import Update
+from headgate.core import Update, placement_from, policy_from
 from headgate.warehouse.run.run import SparkOptions, WarehouseRun
 from headgate.warehouse.schedule.scheduler import RunOptions
 

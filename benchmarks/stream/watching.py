@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from headgate.core.latency import LatencyRecorder
+from headgate.core import LatencyRecorder
 from headgate.stream import Ending, QueryRun, QueryStatistics
 from headgate.stream.operators import Operator, SourceOperator
 

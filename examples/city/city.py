@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 import headgate as hg
-from headgate.core.errors import UnknownNameError
+from headgate.core import UnknownNameError
 from headgate.stream import on_spark
 from headgate.warehouse import NotAWarehouseError
 

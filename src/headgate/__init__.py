@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.core.errors import HeadgateError
+    from headgate.core import HeadgateError
     from headgate.warehouse.declare.warehouse import Warehouse
     from headgate.warehouse.sources import Files, Generator
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from workloads.riot.hashing import Words, mix, text_hashes
 
 _SECOND = np.uint64(0xD6E8FEB86659FD93)

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from headgate.stream import Ints
 from workloads.riot import csv_lines, senml
 from workloads.riot.schema import LINES, READINGS, SENSORS, Floats, empty, nullable

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from headgate.stream import Ints
 from workloads.riot.schema import Floats
 

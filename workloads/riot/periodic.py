@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from headgate.stream import Ints, Output, Part, Snapshot
 from workloads.riot.schema import SENSORS, empty, floats
 from workloads.riot.train import TRAINING, Trainer, TrainSettings, label

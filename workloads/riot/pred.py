@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from headgate.stream import AUTOMATIC_BUCKETS, ByHash, Kind, OperatorSpec, Output, Part, QuerySpec, Snapshot
 from workloads.riot import senml
 from workloads.riot.keyed import KeySlots, grown, rounds

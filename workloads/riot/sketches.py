@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from headgate.stream import Ints, Output, Part, Snapshot
 from workloads.riot.hashing import mix, text_hashes
 from workloads.riot.keyed import FIELDS, KeySlots, SlotGroups, grown, list_column, list_matrix, rounds

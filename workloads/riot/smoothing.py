@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from headgate.stream import Output, Part, Snapshot
 from workloads.riot.keyed import FIELDS, KeySlots, LastValues, grown, rounds
 from workloads.riot.results import MEASUREMENTS, RESULTS, SLIDING_REGRESSION, results

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from headgate.stream import Ints, Kind, OperatorSpec, Output, QuerySpec, Rejected
 from workloads.riot.models import LinearModel, TreeModel
 from workloads.riot.schema import SENSORS, Floats, floats

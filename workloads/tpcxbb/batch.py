@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import UnknownNameError
+from headgate.core import UnknownNameError
 from workloads.tpcxbb import q1, q2, q3, q4, q15
 from workloads.tpcxbb.dims import SECONDS_PER_DAY
 from workloads.tpcxbb.ranking import END

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from workloads.tpcxbb.dims import CLICKS_TABLE, FIRST_SECOND, SECONDS_PER_DAY, Dims, block_generator
 
 VISITS_PER_BUYER = 5

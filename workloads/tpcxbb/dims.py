@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 
 SECONDS_PER_DAY = 86_400
 #: 2001-09-02, the first day that Q15 asks for

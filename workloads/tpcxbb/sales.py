@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from workloads.tpcxbb.dims import FIRST_SECOND, SALES_TABLE, Dims, block_generator
 
 TICKETS_PER_BLOCK = 65_536

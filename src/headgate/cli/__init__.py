@@ -18,7 +18,7 @@ from headgate.cli.policies import policies
 from headgate.cli.read import query, status
 from headgate.cli.run import check, graph, run
 from headgate.cli.simulate import simulate
-from headgate.core.errors import DeclarationError, HeadgateError, UserCodeError
+from headgate.core import DeclarationError, HeadgateError, UserCodeError
 
 app = typer.Typer(
     name="headgate",

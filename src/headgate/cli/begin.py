@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.run import options_from, run_file
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from headgate.warehouse.declare.durations import seconds
 
 _DEMO_FOLDER = "headgate-demo"

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.read import WarehouseDirectory, event_time
-from headgate.core.errors import ParameterError, UnknownNameError
+from headgate.core import ParameterError, UnknownNameError
 from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.run.control_client import ControlError, RunningWarehouse
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from headgate.warehouse.declare.durations import readable
 
 if TYPE_CHECKING:
-    from headgate.core.update import OperatorFigures, Update
+    from headgate.core import OperatorFigures, Update
     from headgate.warehouse.schedule.ledger import NodeStatistics
 
 #: what the columns mean

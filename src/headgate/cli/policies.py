@@ -9,9 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headgate.core.placement import Placement
-from headgate.core.policy import Policy
-from headgate.core.registry import PLACEMENTS, POLICIES
+from headgate.core import PLACEMENTS, POLICIES, Placement, Policy
 
 
 def policies(

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headgate.core.errors import HeadgateError, ParameterError
+from headgate.core import HeadgateError, ParameterError
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.control_client import RunningWarehouse
 

@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.live import Live
 
 from headgate.cli.live import UpdateLines, live_view, print_summary
-from headgate.core.errors import DeclarationError, ParameterError
-from headgate.core.registry import placement_from, policy_from
+from headgate.core import DeclarationError, ParameterError, placement_from, policy_from
 from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.report.drawing import FORMATS, counts

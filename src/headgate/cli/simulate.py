@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headgate.cli.comparison import print_about, print_comparison, print_nodes, print_replay, print_story
-from headgate.core.errors import ParameterError, ScenarioError, UnknownNameError
-from headgate.core.registry import placement_from, policy_from
+from headgate.core import ParameterError, ScenarioError, UnknownNameError, placement_from, policy_from
 from headgate.sim import (
     Compared,
     CostModel,

@@ -7,7 +7,8 @@ Import from here, from ``headgate.core.policies``, ``headgate.core.placements`` 
 modules below are internal: their names may change from one version to the next.
 """
 
-from headgate.core.consumption import Consumption, consumption_from
+from headgate.core.consumption import AtMost, Consumption, TimeSlice, consumption_from
+from headgate.core.cost import LEAST_UPDATE_TIME, CostModel
 from headgate.core.dispatch import LOOP_FEATURES, Dispatch, DispatchStatistics
 from headgate.core.errors import (
     DeclarationError,
@@ -16,27 +17,55 @@ from headgate.core.errors import (
     InvariantError,
     MissingFeatureError,
     ParameterError,
+    ScenarioError,
+    SchedulerMisuseError,
     UnknownNameError,
     UserCodeError,
+    user_error,
 )
 from headgate.core.explain import Decision, DispatchExplanation, Explanation, Ranked, RoundsExplanation
 from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
 from headgate.core.graph import Floats, Graph, Ints, uniform
-from headgate.core.inheritance import derive_periods, inherit_priorities
+from headgate.core.inheritance import Inheritance, PeriodReading, derive_periods, inherit_priorities
+from headgate.core.latency import LatencyRecorder, LatencySummary
 from headgate.core.locality import FifoStealScheduler, LocalityScheduler
 from headgate.core.loop import Loop, LoopStatistics, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView, in_view
+from headgate.core.observe import (
+    PATIENCE_PERIODS,
+    TABLE_FEATURES,
+    OperatorColumns,
+    OperatorFacts,
+    TableColumns,
+    operator_features,
+    operator_readings,
+)
 from headgate.core.placement import Lane, Lanes, Placement, Workers
+from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE, URGENT, Layered
 from headgate.core.policy import Policy, rank
-from headgate.core.registry import placement_from, policy_from
+from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
 from headgate.core.rounds import NewRound, Rounds, RoundsStatistics
+from headgate.core.staleness import ArrivalLog, LagMeter, StalenessMeter, waiting_since
+from headgate.core.update import Layer, OperatorFigures, Update, added_up, node_name
 from headgate.core.worklist import Reschedule, RoundsConfig, Wait
 
 __all__ = [
+    "BACKFILL",
     "FEATURES",
+    "LEAST_UPDATE_TIME",
+    "LIVE",
     "LOOP_FEATURES",
+    "MAINTENANCE",
+    "PATIENCE_PERIODS",
+    "PLACEMENTS",
+    "POLICIES",
+    "TABLE_FEATURES",
+    "URGENT",
+    "ArrivalLog",
+    "AtMost",
     "ChangedBy",
     "Consumption",
+    "CostModel",
     "Decision",
     "DeclarationError",
     "Dispatch",
@@ -51,16 +80,26 @@ __all__ = [
     "Graph",
     "GraphError",
     "HeadgateError",
+    "Inheritance",
     "Ints",
     "InvariantError",
+    "LagMeter",
     "Lane",
     "Lanes",
+    "LatencyRecorder",
+    "LatencySummary",
+    "Layer",
+    "Layered",
     "LocalityScheduler",
     "Loop",
     "LoopStatistics",
     "MissingFeatureError",
     "NewRound",
+    "OperatorColumns",
+    "OperatorFacts",
+    "OperatorFigures",
     "ParameterError",
+    "PeriodReading",
     "Placement",
     "Policy",
     "Ranked",
@@ -69,18 +108,30 @@ __all__ = [
     "RoundsConfig",
     "RoundsExplanation",
     "RoundsStatistics",
+    "ScenarioError",
+    "SchedulerMisuseError",
+    "StalenessMeter",
     "Start",
+    "TableColumns",
+    "TimeSlice",
     "UnknownNameError",
+    "Update",
     "UserCodeError",
     "Wait",
     "Workers",
+    "added_up",
     "consumption_from",
     "derive_periods",
     "features_named",
     "in_view",
     "inherit_priorities",
+    "node_name",
+    "operator_features",
+    "operator_readings",
     "placement_from",
     "policy_from",
     "rank",
     "uniform",
+    "user_error",
+    "waiting_since",
 ]

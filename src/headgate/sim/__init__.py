@@ -15,7 +15,7 @@
 Import from here: the modules below are internal.
 """
 
-from headgate.core.cost import CostModel
+from headgate.core import CostModel
 from headgate.sim.comparison import Compared, NodeRow, ReplayRow, Variant, compare, compare_replay, variants
 from headgate.sim.kernel import (
     ArrivalPattern,

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from headgate.core.latency import LatencyRecorder, LatencySummary
-from headgate.core.placement import Placement
+from headgate.core import LatencyRecorder, LatencySummary, Placement, Policy
 from headgate.core.policies import MaxBenefit
-from headgate.core.policy import Policy
 from headgate.core.trace import MeasuredTable, track_use
 from headgate.sim.operators.engine import simulate_operators
 from headgate.sim.operators.scenario import LoopModel, OperatorScenario, ThreadsModel

@@ -18,7 +18,7 @@ from itertools import count, pairwise
 from random import Random
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from headgate.core.errors import ScenarioError
+from headgate.core import ScenarioError
 
 # --- the event queue --------------------------------------------------------------------------------------------
 

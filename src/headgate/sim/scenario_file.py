@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate.core.consumption import consumption_from
-from headgate.core.errors import DeclarationError, ParameterError, ScenarioError
+from headgate.core import DeclarationError, ParameterError, ScenarioError, consumption_from
 from headgate.sim.kernel import (
     ArrivalPattern,
     BatchArrivals,

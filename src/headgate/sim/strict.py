@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from headgate.core.errors import ScenarioError
+from headgate.core import ScenarioError
 
 T = TypeVar("T")
 

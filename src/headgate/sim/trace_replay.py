@@ -14,17 +14,22 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import get_args
 
-from headgate.core.cost import CostModel
-from headgate.core.errors import ScenarioError
-from headgate.core.inheritance import Inheritance
-from headgate.core.placement import Placement
+from headgate.core import (
+    BACKFILL,
+    LIVE,
+    MAINTENANCE,
+    CostModel,
+    Inheritance,
+    Layer,
+    Placement,
+    Policy,
+    ScenarioError,
+    Update,
+)
 from headgate.core.placements import Anywhere
 from headgate.core.policies import MaxBenefit
-from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE
-from headgate.core.policy import Policy
-from headgate.core.trace import Measured, StreamArrival, Trace, TraceTable, arrivals, measured
-from headgate.core.trace.measures import MICROS, FreshnessHistory
-from headgate.core.update import Layer, Update
+from headgate.core.trace import FreshnessHistory, Measured, StreamArrival, Trace, TraceTable, arrivals, measured
+from headgate.core.trace.measures import MICROS
 from headgate.sim.tables.replay import NewEstimate, RecordedTable, ReplaySimulation
 from headgate.sim.tables.scenario import Table, TableScenario
 from headgate.sim.tables.simulation import TableResult

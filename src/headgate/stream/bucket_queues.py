@@ -24,7 +24,7 @@ from itertools import repeat
 from threading import Lock
 from typing import Generic, Literal, Protocol, TypeVar, get_args
 
-from headgate.core.errors import InvariantError, ParameterError, UnknownNameError
+from headgate.core import InvariantError, ParameterError, UnknownNameError
 from headgate.stream.atomic import AtomicInt
 
 T = TypeVar("T")

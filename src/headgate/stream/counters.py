@@ -17,7 +17,7 @@ from itertools import pairwise
 from threading import Lock
 from typing import NamedTuple
 
-from headgate.core.errors import InvariantError
+from headgate.core import InvariantError
 
 #: the weight of the newest turn in the moving averages of cost and selectivity
 LEARNING = 0.2

@@ -15,14 +15,19 @@ import time
 from collections.abc import Callable
 from threading import Lock
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from headgate.core.consumption import Consumption, consumption_from
-from headgate.core.errors import DeclarationError, UnknownNameError
-from headgate.core.placement import Placement
-from headgate.core.policy import Policy
-from headgate.core.registry import placement_from, policy_from
-from headgate.core.worklist import RoundsConfig
+from headgate.core import (
+    Consumption,
+    DeclarationError,
+    Placement,
+    Policy,
+    RoundsConfig,
+    UnknownNameError,
+    consumption_from,
+    placement_from,
+    policy_from,
+)
 from headgate.stream.bucket_queues import Scheme
 from headgate.stream.errors import EngineStoppedError
 from headgate.stream.loops.dispatch import SLICE, DispatchThreads
@@ -30,11 +35,13 @@ from headgate.stream.loops.locality import LocalityThreads
 from headgate.stream.loops.loop import EngineLoop
 from headgate.stream.loops.rounds import BATCH, RoundsThreads
 from headgate.stream.loops.threads import OperatorThreads
-from headgate.stream.operators.operator import Clock
 from headgate.stream.query import Query
 from headgate.stream.query_run import CAPACITY, Buffer, Ending, QueryRun
 from headgate.stream.spec import QuerySpec
 from headgate.stream.statistics import EngineStatistics, query_statistics
+
+if TYPE_CHECKING:
+    from headgate.stream.operators.operator import Clock
 
 LoopName = Literal["dispatch", "rounds", "locality", "threads", "fifo"]
 LOOPS: tuple[LoopName, ...] = ("dispatch", "rounds", "locality", "threads", "fifo")

@@ -15,7 +15,7 @@ HeadgateError
 
 from __future__ import annotations
 
-from headgate.core.errors import DeclarationError, HeadgateError, UserCodeError
+from headgate.core import DeclarationError, HeadgateError, UserCodeError
 
 
 class QueryDeclarationError(DeclarationError):

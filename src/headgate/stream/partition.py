@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.core.errors import DeclarationError, ParameterError
+from headgate.core import DeclarationError, ParameterError
 from headgate.stream.kernel import Output, Part, Rejected
 from headgate.stream.packet import Ints
 from headgate.stream.sorting import sorted_places

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import InvariantError
+from headgate.core import InvariantError
 from headgate.stream.kernel import Changes, Snapshot, TableChange
 from headgate.stream.packet import Ints
 

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headgate.core.errors import UnknownNameError
+from headgate.core import UnknownNameError
 from headgate.stream.errors import QueryDeclarationError
 from headgate.stream.functions import (
     OVER,

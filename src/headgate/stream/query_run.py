@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import HeadgateError
-from headgate.core.latency import LatencyRecorder, LatencySummary
+from headgate.core import HeadgateError, LatencyRecorder, LatencySummary
 from headgate.stream.bucket_queues import BucketQueues, Scheme, bucket_queues
 from headgate.stream.counters import MiddleOfRun, Throughput
 from headgate.stream.errors import QueryError

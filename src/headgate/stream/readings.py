@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from headgate.core.features import Feature
-from headgate.core.graph import Graph
-from headgate.core.observe import OperatorFacts, operator_features, operator_readings
-from headgate.core.placement import Placement
-from headgate.core.policy import Policy
+from headgate.core import Feature, Graph, OperatorFacts, Placement, Policy, operator_features, operator_readings
 from headgate.stream.operators import Operator, SourceOperator
 
 

@@ -22,7 +22,7 @@ from enum import Enum
 from threading import Lock
 from typing import Final, Generic, Protocol, TypeVar
 
-from headgate.core.errors import InvariantError, ParameterError
+from headgate.core import InvariantError, ParameterError
 from headgate.stream.atomic import TryFlag
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import statistics as stats
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headgate.core.latency import LatencySummary
+from headgate.core import LatencySummary
 from headgate.stream.counters import MiddleOfRun
 from headgate.stream.operators import Operator
 from headgate.stream.query_run import QueryRun

@@ -7,7 +7,7 @@ import itertools
 import threading
 from collections.abc import Callable
 
-from headgate.core.errors import InvariantError
+from headgate.core import InvariantError
 from headgate.stream.operators import Operator
 from headgate.stream.operators.operator import Clock
 

@@ -16,11 +16,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.core.cost import CostModel as CostModel
+    from headgate.core import CostModel as CostModel
+    from headgate.core import Update as Update
     from headgate.core.trace import TraceHeader as TraceHeader
     from headgate.core.trace import TraceTable as TraceTable
     from headgate.core.trace import measured as measured
-    from headgate.core.update import Update as Update
     from headgate.warehouse.declare.checks import DeclarationErrors as DeclarationErrors
     from headgate.warehouse.declare.durations import seconds as seconds
     from headgate.warehouse.declare.warehouse import Warehouse as Warehouse
@@ -82,9 +82,8 @@ _PUBLIC = {
     "headgate.warehouse.session": ("open_session",),
     "headgate.warehouse.run.trace": ("TraceWriter", "newest_trace", "read_trace"),
     "headgate.warehouse.schedule.ledger": ("NodeStatistics",),
-    "headgate.core.cost": ("CostModel",),
+    "headgate.core": ("CostModel", "Update"),
     "headgate.core.trace": ("TraceHeader", "TraceTable", "measured"),
-    "headgate.core.update": ("Update",),
     "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),
     "headgate.warehouse.sources.files": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),

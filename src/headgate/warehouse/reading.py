@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from deltalake import DeltaTable, QueryBuilder
 
-from headgate.core.errors import DeclarationError, HeadgateError, UnknownNameError
+from headgate.core import DeclarationError, HeadgateError, UnknownNameError
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX
 from headgate.warehouse.declare.sql_text import read_query
 from headgate.warehouse.storage import PARTITION_COLUMN

@@ -9,11 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headgate.core.dispatch import Dispatch
-from headgate.core.graph import Floats
-from headgate.core.observe import OperatorColumns
-from headgate.core.placement import Placement
-from headgate.core.policy import Policy
+from headgate.core import Dispatch, Floats, OperatorColumns, Placement, Policy
 from headgate.sim.kernel import EventQueue, Rank
 from headgate.sim.operators.executor import Turn, TurnExecutor
 from headgate.sim.operators.node import SimulatedNode

@@ -10,9 +10,7 @@ import math
 from collections.abc import Iterator
 from random import Random
 
-from headgate.core.errors import InvariantError, ScenarioError
-from headgate.core.placement import Placement
-from headgate.core.policy import Policy
+from headgate.core import InvariantError, Placement, Policy, ScenarioError
 from headgate.sim.kernel import EventQueue, Moment, Rank
 from headgate.sim.operators.dispatch_run import DispatchRun
 from headgate.sim.operators.executor import Executor

@@ -11,9 +11,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 
-from headgate.core.errors import ScenarioError
-from headgate.core.placement import Placement
-from headgate.core.policy import Policy
+from headgate.core import Placement, Policy, ScenarioError
 from headgate.sim.kernel import EventQueue, Rank
 from headgate.sim.operators.node import SimulatedNode
 from headgate.sim.operators.queues import Network, TupleBatch

@@ -6,8 +6,7 @@ import math
 from collections import deque
 from random import Random
 
-from headgate.core.features import FEATURES
-from headgate.core.latency import LatencyRecorder
+from headgate.core import FEATURES, LatencyRecorder
 from headgate.sim.operators.scenario import OperatorModel, QueryModel
 
 #: (tuples, the time they came into the system)

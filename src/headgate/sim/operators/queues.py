@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
-from headgate.core.errors import InvariantError
+from headgate.core import InvariantError
 from headgate.sim.operators.node import QueryTally, Run, SimulatedNode, Tally
 from headgate.sim.operators.scenario import QueryModel
 

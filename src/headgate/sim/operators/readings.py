@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from headgate.core.matrix import FeatureMatrix
-from headgate.core.observe import OperatorFacts, operator_features, operator_readings
-from headgate.core.placement import Placement
-from headgate.core.policy import Policy
+from headgate.core import FeatureMatrix, OperatorFacts, Placement, Policy, operator_features, operator_readings
 from headgate.sim.operators.node import SimulatedNode
 from headgate.sim.operators.scenario import OperatorScenario, ReplacePlacement, ReplacePolicy
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headgate.core.latency import LatencyRecorder, LatencySummary
+from headgate.core import LatencyRecorder, LatencySummary
 from headgate.sim.operators.executor import Executor
 from headgate.sim.operators.node import QueryTally, SimulatedNode, Tally
 from headgate.sim.operators.queues import Network

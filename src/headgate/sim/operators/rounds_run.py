@@ -10,12 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headgate.core.graph import Ints
-from headgate.core.loop import Start
-from headgate.core.placement import Placement
-from headgate.core.policy import Policy
-from headgate.core.rounds import Rounds
-from headgate.core.worklist import Wait
+from headgate.core import Ints, Placement, Policy, Rounds, Start, Wait
 from headgate.sim.kernel import EventQueue, Rank
 from headgate.sim.operators.executor import Turn, TurnExecutor
 from headgate.sim.operators.node import SimulatedNode

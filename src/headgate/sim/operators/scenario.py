@@ -14,13 +14,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from headgate.core.consumption import AtMost, Consumption
-from headgate.core.errors import GraphError, ScenarioError
-from headgate.core.graph import Graph
-from headgate.core.inheritance import derive_periods
-from headgate.core.placement import Placement, Workers
-from headgate.core.policy import Policy
-from headgate.core.worklist import RoundsConfig
+from headgate.core import (
+    AtMost,
+    Consumption,
+    Graph,
+    GraphError,
+    Placement,
+    Policy,
+    RoundsConfig,
+    ScenarioError,
+    Workers,
+    derive_periods,
+)
 from headgate.sim.kernel import ArrivalPattern
 
 # --- queries ----------------------------------------------------------------------------------------------------

@@ -13,12 +13,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from headgate.core.cost import LEAST_UPDATE_TIME, CostModel
-from headgate.core.latency import LatencyRecorder
-from headgate.core.placement import Placement
-from headgate.core.policies.classes import LIVE, Layered
-from headgate.core.policy import Policy
-from headgate.core.staleness import StalenessMeter
+from headgate.core import LEAST_UPDATE_TIME, LIVE, CostModel, LatencyRecorder, Placement, Policy, StalenessMeter
+from headgate.core.policies import Layered
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.tables.simulation import Progress, TableResult, TableSimulation
 

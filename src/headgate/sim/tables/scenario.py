@@ -12,9 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from headgate.core.errors import ScenarioError
-from headgate.core.graph import Floats, Graph
-from headgate.core.inheritance import Inheritance, PeriodReading, derive_periods, inherit_priorities
+from headgate.core import Floats, Graph, Inheritance, PeriodReading, ScenarioError, derive_periods, inherit_priorities
 
 
 @dataclass(frozen=True, slots=True)

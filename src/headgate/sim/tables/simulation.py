@@ -12,16 +12,23 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from headgate.core.dispatch import Dispatch
-from headgate.core.features import features_named
-from headgate.core.inheritance import derive_periods, inherit_priorities
-from headgate.core.latency import LatencyRecorder, LatencySummary
-from headgate.core.matrix import FeatureMatrix
-from headgate.core.observe import PATIENCE_PERIODS, TABLE_FEATURES, TableColumns
-from headgate.core.placement import Placement, Workers
+from headgate.core import (
+    PATIENCE_PERIODS,
+    TABLE_FEATURES,
+    Dispatch,
+    FeatureMatrix,
+    LatencyRecorder,
+    LatencySummary,
+    Placement,
+    Policy,
+    StalenessMeter,
+    TableColumns,
+    Workers,
+    derive_periods,
+    features_named,
+    inherit_priorities,
+)
 from headgate.core.placements import Anywhere
-from headgate.core.policy import Policy
-from headgate.core.staleness import StalenessMeter
 from headgate.sim.kernel import EventQueue, Rank, first_moment, periodic
 from headgate.sim.tables.scenario import Table, TableScenario
 

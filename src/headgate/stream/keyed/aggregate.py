@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError, UnknownNameError
+from headgate.core import DeclarationError, UnknownNameError
 from headgate.stream.keyed.arrays import (
     Flags,
     GrowingArray,

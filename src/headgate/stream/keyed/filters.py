@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from headgate.stream.kernel import Output, Part, Rejected, Snapshot
 from headgate.stream.keyed.arrays import (
     TOLERATED_WASTE,

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from headgate.stream.kernel import Output, Part, Rejected, Snapshot
 from headgate.stream.keyed.arrays import TOLERATED_WASTE, Flags, expand, one_batch, plain
 from headgate.stream.keyed.keys import RowKeys, check_column

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError, UnknownNameError
+from headgate.core import DeclarationError, UnknownNameError
 from headgate.stream.keyed.arrays import Flags, column_of, integers, is_whole, numbers, plain, plain_type
 from headgate.stream.keyed.index import KeyIndex
 from headgate.stream.packet import Ints

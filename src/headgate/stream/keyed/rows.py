@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError, ParameterError
+from headgate.core import DeclarationError, ParameterError
 from headgate.stream.kernel import Output, Part, Rejected
 from headgate.stream.keyed.arrays import Flags, column_of, empty_batch, integers
 from headgate.stream.keyed.keys import RowKeys, check_column

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError, ParameterError, user_error
+from headgate.core import DeclarationError, ParameterError, user_error
 from headgate.stream.kernel import Output, Part, Snapshot
 from headgate.stream.keyed.aggregate import Accumulators, Aggregate
 from headgate.stream.keyed.arrays import RowGroups, empty_batch

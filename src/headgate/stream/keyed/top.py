@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError, ParameterError
+from headgate.core import DeclarationError, ParameterError
 from headgate.stream.kernel import Changes, Output, Part, Snapshot, TableChange
 from headgate.stream.keyed.arrays import (
     TOLERATED_WASTE,

@@ -11,13 +11,18 @@ import threading
 from collections.abc import Iterable
 from queue import SimpleQueue
 
-from headgate.core.consumption import Consumption, TimeSlice
-from headgate.core.dispatch import Dispatch
-from headgate.core.errors import HeadgateError, InvariantError
-from headgate.core.matrix import FeatureMatrix
-from headgate.core.observe import OperatorColumns
-from headgate.core.placement import Placement, Workers
-from headgate.core.policy import Policy
+from headgate.core import (
+    Consumption,
+    Dispatch,
+    FeatureMatrix,
+    HeadgateError,
+    InvariantError,
+    OperatorColumns,
+    Placement,
+    Policy,
+    TimeSlice,
+    Workers,
+)
 from headgate.stream.loops.loop import EngineLoop
 from headgate.stream.operators import Operator, SourceOperator
 from headgate.stream.operators.operator import Clock

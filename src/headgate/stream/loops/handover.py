@@ -39,14 +39,20 @@ from threading import Lock
 
 import numpy as np
 
-from headgate.core.errors import InvariantError
-from headgate.core.graph import Ints
-from headgate.core.loop import Start
-from headgate.core.matrix import FeatureMatrix, Reader
-from headgate.core.placement import Placement, Workers
-from headgate.core.policy import Policy
-from headgate.core.rounds import NewRound, Rounds
-from headgate.core.worklist import NOBODY, RESCHEDULE, CanRun, RoundsConfig, Step, Worklist
+from headgate.core import (
+    FeatureMatrix,
+    Ints,
+    InvariantError,
+    NewRound,
+    Placement,
+    Policy,
+    Rounds,
+    RoundsConfig,
+    Start,
+    Workers,
+)
+from headgate.core.matrix import Reader
+from headgate.core.worklist import NOBODY, RESCHEDULE, CanRun, Step, Worklist
 
 
 class HandoverRounds(Rounds):

@@ -12,14 +12,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from headgate.core.locality import (
-    BALANCE_PERIOD,
-    FifoStealScheduler,
-    Instruction,
-    LocalityScheduler,
-    TaskScheduler,
-    Wake,
-)
+from headgate.core import FifoStealScheduler, LocalityScheduler
+from headgate.core.locality import BALANCE_PERIOD, Instruction, TaskScheduler, Wake
 from headgate.stream.loops.loop import EngineLoop
 from headgate.stream.operators import Operator, SourceOperator
 from headgate.stream.operators.operator import Clock

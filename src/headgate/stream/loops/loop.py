@@ -9,10 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from headgate.core.errors import DeclarationError, HeadgateError, InvariantError
-from headgate.core.loop import Loop
-from headgate.core.placement import Placement
-from headgate.core.policy import Policy
+from headgate.core import DeclarationError, HeadgateError, InvariantError, Loop, Placement, Policy
 from headgate.stream.errors import EngineStoppedError
 from headgate.stream.operators import Operator, SourceOperator
 from headgate.stream.operators.operator import Clock

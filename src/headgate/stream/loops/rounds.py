@@ -13,14 +13,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from headgate.core.errors import HeadgateError
-from headgate.core.graph import Graph, Ints
-from headgate.core.loop import Start
-from headgate.core.matrix import FeatureMatrix
-from headgate.core.placement import Placement, Workers
-from headgate.core.policy import Policy
-from headgate.core.rounds import Rounds
-from headgate.core.worklist import RoundsConfig, Wait
+from headgate.core import (
+    FeatureMatrix,
+    Graph,
+    HeadgateError,
+    Ints,
+    Placement,
+    Policy,
+    Rounds,
+    RoundsConfig,
+    Start,
+    Wait,
+    Workers,
+)
 from headgate.stream.loops.handover import HandoverRounds
 from headgate.stream.loops.loop import EngineLoop
 from headgate.stream.operators import Operator, SourceOperator

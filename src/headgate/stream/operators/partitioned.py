@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headgate.core.errors import InvariantError
+from headgate.core import InvariantError
 from headgate.stream.atomic import AtomicInt
 from headgate.stream.kernel import Output, Part, State
 from headgate.stream.operators.operator import Answer, Operator, at_packet, send_when_room

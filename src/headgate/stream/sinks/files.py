@@ -18,7 +18,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.csv as pa_csv  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError, ParameterError, UnknownNameError
+from headgate.core import DeclarationError, ParameterError, UnknownNameError
 from headgate.stream.errors import OutputError
 
 ROWS_PER_FILE = 1_000_000

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError, user_error
+from headgate.core import DeclarationError, user_error
 from headgate.stream.errors import OutputError
 from headgate.stream.sinks.files import json_rows
 from headgate.stream.sources.mqtt import Broker, Session, check_qos

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import ParameterError, user_error
+from headgate.core import ParameterError, user_error
 
 Per = Literal["batch", "row"]
 

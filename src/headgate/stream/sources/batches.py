@@ -8,7 +8,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError
+from headgate.core import DeclarationError
 from headgate.stream.sources.blocks import BLOCK_ROWS, Block, BlockReader
 from headgate.stream.sources.fit import Row, fit_columns, sift_rows
 from headgate.stream.sources.source import Wake

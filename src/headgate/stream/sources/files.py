@@ -19,7 +19,7 @@ import pyarrow.csv as pa_csv  # type: ignore[import-untyped]
 import pyarrow.json as pa_json  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError, UnknownNameError
+from headgate.core import DeclarationError, UnknownNameError
 from headgate.stream.errors import InputError
 from headgate.stream.sources.blocks import BLOCK_ROWS, Block, BlockReader
 from headgate.stream.sources.fit import Misfit, Row, as_text, check_columns, fit_columns, schema_text

@@ -14,7 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.csv as pa_csv  # type: ignore[import-untyped]
 import pyarrow.json as pa_json  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError, UnknownNameError
+from headgate.core import DeclarationError, UnknownNameError
 from headgate.stream.sources.blocks import Block
 from headgate.stream.sources.fit import Misfit, Row, as_text, checked_batch, sift, sift_rows
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError
+from headgate.core import DeclarationError
 from headgate.stream.errors import BrokerError
 from headgate.stream.sources.blocks import Block
 from headgate.stream.sources.fit import Misfit, Row, as_text, sift_rows

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError, ParameterError, user_error
+from headgate.core import DeclarationError, ParameterError, user_error
 from headgate.stream.sources.batches import Batches
 from headgate.stream.sources.blocks import Block, Cursor, Pieces
 from headgate.stream.sources.fit import fit_columns

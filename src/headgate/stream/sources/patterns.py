@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.core.errors import DeclarationError, ParameterError
+from headgate.core import DeclarationError, ParameterError
 from headgate.stream.sources.fit import schema_text
 
 #: the rounding error of products such as 30 * 0.1, which must not move a row into the next batch or burst

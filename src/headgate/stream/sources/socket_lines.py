@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError
+from headgate.core import DeclarationError
 from headgate.stream.errors import InputError
 from headgate.stream.sources.blocks import Block
 from headgate.stream.sources.fit import Misfit

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from headgate.core.errors import HeadgateError
+from headgate.core import HeadgateError
 from headgate.stream.operators import Operator, SourceOperator
 
 #: seconds between two looks

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import ParameterError
-from headgate.core.registry import policy_from
+from headgate.core import ParameterError, policy_from
 from headgate.stream.engine import LOOPS, LoopName
 from headgate.stream.errors import QueryDeclarationError
 from headgate.stream.query import Query, Stream

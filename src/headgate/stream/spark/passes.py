@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import UserCodeError
+from headgate.core import UserCodeError
 from headgate.stream.spark.hosted_frame import HostedFrame, Request
 from headgate.stream.spark.hosted_query import EngineOptions, HostedQuery, TaskReport
 from headgate.stream.spark.ordering import BUCKET, in_order

@@ -28,7 +28,7 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import HeadgateError
+from headgate.core import HeadgateError
 from headgate.stream.kernel import Changes, IncrementalState, Snapshot, State, TableChange
 from headgate.stream.patching import laid_over
 

@@ -18,15 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import InvariantError
+from headgate.core import InvariantError
 from headgate.stream.engine import Engine
 from headgate.stream.loops.serial import cycle
-from headgate.stream.operators import Operator
 from headgate.stream.query import Query
 from headgate.stream.query_run import QueryRun
 from headgate.stream.sinks import Collect
@@ -36,6 +35,9 @@ from headgate.stream.spark.limits import Watch
 from headgate.stream.spark.states import LiveStates, restore_states, save_states, states_of
 from headgate.stream.spec import QuerySpec
 from headgate.stream.statistics import query_statistics
+
+if TYPE_CHECKING:
+    from headgate.stream.operators import Operator
 
 
 @dataclass(frozen=True)

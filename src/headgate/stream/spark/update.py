@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import DeclarationError, UserCodeError
-from headgate.core.update import OperatorFigures
+from headgate.core import DeclarationError, OperatorFigures, UserCodeError
 from headgate.stream.query_run import REJECTED_SCHEMA
 from headgate.stream.spark.fingerprint import Fingerprint, check_fit, fingerprint, stateful
 from headgate.stream.spark.hosted_frame import HostedFrame, Request, requests_in

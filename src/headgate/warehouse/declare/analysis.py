@@ -10,7 +10,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headgate.core.errors import DeclarationError
+from headgate.core import DeclarationError
 from headgate.stream.spark.hosted_frame import HostedFrame, requests_in
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 

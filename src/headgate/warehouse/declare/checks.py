@@ -17,7 +17,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, get_args
 
-from headgate.core.errors import DeclarationError
+from headgate.core import DeclarationError
 from headgate.warehouse.declare.spec import (
     REJECTED_SUFFIX,
     CatchUp,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from headgate.core.errors import DeclarationError
+from headgate.core import DeclarationError
 
 #: a text such as "10 seconds", or a number of seconds
 Duration = str | float

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
-from headgate.core.errors import DeclarationError, UserCodeError
+from headgate.core import DeclarationError, UserCodeError
 from headgate.warehouse.declare.checks import DeclarationErrors, Mistake, shown, shown_file
 from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.declare.warehouse import Warehouse

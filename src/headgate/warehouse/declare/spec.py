@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from headgate.core.graph import Graph
+from headgate.core import Graph
 
 if TYPE_CHECKING:
     from headgate.warehouse.sources import DataSource

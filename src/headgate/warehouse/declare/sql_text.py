@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headgate.core.errors import DeclarationError
+from headgate.core import DeclarationError
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from headgate.core.errors import HeadgateError
+from headgate.core import HeadgateError
 from headgate.warehouse.declare.checks import (
     DeclarationErrors,
     Mistake,
@@ -245,7 +245,7 @@ class Warehouse:
         What comes back can be used as a context, and its ``runtime`` be asked and changed. A ``spark`` session that is
         given is used, and left open; otherwise one is opened at ``master`` with ``conf``.
         """
-        from headgate.core.registry import placement_from, policy_from
+        from headgate.core import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
         from headgate.warehouse.schedule.scheduler import RunOptions
 

@@ -13,7 +13,7 @@ from html import escape
 from itertools import accumulate, pairwise
 from statistics import fmean
 
-from headgate.core.graph import Graph
+from headgate.core import Graph
 from headgate.warehouse.declare.checks import kind_of
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec

@@ -12,8 +12,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Literal, get_args
 
+from headgate.core import Layer, OperatorFigures, Update, added_up
 from headgate.core.trace import FreshnessHistory, Trace, TraceTable, measured, on_time
-from headgate.core.update import Layer, OperatorFigures, Update, added_up
 
 Recorded = Literal["end", "killed", "full"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from headgate.core.errors import ParameterError
+from headgate.core import ParameterError
 from headgate.core.trace import Trace
 from headgate.warehouse.report.figures import RunFigures, figures_of
 from headgate.warehouse.report.page import html

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from headgate.core.update import OperatorFigures
+from headgate.core import OperatorFigures
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.report.figures import FailureFigures, RunFigures, TableFigures
 

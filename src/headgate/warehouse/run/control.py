@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headgate.core.errors import HeadgateError
+from headgate.core import HeadgateError
 from headgate.warehouse.run.control_commands import MOST_BYTES, Controlled, answered, as_line, error_answer
 
 if TYPE_CHECKING:

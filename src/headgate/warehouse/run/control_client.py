@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.core.errors import DeclarationError, HeadgateError
+from headgate.core import DeclarationError, HeadgateError
 from headgate.warehouse.run.lock import Holder, holder
 
 #: seconds to wait for an answer; the process decides in milliseconds, but may be short of processor time

@@ -16,13 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headgate.core.errors import DeclarationError, HeadgateError, UnknownNameError
-from headgate.core.registry import placement_from, policy_from
+from headgate.core import DeclarationError, HeadgateError, UnknownNameError, placement_from, policy_from
 
 if TYPE_CHECKING:
-    from headgate.core.explain import Explanation
-    from headgate.core.placement import Placement
-    from headgate.core.policy import Policy
+    from headgate.core import Explanation, Placement, Policy
     from headgate.warehouse.schedule.ledger import NodeStatistics
 
 #: the longest request that is read

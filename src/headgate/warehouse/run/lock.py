@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from headgate.core.errors import HeadgateError, InvariantError
+from headgate.core import HeadgateError, InvariantError
 
 FILE_NAME = "headgate.lock"
 

@@ -15,12 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headgate.core.errors import HeadgateError
+from headgate.core import HeadgateError, Update
 from headgate.core.trace import TraceHeader
-from headgate.core.update import Update
 from headgate.warehouse.declare.analysis import analyse
 from headgate.warehouse.declare.pipeline_file import load
-from headgate.warehouse.declare.spec import WarehouseSpec
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
@@ -32,6 +30,8 @@ from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_wareho
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from headgate.warehouse.declare.spec import WarehouseSpec
 
 #: how often a pipeline file is looked at for changes, in seconds
 WATCH_SECONDS = 1.0

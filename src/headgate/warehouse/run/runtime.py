@@ -15,11 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from headgate.core.errors import ParameterError, UnknownNameError
-from headgate.core.explain import Explanation
-from headgate.core.placement import Placement
-from headgate.core.policy import Policy
-from headgate.core.update import Update
+from headgate.core import Explanation, ParameterError, Placement, Policy, UnknownNameError, Update
 from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler

@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from io import FileIO
 from pathlib import Path
 
+from headgate.core import Update
 from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable, trace_from
 from headgate.core.trace.lines import change_line, end_line, full_line, header_line, update_line
-from headgate.core.update import Update
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
 #: a trace records no more when it has become so large

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from headgate.core.update import Update
+from headgate.core import Update
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.run_updates import note_failure, run_updates
 

@@ -6,9 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headgate.core.cost import CostModel
-from headgate.core.staleness import LagMeter, StalenessMeter
-from headgate.core.update import OperatorFigures, Update, added_up
+from headgate.core import CostModel, LagMeter, OperatorFigures, StalenessMeter, Update, added_up
 from headgate.warehouse.declare.spec import DimensionSpec, WarehouseSpec
 from headgate.warehouse.schedule.retries import Retries
 from headgate.warehouse.updates.node import Node

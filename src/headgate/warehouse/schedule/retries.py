@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from headgate.core.update import Update
+from headgate.core import Update
 
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.core.features import features_named
-from headgate.core.inheritance import Inheritance, derive_periods, inherit_priorities
-from headgate.core.matrix import FeatureMatrix
-from headgate.core.observe import PATIENCE_PERIODS, TABLE_FEATURES
-from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE
+from headgate.core import (
+    BACKFILL,
+    LIVE,
+    MAINTENANCE,
+    PATIENCE_PERIODS,
+    TABLE_FEATURES,
+    FeatureMatrix,
+    Inheritance,
+    derive_periods,
+    features_named,
+    inherit_priorities,
+)
 from headgate.warehouse.declare.spec import DimensionSpec, TableSpec
 from headgate.warehouse.schedule.ledger import Ledger
 from headgate.warehouse.updates.load import DimensionNode, StreamNode

@@ -12,18 +12,23 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from headgate.core.dispatch import Dispatch
-from headgate.core.errors import ParameterError
-from headgate.core.explain import Explanation
-from headgate.core.inheritance import Inheritance
-from headgate.core.observe import TableColumns
-from headgate.core.placement import Placement, Workers
+from headgate.core import (
+    LIVE,
+    URGENT,
+    ArrivalLog,
+    Dispatch,
+    Explanation,
+    Inheritance,
+    ParameterError,
+    Placement,
+    Policy,
+    TableColumns,
+    Update,
+    Workers,
+    waiting_since,
+)
 from headgate.core.placements import Proportional
-from headgate.core.policies import MaxBenefit
-from headgate.core.policies.classes import LIVE, URGENT, Layered
-from headgate.core.policy import Policy
-from headgate.core.staleness import ArrivalLog, waiting_since
-from headgate.core.update import Update
+from headgate.core.policies import Layered, MaxBenefit
 from headgate.warehouse.schedule.ledger import Ledger, LedgerEntry, NodeStatistics
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode

@@ -11,7 +11,7 @@ from __future__ import annotations
 import getpass
 import os
 
-from headgate.core.errors import HeadgateError
+from headgate.core import HeadgateError
 
 
 class SourceError(HeadgateError):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headgate.core.errors import DeclarationError
+from headgate.core import DeclarationError
 from headgate.warehouse.sources.errors import SourceError
 from headgate.warehouse.sources.file_batch import FileBatch, as_json, ddl, finished, load, no_rows, union
 from headgate.warehouse.sources.line_formats import read_csv, read_json, read_text

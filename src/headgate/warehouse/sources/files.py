@@ -17,7 +17,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from headgate.core.errors import DeclarationError
+from headgate.core import DeclarationError
 from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.sources.errors import SourceChanged, SourceUnreadable, current_user
 from headgate.warehouse.sources.file_batch import FileBatch

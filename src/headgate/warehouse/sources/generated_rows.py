@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headgate.core.errors import DeclarationError, UserCodeError, user_error
+from headgate.core import DeclarationError, UserCodeError, user_error
 from headgate.warehouse.sources.schema import PRIVATE_PREFIX, Column
 
 if TYPE_CHECKING:

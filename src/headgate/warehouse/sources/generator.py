@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from headgate.core.errors import DeclarationError
+from headgate.core import DeclarationError
 from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.sources.file_batch import ADDED, as_json, ddl
 from headgate.warehouse.sources.generated_rows import BROKEN, CHUNK, Recipe, RowFunction, check_kind

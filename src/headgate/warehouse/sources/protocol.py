@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
 
-from headgate.core.errors import DeclarationError, InvariantError
+from headgate.core import DeclarationError, InvariantError
 from headgate.warehouse.sources.errors import SourceError
 
 if TYPE_CHECKING:

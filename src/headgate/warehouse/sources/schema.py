@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headgate.core.errors import DeclarationError
+from headgate.core import DeclarationError
 from headgate.warehouse.storage import PARTITION_COLUMN
 
 #: names that every stream's table or a source's rows already use

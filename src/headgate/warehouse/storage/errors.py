@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.core.errors import HeadgateError
+from headgate.core import HeadgateError
 
 
 class StorageError(HeadgateError):

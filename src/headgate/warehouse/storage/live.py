@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core.errors import InvariantError
+from headgate.core import InvariantError
 from headgate.warehouse.storage.files import DataFile, State
 from headgate.warehouse.storage.history import History, LogEntry
 from headgate.warehouse.storage.log import Commit

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.core.errors import HeadgateError
+from headgate.core import HeadgateError
 from headgate.warehouse.updates.plan import Span
 
 FORMAT = 1

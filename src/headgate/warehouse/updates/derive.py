@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headgate.core.errors import HeadgateError, UserCodeError
-from headgate.core.update import Update
+from headgate.core import HeadgateError, Update, UserCodeError
 from headgate.stream.spark.update import HostedUpdate
 from headgate.warehouse.declare.analysis import apply_query
 from headgate.warehouse.declare.spec import TableSpec

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.core.update import Update
+from headgate.core import Update
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.derive import DerivePlan, TableDeriver

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from headgate.core.errors import UserCodeError
+from headgate.core import UserCodeError
 from headgate.stream.spark.ordering import ArrivalOrder, ArrivedFile
 from headgate.stream.spark.update import HostedUpdate, StoredStates, read_rejected, state_folder
 from headgate.warehouse.declare.spec import TableSpec

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headgate.core.update import Update
+from headgate.core import Update
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec
 from headgate.warehouse.session import suit
 from headgate.warehouse.sources import Limit, Offset, Pending, Range

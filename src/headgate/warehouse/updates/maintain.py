@@ -9,7 +9,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from headgate.core.update import Update
+from headgate.core import Update
 from headgate.stream.spark.update import state_folder, tidy_states
 from headgate.warehouse.updates.hosted import rejected_files, stored_states
 from headgate.warehouse.updates.node import Node

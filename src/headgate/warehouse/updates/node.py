@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from headgate.core.update import Layer, Update, node_name
+from headgate.core import Layer, Update, node_name
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.core.errors import DeclarationError
-from headgate.core.graph import Graph
+from headgate.core import DeclarationError, Graph
 from headgate.warehouse.declare.analysis import Analysis, analyse
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.storage.store import TableStore

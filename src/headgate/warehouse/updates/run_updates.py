@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headgate.core.update import Update
+from headgate.core import Update
 from headgate.stream.spark.update import HostedUpdate, share_passes
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.read import FileReader
