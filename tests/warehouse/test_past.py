@@ -12,7 +12,7 @@ import pytest
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
 from headgate.warehouse.storage.store import TableStore
-from headgate.warehouse.updates import write
+from headgate.warehouse.updates import spark_files
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 from tests.warehouse.test_opened import START, arrive, assert_all_as_batch, reading, rows_of
@@ -135,7 +135,7 @@ def test_results_too_large_for_the_driver_are_written_by_spark_and_are_the_same(
 ) -> None:
     for module in ("load", "derive"):
         monkeypatch.setattr(f"headgate.warehouse.updates.{module}.LARGE_BYTES", 0)
-    assert write.LARGE_BYTES > 0
+    assert spark_files.LARGE_BYTES > 0
     arrive(tmp_path, "readings", "1", [*(reading(m, temp=m) for m in range(60)), '{"ts": 5', '{"temp": 1.0}'])
     warehouse = opened(tmp_path, spark)
     warehouse.bring_up_to_date(spark)

@@ -20,12 +20,12 @@ from headgate.stream.spark.hosted_frame import HostedFrame
 from headgate.stream.spark.passes import rows_of_all
 from headgate.stream.spark.update import state_folder
 from headgate.warehouse.declare.analysis import apply_query
+from headgate.warehouse.run.tracks import run_updates
 from headgate.warehouse.storage.files import ALL
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.derived_table import TableNode
 from headgate.warehouse.updates.hosted import HostedQueries
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
-from headgate.warehouse.updates.run_updates import run_updates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

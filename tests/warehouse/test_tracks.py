@@ -13,7 +13,7 @@ from headgate.core.update import Update
 from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.node import Node
-from headgate.warehouse.updates.read import FileReader
+from headgate.warehouse.updates.spark_files import FileReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ def test_updates_whose_common_part_fails_are_reported_and_the_track_goes_on(
         def cannot_share(updates: object) -> None:
             raise RuntimeError("no plan for all of them")
 
-        monkeypatch.setattr("headgate.warehouse.updates.run_updates.share_passes", cannot_share)
+        monkeypatch.setattr("headgate.warehouse.run.tracks.share_passes", cannot_share)
         tracks.submit(0, [Update("d"), Update("e")])
         found += [reported.get(timeout=PATIENCE) for _ in range(2)]
     finally:

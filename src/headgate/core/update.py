@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from traceback import format_exception
 from typing import Any, Literal
 
 Layer = Literal["live", "backfill", "maintenance"]
@@ -109,11 +110,16 @@ class Update:
         self.seconds = seconds
         self.overhead += seconds - self.work
 
-    def fails(self, error: str, traceback: str, seconds: float = 0.0) -> None:
-        """It has failed, ``seconds`` after it began. What it did in that time counts as work."""
+    def fails(self, error: BaseException, seconds: float = 0.0) -> None:
+        """It has failed, ``seconds`` after it began. What it did in that time counts as work.
+
+        What is told of an error is what lies behind it, if it was raised because of another.
+        """
         self.status = "failed"
         self.seconds = self.work = seconds
-        self.error, self.traceback = error, traceback
+        lines = str(error).strip().splitlines()
+        self.error = lines[0] if lines else type(error).__name__
+        self.traceback = "".join(format_exception(error.__cause__ or error))
 
 
 def added_up(many: Iterable[OperatorFigures]) -> tuple[OperatorFigures, ...]:

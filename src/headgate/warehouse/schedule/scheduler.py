@@ -35,7 +35,6 @@ from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.load import StreamNode
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
-from headgate.warehouse.updates.run_updates import note_failure
 
 #: sources are looked at so many times in a period, at least once a second
 LOOKS_PER_PERIOD = 40
@@ -260,7 +259,7 @@ class Scheduler:
     def _cannot_begin(self, index: int, track: int, error: Exception, now: float) -> Update:
         node = self._nodes[index]
         update = Update(node.table, node.layer, track=track, released=now, began=now)
-        note_failure(update, error)
+        update.fails(error)
         self._note_failure(index, update, now)
         self._loop.set_ready(index, False, now)
         return update

@@ -28,8 +28,7 @@ from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.hosted import HostedQueries
 from headgate.warehouse.updates.plan import RecomputePlan, SourceState, Span
-from headgate.warehouse.updates.read import FileReader
-from headgate.warehouse.updates.write import LARGE_BYTES, WrittenFiles, write_with_spark
+from headgate.warehouse.updates.spark_files import LARGE_BYTES, FileReader, WrittenFiles, write_with_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -25,7 +25,7 @@ from headgate.warehouse.updates.plan import (
     plan_update,
     trailing_edge,
 )
-from headgate.warehouse.updates.read import FileReader
+from headgate.warehouse.updates.spark_files import FileReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

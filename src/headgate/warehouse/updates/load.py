@@ -24,13 +24,13 @@ from headgate.warehouse.storage.files import ALL
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.node import Node
-from headgate.warehouse.updates.write import LARGE_BYTES, WrittenFiles, write_with_spark
+from headgate.warehouse.updates.spark_files import LARGE_BYTES, WrittenFiles, write_with_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.stream.spark.update import HostedUpdate
-    from headgate.warehouse.updates.read import FileReader
+    from headgate.warehouse.updates.spark_files import FileReader
 
 #: every so many updates the whole offset is written, so that a restart reads back that many commits at most
 OFFSET_EVERY = 50

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate.stream.spark.update import HostedUpdate
-    from headgate.warehouse.updates.read import FileReader
+    from headgate.warehouse.updates.spark_files import FileReader
 
 #: merged when there are so many files more than partitions: the more files, the longer it takes to read them
 MOST_EXTRA_FILES = 24

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate.stream.spark.update import HostedUpdate
-    from headgate.warehouse.updates.read import FileReader
+    from headgate.warehouse.updates.spark_files import FileReader
 
 
 class Node(ABC):
