@@ -44,6 +44,7 @@ HeadgateError
 ├── CannotListenError              a run could not make the socket on which it takes commands
 ├── BusyError                      more clients at once than a run serves
 ├── SchedulerMisuseError           an engine broke the protocol of the locality scheduler
+├── CheckError                     ``headgate.testing`` found that a policy is not what a loop can rely on
 └── InvariantError                 a rule that Headgate keeps by itself was broken: our bug, please report it
 
 The classes are defined beside the code that raises them. They are looked up when they are first used, so importing this
@@ -67,6 +68,7 @@ _ERRORS = {
     "headgate.stream.spark.limits": ("LimitError", "MemoryLimitError", "TimeLimitError"),
     "headgate.stream.spark.passes": ("HostedQueryError",),
     "headgate.stream.spark.state_files": ("SnapshotError",),
+    "headgate.testing.oracle": ("CheckError",),
     "headgate.warehouse.declare.checks": ("DeclarationErrors",),
     "headgate.warehouse.reading": ("BeyondTheEdgeError", "NoCommonEdgeError", "NotAWarehouseError", "SqlError"),
     "headgate.warehouse.run.control": ("BusyError", "CannotListenError"),
