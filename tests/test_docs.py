@@ -1,24 +1,32 @@
-"""The documents keep their word: every example runs, every name in them exists, and nothing is left undocumented.
+"""The examples in the documents run and print what is shown, every name in them exists, and nothing is undocumented.
 
-The conventions, for whoever writes documents:
+A comment above a block says what the block is and how its output is compared. Readers do not see it. Its parts are
+separated by semicolons:
 
     <!-- file: shop.toml -->     the next block is a file of that name, in the folder that the examples run in
+    <!-- output -->              the next block is what the python block before printed
+    <!-- some lines -->          only some of the printed lines are shown, in order; each one shown must be printed
+    <!-- numbers vary -->        numbers, with their units, may differ from those shown
+    <!-- numbers vary: a, b -->  the same, but only in lines that begin with one of these words
+
+Without such a part, all that is printed must be shown, apart from the width of spaces. Blocks by language:
+
     ```toml                      always a file
     ```python                    runs, all blocks of a document in order and in one namespace
-    <!-- output -->              the next block is what the python block before printed
     ```console                   `$ headgate ...` runs in the same folder and exits with 0; the lines after it are what
-                                 it prints on a terminal of 80 columns
+                                 it prints on a terminal of 80 columns; without such lines the output is not compared
+
+Reference tables are marked by comments, too:
+
     <!-- keys: Table -->         the next table has one row per key that a scenario file may state there
     <!-- fields: Compared -->    the next table has one row per field of the JSON output
     <!-- options: simulate -->   the next table has one row per option of the command
     <!-- features -->            the next table has one row per feature
-
-In what is printed, `...` stands for anything.
 """
 
 from __future__ import annotations
 
-import doctest
+import csv
 import io
 import math
 import os
@@ -30,7 +38,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -85,27 +93,57 @@ def run_alone(*arguments: str) -> str:
 
 
 @dataclass(frozen=True)
+class Rules:
+    """How the output that a document shows is compared with what was printed."""
+
+    some_lines: bool = False
+    #: numbers may differ in lines that begin with one of these words; ("",) means all lines
+    varying: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Block:
     """A fenced block with what the comment above it says."""
 
     line: int
     language: str
     text: str
-    file: str | None
-    is_output: bool
+    file: str | None = None
+    is_output: bool = False
+    rules: Rules = Rules()
 
 
 BLOCK = re.compile(
-    r"^(?:<!-- (?:file: (?P<file>\S+)|(?P<output>output)) -->\n+)?```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    r"^(?:<!-- (?P<comment>[^\n]+) -->\n+)?```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
 
 def blocks(markdown: str) -> list[Block]:
     return [
-        Block(markdown.count("\n", 0, m.start()) + 1, m["language"], m["text"], m["file"], m["output"] is not None)
-        for m in BLOCK.finditer(markdown)
+        read_comment(
+            Block(markdown.count("\n", 0, found.start()) + 1, found["language"], found["text"]), found["comment"]
+        )
+        for found in BLOCK.finditer(markdown)
     ]
+
+
+def read_comment(block: Block, comment: str | None) -> Block:
+    for part in comment.split(";") if comment else ():
+        word, _, value = (text.strip() for text in part.partition(":"))
+        match word:
+            case "file":
+                block = replace(block, file=value)
+            case "output":
+                block = replace(block, is_output=True)
+            case "some lines":
+                block = replace(block, rules=replace(block.rules, some_lines=True))
+            case "numbers vary":
+                words = tuple(each.strip() for each in value.split(","))
+                block = replace(block, rules=replace(block.rules, varying=words))
+            case _:
+                pytest.fail(f"line {block.line}: a comment above a block cannot say {part.strip()!r}")
+    return block
 
 
 def commands(console: str) -> list[tuple[str, str]]:
@@ -114,10 +152,27 @@ def commands(console: str) -> list[tuple[str, str]]:
     return [(command, printed) for command, _, printed in (part.partition("\n") for part in parts)]
 
 
-def assert_printed(want: str, got: str, where: str) -> None:
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    if want.strip() and not doctest.OutputChecker().check_output(want.strip() + "\n", got.strip() + "\n", flags):
-        pytest.fail(f"{where} says that this is printed:\n{want}\nbut it is:\n{got}")
+#: a number with its unit; `-` and `now` stand in the place of a number that there is not
+NUMBER = re.compile(r"(?<![^\W\d])\d[\d.,:]*(?:T[\d.]+Z)?(?:%|µs|ms|[kMGsmh](?!\w))?|(?<!\S)(?:-|now)(?!\S)")
+
+
+def comparable(text: str, varying: tuple[str, ...]) -> list[str]:
+    """The lines that are not empty, without superfluous spaces, and with `#` for numbers that may differ."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    return [NUMBER.sub("#", line) if varying and line.startswith(varying) else line for line in lines]
+
+
+def assert_printed(want: str, got: str, where: str, rules: Rules) -> None:
+    wanted, printed = comparable(want, rules.varying), comparable(got, rules.varying)
+    if not wanted:
+        return
+    if rules.some_lines:
+        rest = iter(printed)
+        missing = [line for line in wanted if line not in rest]
+    else:
+        missing = [] if " ".join(wanted) == " ".join(printed) else wanted
+    if missing:
+        pytest.fail(f"{where} says that this is printed:\n{want}\nbut it is:\n{got}\nnot found: {missing[0]!r}")
 
 
 class Example:
@@ -133,12 +188,12 @@ class Example:
         if block.file is not None:
             (self.folder / block.file).write_text(block.text, encoding="utf-8")
         if block.is_output:
-            assert_printed(block.text, self.printed, where)
+            assert_printed(block.text, self.printed, where, block.rules)
         elif block.language == "python":
             self.printed = self._execute(block.text, where)
         elif block.language == "console":
             for command, printed in commands(block.text):
-                self._command(command, printed, where)
+                self._command(command, printed, where, block.rules)
 
     def _execute(self, text: str, where: str) -> str:
         with self._importable(), redirect_stdout(io.StringIO()) as out:
@@ -146,13 +201,13 @@ class Example:
             exec(compile(text, where, "exec", dont_inherit=True), self.namespace)
         return out.getvalue()
 
-    def _command(self, command: str, printed: str, where: str) -> None:
+    def _command(self, command: str, printed: str, where: str, rules: Rules) -> None:
         words = shlex.split(command)
         if words[0] != "headgate":
             return
         with self._importable():  # as the command does for the folder that it is called in
             answer = run_alone if words[1] in STARTS_SPARK else invoke
-            assert_printed(printed, answer(*words[1:]), f"{where}, $ {command}")
+            assert_printed(printed, answer(*words[1:]), f"{where}, $ {command}", rules)
 
     @contextmanager
     def _importable(self) -> Iterator[None]:
@@ -184,21 +239,68 @@ def test_every_toml_block_is_a_named_file(document: Path) -> None:
     ] == []
 
 
+SOME, VARYING, SPEED = Rules(some_lines=True), Rules(varying=("",)), Rules(varying=("speed",))
+
+
 @pytest.mark.parametrize(
-    ("want", "got", "fails"),
+    ("want", "got", "rules", "fails"),
     [
-        pytest.param("a  b\n", "a b\n", False, id="spacing does not matter"),
-        pytest.param("a ... d\n", "a b\nc d\n", False, id="dots stand for anything"),
-        pytest.param("", "whatever\n", False, id="nothing said, nothing checked"),
-        pytest.param("10.3 s\n", "10.4 s\n", True, id="another number"),
+        pytest.param("a  b\n", "a b\n", Rules(), False, id="spacing does not matter"),
+        pytest.param("a b c\n", "a b\nc\n", Rules(), False, id="wrapping does not matter"),
+        pytest.param("", "whatever\n", Rules(), False, id="nothing shown, nothing compared"),
+        pytest.param("10.3 s\n", "10.4 s\n", Rules(), True, id="another number"),
+        pytest.param("a\nb\n", "a\nb\nc\n", Rules(), True, id="a line is not shown"),
+        pytest.param("a\nc\n", "a\nb\nc\n", SOME, False, id="some lines"),
+        pytest.param("c\na\n", "a\nb\nc\n", SOME, True, id="some lines in another order"),
+        pytest.param("a\nd\n", "a\nb\nc\n", SOME, True, id="some lines, and one that was not printed"),
+        pytest.param("a 1\n", "a 2\n", SOME, True, id="some lines with another number"),
+        pytest.param("a 10.3s\n", "a 9ms\n", VARYING, False, id="numbers vary"),
+        pytest.param("a 10.3s\n", "a -\n", VARYING, False, id="numbers vary, and one is missing"),
+        pytest.param("runs/20261115T100000.5Z.x\n", "runs/20261116T110000.7Z.x\n", VARYING, False, id="moments vary"),
+        pytest.param("a 10.3s\n", "b 10.3s\n", VARYING, True, id="numbers vary, and a word differs"),
+        pytest.param("a 10.3s b\n", "a 10.3s\n", VARYING, True, id="numbers vary, and a word is missing"),
+        pytest.param("t1 5\n", "t2 5\n", VARYING, True, id="a digit of a name is no number"),
+        pytest.param("speed 5\nsize 3\n", "speed 6\nsize 3\n", SPEED, False, id="numbers vary in one line"),
+        pytest.param("speed 5\nsize 3\n", "speed 6\nsize 4\n", SPEED, True, id="a number varies in another line"),
     ],
 )
-def test_what_is_printed_is_compared(want: str, got: str, fails: bool) -> None:
+def test_what_is_printed_is_compared(want: str, got: str, rules: Rules, fails: bool) -> None:
     if fails:
         with pytest.raises(pytest.fail.Exception):
-            assert_printed(want, got, "here")
+            assert_printed(want, got, "here", rules)
     else:
-        assert_printed(want, got, "here")
+        assert_printed(want, got, "here", rules)
+
+
+@pytest.mark.parametrize(
+    ("comment", "block"),
+    [
+        pytest.param("", Block(1, "text", "a\n"), id="no comment"),
+        pytest.param("<!-- file: a.toml -->\n", Block(1, "text", "a\n", file="a.toml"), id="a file"),
+        pytest.param(
+            "<!-- output; some lines -->\n\n", Block(1, "text", "a\n", is_output=True, rules=SOME), id="output"
+        ),
+        pytest.param("<!-- numbers vary -->\n", Block(1, "text", "a\n", rules=VARYING), id="all numbers"),
+        pytest.param(
+            "<!-- numbers vary: speed, size -->\n",
+            Block(1, "text", "a\n", rules=Rules(varying=("speed", "size"))),
+            id="some numbers",
+        ),
+    ],
+)
+def test_a_comment_says_how_a_block_is_compared(comment: str, block: Block) -> None:
+    assert blocks(f"{comment}```text\na\n```\n") == [block]
+
+
+def test_a_comment_above_a_block_that_says_something_else_is_refused() -> None:
+    with pytest.raises(pytest.fail.Exception, match="anything goes"):
+        blocks("<!-- output; anything goes -->\n```text\na\n```\n")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_output_is_shown_as_it_was_printed_without_dots_for_what_is_left_out(document: Path) -> None:
+    shown = [block for block in blocks(document.read_text("utf-8")) if block.language in ("", "console", "text")]
+    assert [block.line for block in shown if "..." in block.text] == []
 
 
 @pytest.mark.slow
@@ -215,6 +317,19 @@ def test_the_picture_shows_every_measure_that_the_command_prints() -> None:
     picture = (DOCS / "pictures" / "simulate.svg").read_text("utf-8").replace("&#160;", " ")
     assert measures[0] == "relative lateness"
     assert [measure for measure in measures if measure not in picture] == []
+
+
+def test_the_chart_is_drawn_from_the_recorded_results() -> None:
+    chart = runpy.run_path(str(ROOT / "scripts" / "make_pictures.py"))["chart"]()
+    with (DOCS / "pictures" / "spark_policies.csv").open(encoding="utf-8") as file:
+        recorded = list(csv.DictReader(file))
+    drawn = (DOCS / "pictures" / "spark_policies.svg").read_text("utf-8")
+    for svg in (chart, drawn):
+        texts = re.findall(r"<text[^>]*>([^<]+)</text>", svg)
+        assert [text for text in texts if re.fullmatch(r"[\d.]+ s", text)] == [
+            f"{float(row['weighted staleness']):.1f} s" for row in recorded
+        ]
+        assert [row["policy"] for row in recorded if f"{row['policy']}, {row['placement']}" not in texts] == []
 
 
 def test_a_picture_asks_no_other_host_for_anything() -> None:
@@ -346,7 +461,7 @@ def test_a_policy_section_names_the_features_that_the_policy_reads(name: str) ->
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_section_warns_if_and_only_if_the_policy_can_starve_a_node(name: str) -> None:
-    assert ("for ever" in point(POLICY_SECTIONS[name], "Fails")) == POLICIES[name].starves
+    assert ("forever" in point(POLICY_SECTIONS[name], "Fails")) == POLICIES[name].starves
 
 
 @pytest.mark.parametrize("name", PLACEMENTS)

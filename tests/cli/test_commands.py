@@ -196,7 +196,7 @@ def test_the_installed_command_runs_by_itself_and_keeps_progress_off_standard_ou
 def test_the_pipelines_among_the_examples_have_no_mistakes(headgate: Headgate, example: Path) -> None:
     done = headgate("check", str(example))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "no mistakes" in done.stdout
+    assert "no errors" in done.stdout
 
 
 def test_a_scenario_that_does_not_exist_is_refused(headgate: Headgate, tmp_path: Path) -> None:

@@ -100,16 +100,16 @@ COMMANDS = {
     ),
     "pause all": (["pause", "--all"], [("pause", name) for name in TABLES], [f"{name}: paused" for name in TABLES]),
     "resume all": (["resume", "--all"], [("resume", name) for name in TABLES], [f"{name}: resumed" for name in TABLES]),
-    "refresh": (["refresh", "air"], [("refresh", "air")], ["air: goes first now, with what it needs"]),
+    "refresh": (["refresh", "air"], [("refresh", "air")], ["air: will be updated next, with its sources"]),
     "backfill": (
         ["backfill", "air", "--from", "1970-01-01T01:00:00Z", "--to", "1970-01-01 03:00"],
         [("backfill", "air", HOUR, 3 * HOUR, None)],
-        ["air: computed again from 1970-01-01T01:00:00Z to 1970-01-01 03:00, behind live updates"],
+        ["air: backfill scheduled from 1970-01-01T01:00:00Z to 1970-01-01 03:00; live updates go first"],
     ),
     "backfill in chunks": (
         ["backfill", "air", "--from", "1970-01-01", "--to", "1970-01-02", "--chunk", "90 min"],
         [("backfill", "air", 0, 24 * HOUR, 5400.0)],
-        ["air: computed again from 1970-01-01 to 1970-01-02, 1.5 h at a time, behind live updates"],
+        ["air: backfill scheduled from 1970-01-01 to 1970-01-02, 1.5 h per update; live updates go first"],
     ),
     "set a policy": (["set", "--policy", "fifo"], [("replace_policy", policy_from("fifo"))], ["policy: fifo"]),
     "set everything": (
@@ -228,7 +228,7 @@ def test_stop_without_waiting_returns_while_the_warehouse_still_runs(
     headgate: Headgate, served: Path, run: Recorder
 ) -> None:
     done = headgate("stop", served, "--no-wait")
-    assert done == Done(0, [f"{served}: process {os.getpid()} has been asked to stop"], "")
+    assert done == Done(0, [f"{served}: process {os.getpid()} is stopping"], "")
     assert run.asked_to_stop.is_set()
     assert running_process(served) == os.getpid()
 
@@ -240,7 +240,7 @@ def test_explain_prints_the_whole_explanation(headgate: Headgate, served: Path, 
     assert headgate("explain", served, "air") == Done(0, str(run.explain("air")).splitlines(), "")
 
 
-COMMITTED = "air: complete up to 1970-01-01T00:00:30.000000Z; its last update was number 2, of kind append"
+COMMITTED = "air: complete up to 1970-01-01T00:00:30.000000Z; last update: number 2, append"
 
 
 def test_explain_tells_what_is_committed_if_nobody_runs_the_warehouse(headgate: Headgate, committed: Path) -> None:

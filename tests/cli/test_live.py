@@ -74,4 +74,4 @@ def test_the_summary_has_a_line_for_every_operator_and_says_what_its_words_mean(
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.split()[:2] == ["visits_of_each_day", "sessions"] for line in lines) == says
     assert sum(line.split()[:2] == ["visits_of_each_day", "source"] for line in lines) == says
-    assert any("out/in: rows out for" in line for line in lines) == says
+    assert any("out/in: output rows per" in line for line in lines) == says

@@ -196,10 +196,10 @@ def command() -> typer.Typer:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        pytest.param("", "city: 1 stream, 1 table: no mistakes\n", id="one of each"),
+        pytest.param("", "city: 1 stream, 1 table: no errors\n", id="one of each"),
         pytest.param(
             "wh.dimension('zones', object())\nwh.stream('trips', object(), time='ts')",
-            "city: 2 streams, 1 dimension, 1 table: no mistakes\n",
+            "city: 2 streams, 1 dimension, 1 table: no errors\n",
             id="with a dimension",
         ),
     ],

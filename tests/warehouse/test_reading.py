@@ -248,7 +248,7 @@ def test_query_reads_at_a_time_that_is_utc_unless_it_says_otherwise(warehouse: P
 def test_query_names_the_tables_that_it_read_whole(warehouse: Path) -> None:
     done = headgate("query", warehouse, "select reason from clicks__rejected", "--json")
     assert json.loads(done.stdout) == {"reason": "no event time"}
-    assert done.stderr.strip() == "read whole, as they have no event time: clicks__rejected"
+    assert done.stderr.strip() == "read whole, because they have no event time: clicks__rejected"
 
 
 def test_json_lines_can_be_parsed_whatever_the_values(warehouse: Path) -> None:

@@ -1,6 +1,6 @@
 """The command line: parse, call the library once, print, exit.
 
-Exit status: 0 done, 1 failed, 2 asked for something that cannot be done as written. Data goes to standard output,
+Exit status: 0 success, 1 failure, 2 wrong usage (an unknown name, an invalid value). Data goes to standard output,
 progress and errors to standard error.
 """
 
@@ -22,7 +22,7 @@ from headgate.core import DeclarationError, HeadgateError, UserCodeError
 
 app = typer.Typer(
     name="headgate",
-    help="Headgate decides which streaming table or operator runs next when there is not enough machine for all.",
+    help="Keep many streaming tables fresh when there are too few resources to update all of them at once.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -56,12 +56,12 @@ def _print_version(wanted: bool) -> None:
 def root(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """Headgate decides which streaming table or operator runs next when there is not enough machine for all."""
+    """Keep many streaming tables fresh when there are too few resources to update all of them at once."""
 
 
 def main() -> None:
     """The ``headgate`` command."""
-    # A policy named by its path is looked for where the user is, as ``python -m`` would.
+    # A policy named by its path is imported from the current folder too, as with ``python -m``.
     sys.path.insert(0, "")
     try:
         app()

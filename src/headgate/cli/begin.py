@@ -1,4 +1,4 @@
-"""``headgate init`` and ``headgate demo``: a first pipeline file, and a first run."""
+"""``headgate init`` and ``headgate demo``: the first steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _DEMO_FOLDER = "headgate-demo"
 def init(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file to write.")] = Path("pipeline.py"),
 ) -> None:
-    """Write a first pipeline file, ready to run and to be changed into your own."""
+    """Write an example pipeline file.
+
+    It runs as it is; change it into your own.
+    """
     if file.suffix != ".py":
         raise ParameterError(f"a pipeline file is a Python file, such as shop.py; got {str(file)!r}")
     name = re.sub(r"\W", "_", file.stem)
@@ -33,22 +36,29 @@ def init(
         with file.open("x", encoding="utf-8") as pipeline:
             pipeline.write(text)
     except FileExistsError:
-        raise ParameterError(f"{file} is there already; nothing was written. Give another name.") from None
+        raise ParameterError(f"{file} exists already and was not changed; give another file name") from None
     except OSError as error:
         raise ParameterError(f"cannot write {file}: {error.strerror}") from None
-    typer.echo(f"{file} is written. Now: headgate run {file}")
+    typer.echo(f"Wrote {file}. Next: headgate run {file}")
 
 
 def demo(
-    duration: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long.")] = "1 min",
-    tracks: Annotated[int, typer.Option(min=1, help="How many updates may run at once.")] = 2,
-    policy: Annotated[str, typer.Option(metavar="NAME[:k=v,..]", help="Which table goes first.")] = "max-benefit",
-    placement: Annotated[str, typer.Option(metavar="NAME[:k=v,..]", help="On which tracks.")] = "proportional",
+    duration: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long to run.")] = "1 min",
+    tracks: Annotated[int, typer.Option(min=1, help="Number of updates that may run at the same time.")] = 2,
+    policy: Annotated[
+        str, typer.Option(metavar="NAME[:k=v,..]", help="Decides which table is updated next.")
+    ] = "max-benefit",
+    placement: Annotated[
+        str, typer.Option(metavar="NAME[:k=v,..]", help="Decides on which tracks a table may be updated.")
+    ] = "proportional",
     folder: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where to put the pipeline, its tables and the report.")
+        Path, typer.Option(metavar="DIR", help="Folder for the pipeline file, its tables and the report.")
     ] = Path(_DEMO_FOLDER),
 ) -> None:
-    """Keep a city's tables fresh on this machine for a minute, with generated data, and print a summary."""
+    """Run an example for a minute, with generated data.
+
+    It keeps 4 streams and 12 tables of a city fresh, and writes a report.
+    """
     from headgate.warehouse.run.run import SparkOptions
     from headgate.warehouse.run.trace import newest_trace
 
@@ -57,16 +67,16 @@ def demo(
     file = _begun_again(folder)
     shown = os.path.relpath(file)
     typer.echo(f"A city's sensors: 4 streams, 12 tables, {tracks} updates at a time, for {duration} ({shown}).")
-    typer.echo("Spark starts, which takes a while ...", err=True)
+    typer.echo("Starting Spark; this takes a few seconds ...", err=True)
     run_file(file, options, SparkOptions(), limit, folder / "report.html")
-    typer.echo(f"\nLook at a table:  headgate query {shown} 'select * from dashboard order by minute desc limit 5'")
+    typer.echo(f"\nQuery a table:  headgate query {shown} 'select * from dashboard order by minute desc limit 5'")
     trace = newest_trace(folder / "city.warehouse")
     if trace is not None:
-        typer.echo(f"Another policy, with the same data:  headgate simulate {os.path.relpath(trace)}")
+        typer.echo(f"Replay the run under other policies:  headgate simulate {os.path.relpath(trace)}")
 
 
 def _begun_again(folder: Path) -> Path:
-    """The pipeline file of the demonstration, without data of earlier runs; one that was changed is kept as it is."""
+    """The demo's pipeline file. Deletes what earlier demos left, unless the user has edited the file."""
     from headgate.warehouse.run.lock import WarehouseLock
 
     file, text = folder / "city.py", _template("city.py")

@@ -1,4 +1,4 @@
-"""How comparisons look on a terminal: of simulated variants, and of a replayed run with what was measured."""
+"""Print comparisons: of simulated variants, and of a measured run with its replays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIDE_BY_SIDE = 5
 
 
 def print_about(console: Console, about: str) -> None:
-    """What a scenario says of itself, wrapped to the terminal and not where its file wrapped it."""
+    """The description in the scenario file, wrapped to the width of the terminal."""
     if about:
         console.print(" ".join(about.split()), highlight=False)
 
@@ -28,8 +28,8 @@ def print_comparison(console: Console, title: str, rows: Sequence[Compared]) -> 
         console.print(_comparison(rows[first : first + _SIDE_BY_SIDE], rows))
     unit = "seconds of data" if rows[0].grain == "tables" else "tuples"
     console.print(
-        f"[dim]Queue: {unit} waiting. Guard strikes: how often one that had waited too long was put first."
-        " Events/s: of the simulation, by the wall clock.[/dim]",
+        f"[dim]Queue: {unit} waiting. Guard strikes: how often the guard ran a node first because it had waited longer"
+        " than its patience. Events/s: simulated events per second of wall-clock time.[/dim]",
         highlight=False,
     )
 
@@ -77,11 +77,11 @@ def _node_table(nodes: Sequence[NodeRow], shown: Sequence[Compared], rows: Seque
 
 
 def print_story(console: Console, rows: Sequence[Compared]) -> None:
-    """What a comparison of tables means, in words and bars, for somebody who sees it for the first time."""
+    """A bar chart of staleness by priority, and a summary in two sentences."""
     best = min(rows, key=lambda row: row.weighted_staleness or math.inf)
     worst = max(rows, key=lambda row: row.weighted_staleness or 0.0)
     classes = sorted({node.priority for node in best.nodes if node.priority is not None}, reverse=True)
-    console.print("\n[bold]How stale the tables were, by priority[/bold] (mean, in seconds)")
+    console.print("\n[bold]Mean staleness by priority[/bold] (seconds)")
     for priority in classes:
         console.print(f"  priority {priority:g}", highlight=False)
         longest = max(_staleness_of(row, priority) for row in rows)
@@ -92,11 +92,11 @@ def print_story(console: Console, rows: Sequence[Compared]) -> None:
     top = classes[0]
     times = (worst.weighted_staleness or 0.0) / (best.weighted_staleness or 1.0)
     console.print(
-        f"\nSame data, same machine: under [bold]{best.policy}[/bold] the tables of priority {top:g} were"
-        f" {_staleness_of(best, top):.1f} s behind, under {worst.policy} {_staleness_of(worst, top):.1f} s;"
-        f" priority-weighted staleness was {times:.1f} times lower."
-        f"\nThe guard against starvation put a table first {best.guard_strikes} times, because it had waited for"
-        " more than 20 of its periods.",
+        f"\nMean staleness of the tables of priority {top:g}: {_staleness_of(best, top):.1f} s under"
+        f" [bold]{best.policy}[/bold], {_staleness_of(worst, top):.1f} s under {worst.policy}, with the same data on"
+        f" the same number of tracks. Priority-weighted staleness was {times:.1f} times lower."
+        f"\nThe guard ran a table first {best.guard_strikes} times because it had waited longer than its patience"
+        " (20 periods unless stated).",
         highlight=False,
     )
 
@@ -171,9 +171,9 @@ def print_replay(console: Console, about: str, rows: Sequence[ReplayRow], most_t
     console.print(about, highlight=False)
     console.print(_replayed_runs(rows))
     console.print(
-        "[dim]Weighted: the sum over all tables of priority times mean staleness. Relative: divided by that of a run"
-        " in which no update waits for a track. Latency: from the release of an update to its end. Busy: the share of"
-        " time that a track was at work.[/dim]",
+        "[dim]Weighted: sum over all tables of priority times mean staleness. Relative: that, divided by the value of a"
+        " run in which no update waits for a track. Latency: from the release of an update to its end. Busy: share of"
+        " time in which a track was running updates.[/dim]",
         highlight=False,
     )
     if most_tables:

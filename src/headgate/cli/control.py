@@ -1,7 +1,7 @@
-"""``headgate explain``, ``pause``, ``resume``, ``refresh``, ``backfill``, ``set``, ``stop``: a warehouse that runs now.
+"""Commands for a running warehouse: ``explain``, ``pause``, ``resume``, ``refresh``, ``backfill``, ``set``, ``stop``.
 
-Each sends commands to the process that runs the warehouse and prints a line for every change. The first change that is
-refused ends the command; those before it stay made and are printed.
+Each sends requests to the process that runs the warehouse and prints a line for every change. If one of several
+changes is refused, the command ends there; the changes before it stay in effect.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OneTable = Annotated[str, typer.Argument(metavar="TABLE", help="A stream or tabl
 SomeTables = Annotated[
     list[str] | None, typer.Argument(metavar="TABLE", help="Streams or tables of the warehouse.", show_default=False)
 ]
-Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
+Everything = Annotated[bool, typer.Option("--all", help="All streams and tables.")]
 
 
 def explain(directory: WarehouseDirectory, table: OneTable) -> None:
-    """Say why a table is or is not being updated at this moment."""
+    """Explain why a table is or is not being updated right now."""
     try:
         print(RunningWarehouse(directory).explain(table))
     except ControlError:
@@ -38,13 +38,16 @@ def explain(directory: WarehouseDirectory, table: OneTable) -> None:
 
 
 def pause(directory: WarehouseDirectory, tables: SomeTables = None, everything: Everything = False) -> None:
-    """Make no more updates of tables until they are resumed; those that run are finished."""
+    """Stop updating tables until they are resumed. Updates that are running finish."""
     running = RunningWarehouse(directory)
     _each(_chosen(running, tables, everything), running.pause, "paused")
 
 
 def resume(directory: WarehouseDirectory, tables: SomeTables = None, everything: Everything = False) -> None:
-    """Update tables again that were paused, or are held after failures."""
+    """Resume tables that are paused or held.
+
+    A table is held after repeated failures.
+    """
     running = RunningWarehouse(directory)
     _each(_chosen(running, tables, everything), running.resume, "resumed")
 
@@ -53,28 +56,31 @@ def refresh(
     directory: WarehouseDirectory,
     tables: Annotated[list[str], typer.Argument(metavar="TABLE", help="Streams or tables of the warehouse.")],
 ) -> None:
-    """Update tables now, with what they need, before everything else."""
-    _each(tables, RunningWarehouse(directory).refresh, "goes first now, with what it needs")
+    """Update tables next, before all others.
+
+    The tables that they are computed from are updated first.
+    """
+    _each(tables, RunningWarehouse(directory).refresh, "will be updated next, with its sources")
 
 
 def backfill(
     directory: WarehouseDirectory,
     table: OneTable,
     first: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="From this event time on; UTC unless stated.")
+        str | None, typer.Option("--from", metavar="TIME", help="Start of the range (event time; UTC unless stated).")
     ] = None,
     last: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Up to this event time; UTC unless stated.")
+        str | None, typer.Option("--to", metavar="TIME", help="End of the range (event time; UTC unless stated).")
     ] = None,
     chunk: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="How much event time to compute at once, such as '1 day'."),
+        typer.Option(metavar="DURATION", help="Event time to recompute per update, such as '1 day'."),
     ] = None,
 ) -> None:
-    """Compute a stretch of event time of a table again, a chunk at a time, whenever no live update waits.
+    """Recompute a range of event time of a table.
 
-    Without --from it is from the beginning, without --to up to what there is. A table whose queries have states is
-    always built anew as a whole.
+    It is recomputed in chunks, while no live update is waiting. Without --from the range starts at the first row,
+    without --to it ends at the last. A table whose stream queries keep state is always rebuilt as a whole.
     """
     begin = BEGINNING if first is None else event_time(first, "--from")
     end = END if last is None else event_time(last, "--to")
@@ -82,27 +88,34 @@ def backfill(
         raise ParameterError(f"--from must be before --to; got {first} and {last}")
     length = None if chunk is None else seconds(chunk, "--chunk")
     if length == 0:
-        raise ParameterError(f"--chunk must be longer than nothing; got {chunk!r}")
+        raise ParameterError(f"--chunk must be longer than 0; got {chunk!r}")
     RunningWarehouse(directory).backfill(table, begin, end, length)
-    chunks = "" if length is None else f", {readable(length)} at a time"
-    stretch = f"from {first or 'the beginning'} to {last or 'what there is'}"
-    print(f"{table}: computed again {stretch}{chunks}, behind live updates")
+    chunks = "" if length is None else f", {readable(length)} per update"
+    span = f"from {first or 'the first row'} to {last or 'the last row'}"
+    print(f"{table}: backfill scheduled {span}{chunks}; live updates go first")
 
 
 def change(
     directory: WarehouseDirectory,
-    policy: Annotated[str | None, typer.Option(metavar="NAME[:k=v,..]", help="Which table goes first.")] = None,
-    placement: Annotated[str | None, typer.Option(metavar="NAME[:k=v,..]", help="On which tracks.")] = None,
-    tracks: Annotated[int | None, typer.Option(min=1, help="How many updates may run at once.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="NAME[:k=v,..]", help="Decides which table is updated next.")
+    ] = None,
+    placement: Annotated[
+        str | None, typer.Option(metavar="NAME[:k=v,..]", help="Decides on which tracks a table may be updated.")
+    ] = None,
+    tracks: Annotated[int | None, typer.Option(min=1, help="Number of updates that may run at the same time.")] = None,
     priority: Annotated[
         list[str] | None,
-        typer.Option(metavar="TABLE=N", help="The priority of a table; give it several times for several."),
+        typer.Option(metavar="TABLE=N", help="New priority of a table; may be repeated."),
     ] = None,
 ) -> None:
-    """Change how a running warehouse decides, from the next decision on and until it is stopped."""
+    """Change the settings of a running warehouse.
+
+    Changes hold from the next decision until the process ends.
+    """
     priorities = [_priority(text) for text in priority or ()]
     if policy is None and placement is None and tracks is None and not priorities:
-        raise ParameterError("say what is to change: --policy, --placement, --tracks or --priority")
+        raise ParameterError("nothing to change; give --policy, --placement, --tracks or --priority")
     running = RunningWarehouse(directory)
     if policy is not None:
         print(f"policy: {running.replace_policy(policy)}")
@@ -118,14 +131,16 @@ def change(
 
 def stop(
     directory: WarehouseDirectory,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return at once, not when the process has ended.")] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Return at once instead of waiting for the process to end.")
+    ] = False,
 ) -> None:
-    """Stop the process that runs a warehouse: updates that are running are finished, no more are begun."""
+    """Stop the process that runs a warehouse. Updates that are running finish; no new ones start."""
     running = RunningWarehouse(directory)
     process = running.stop_soon()
     who = "the process" if process is None else f"process {process}"
     if no_wait:
-        print(f"{directory}: {who} has been asked to stop")
+        print(f"{directory}: {who} is stopping")
         return
     running.wait_until_released(process)
     print(f"{directory}: {who} has stopped")
@@ -155,7 +170,7 @@ def _priority(text: str) -> tuple[str, float]:
 
 
 def _print_committed(directory: Path, name: str) -> None:
-    """What the commits of a table say, if there are any in the directory."""
+    """Print how far a table is complete, read from its commits."""
     from headgate.warehouse.reading import NotAWarehouseError, tables
     from headgate.warehouse.storage.partitions import format_time
 
@@ -164,8 +179,8 @@ def _print_committed(directory: Path, name: str) -> None:
     except NotAWarehouseError:
         return
     if name not in found:
-        hint = "A table exists from its first update on, and no process answers that may know of more."
+        hint = "A table exists after its first update, and no process answers that could know of others."
         raise UnknownNameError("table", name, found, hint=hint)
     table = found[name]
-    upto = "has no data yet" if table.freshness is None else f"complete up to {format_time(table.freshness)}"
-    print(f"{name}: {upto}; its last update was number {table.update}, of kind {table.kind}")
+    upto = "no data yet" if table.freshness is None else f"complete up to {format_time(table.freshness)}"
+    print(f"{name}: {upto}; last update: number {table.update}, {table.kind}")

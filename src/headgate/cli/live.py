@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from headgate.core import OperatorFigures, Update
     from headgate.warehouse.schedule.ledger import NodeStatistics
 
-#: what the columns mean, for those who see the table for the first time
+#: what the columns mean
 LEGEND = (
-    "stale: age of the newest moment up to which the table is complete (mean: over the run); lag: how long data has "
-    "been waiting to get in; met: share of the time in which the lag was within its target; bad: rows rejected"
+    "stale: now minus the event time up to which the table is complete; mean: the same, averaged over the run; lag: "
+    "how long the oldest data not yet in the table has waited; met: share of time with the lag within its target; bad: "
+    "rejected rows; upd: updates; took: duration of the last update; last: time since then; next: time until more "
+    "data is expected"
 )
 OPERATOR_LEGEND = (
-    "share, cpu, a row: processor time, as a share of that of all operators of the table, in all, and for each row in; "
-    "out/in: rows out for each row in; queue: the most rows that waited in any one task; busy: share of the tasks' "
-    "time in which rows waited or were at work"
+    "share: processor time as a share of that of all operators of the table; cpu: processor time; a row: processor "
+    "time per input row; out/in: output rows per input row; queue: most rows waiting in any one task; busy: share of "
+    "the tasks' time in which rows waited or were being processed; bad: rejected rows"
 )
 _COLORS = {"updating": "cyan", "held": "red", "failing": "yellow", "paused": "dim"}
 
@@ -51,7 +53,7 @@ class UpdateLines:
 
 
 def statistics_table(title: str, rows: Sequence[NodeStatistics], now: float) -> Table:
-    """The statistics of every table, the highest priority first. Fits 80 columns for names of up to 18 letters."""
+    """A line per table, highest priority first. Fits 80 columns for names of up to 18 letters."""
     table = _plain_table(title)
     table.add_column("table", no_wrap=True)
     for heading in ("prio", "stale", "mean", "lag", "met", "rows", "bad", "upd", "took", "last", "next"):
@@ -65,9 +67,9 @@ def statistics_table(title: str, rows: Sequence[NodeStatistics], now: float) -> 
 
 
 def operators_table(title: str, rows: Sequence[NodeStatistics], most: int | None = None) -> Table | None:
-    """What the operators of stream queries inside tables did, of each table the ``most`` that worked hardest.
+    """The operators of stream queries inside tables: of each table the ``most`` with most processor time.
 
-    None if no table holds any. Fits 80 columns for names of up to 15 letters.
+    None if no table has any. Fits 80 columns for names of up to 15 letters.
     """
     table = _plain_table(title)
     for heading in ("table", "operator"):
@@ -84,7 +86,7 @@ def operators_table(title: str, rows: Sequence[NodeStatistics], most: int | None
 
 
 def live_view(title: str, rows: Sequence[NodeStatistics], now: float) -> Group:
-    """What is on the screen while a warehouse runs: a line for each table, and another if it holds stream queries."""
+    """The screen while a warehouse runs: a line per table, and the busiest operator of tables with stream queries."""
     tables = statistics_table(title, rows, now)
     busiest = operators_table("the busiest operator inside each table", rows, most=1)
     return Group(tables) if busiest is None else Group(tables, "", busiest)
@@ -130,7 +132,7 @@ def _operator_cells(operator: OperatorFigures, all_work: float) -> list[str]:
 
 
 def _length(seconds: float | None) -> str:
-    """As short as can be, since a table of them has to fit a terminal."""
+    """A duration in few characters, because the table has to fit a terminal."""
     if seconds is None:
         return "-"
     if seconds < 9.95:
@@ -139,7 +141,7 @@ def _length(seconds: float | None) -> str:
 
 
 def _work(seconds: float) -> str:
-    """Processor time, which for one row may be microseconds."""
+    """Processor time, down to microseconds."""
     for unit, size in (("µs", 1e-6), ("ms", 1e-3)):
         if seconds < 0.9995e3 * size:
             return f"{seconds / size:.3g}{unit}"
@@ -156,7 +158,7 @@ def _count(number: int) -> str:
 def print_summary(
     name: str, path: Path, rows: Sequence[NodeStatistics], length: float, places: Sequence[tuple[str, Path]]
 ) -> None:
-    """The end of a run: how stale each table was, and where the tables, the trace and the report are."""
+    """Print the summary of a run: staleness of every table, and where tables, trace and report are."""
     console = Console()
     console.print(statistics_table(f"{name}, after {_length(length)}", rows, time.time()))
     console.print(f"[dim]{LEGEND}[/dim]")
@@ -176,7 +178,7 @@ def print_summary(
 
 
 def _shown(path: Path) -> str:
-    """A path as short as can be from here."""
+    """The path relative to the current folder if it is below it, else absolute."""
     relative = os.path.relpath(path)
     return str(path.absolute()) if relative.startswith("..") else relative
 

@@ -1,4 +1,4 @@
-"""``headgate policies``: list the policies and placements that there are."""
+"""``headgate policies``: list the policies and placements."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from headgate.core import PLACEMENTS, POLICIES, Placement, Policy
 
 
 def policies(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List every policy and placement with one line each and the paper it comes from."""
+    """List the policies and placements.
+
+    Each has its rule, its parameters and the paper that it comes from.
+    """
     if as_json:
         print(json.dumps({"policies": _entries(POLICIES), "placements": _entries(PLACEMENTS)}, indent=2))
         return
     console = Console(highlight=False, soft_wrap=True)
-    _print_listing(console, "Policies: who runs first", POLICIES)
+    _print_listing(console, "Policies: which node runs next", POLICIES)
     _print_listing(console, "\nPlacements: on which workers a node may run", PLACEMENTS)
     console.print(
-        "\nChoose with parameters, for example: --policy qst:capacity=500 --placement proportional:k=2,aggressive=false"
+        "\nParameters follow a colon: --policy qst:capacity=500 --placement proportional:k=2,aggressive=false"
     )
 
 
 def _print_listing(console: Console, title: str, known: dict[str, type[Policy]] | dict[str, type[Placement]]) -> None:
-    """One line each, also on a narrow terminal, where a table would wrap."""
+    """One line each, on a narrow terminal too (a table would wrap its cells)."""
     console.print(f"[bold]{title}[/bold]")
     for name, kind in known.items():
         parameters = _parameters(kind)

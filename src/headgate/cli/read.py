@@ -1,4 +1,4 @@
-"""``headgate status`` and ``headgate query``: what is in the directory of a warehouse, whether it runs or not."""
+"""``headgate status`` and ``headgate query``: read a warehouse directory, whether a process runs it or not."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from headgate.warehouse.reading import QueryResult, TableStatus
 
 _SHOWN_ROWS = 20
-#: seconds to wait for the statistics of a running process, which is otherwise left out of the status
+#: seconds to wait for the statistics of the running process; without an answer, the status shows commits only
 _LIVE_PATIENCE = 2.0
 
 
 def warehouse_directory(text: str) -> Path:
-    """The directory of the warehouse that ``text`` names: itself, or what the pipeline file of that path states."""
+    """The warehouse directory that ``text`` names: the directory itself, or a pipeline file that states it."""
     path = Path(text)
     if path.suffix != ".py" or path.is_dir():
         return path
@@ -43,16 +43,19 @@ WarehouseDirectory = Annotated[
     typer.Argument(
         metavar="DIR",
         parser=warehouse_directory,
-        help="The directory of a warehouse: what its pipeline file states as path. That file will do as well.",
+        help="The directory of a warehouse, or its pipeline file.",
     ),
 ]
 
 
 def status(
     directory: WarehouseDirectory,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show how fresh and how large every table of a warehouse is, and its state in the process that runs it now."""
+    """Show freshness and size of every table.
+
+    If a process runs the warehouse, also show priority and state.
+    """
     from headgate.warehouse.reading import tables
     from headgate.warehouse.run.lock import running_process
 
@@ -85,18 +88,16 @@ def query(
     at: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Read up to this event time, such as 2026-11-15T10:00:00Z; UTC unless stated."
+            metavar="TIME", help="Read up to this event time, such as 2026-11-15T10:00:00Z (UTC unless stated)."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
     limit: Annotated[
         int | None,
-        typer.Option(
-            min=0, metavar="N", help=f"Print at most N rows; {_SHOWN_ROWS}, or all with --json, unless stated."
-        ),
+        typer.Option(min=0, metavar="N", help=f"Rows to print; default {_SHOWN_ROWS}, with --json all."),
     ] = None,
 ) -> None:
-    """Run a query over tables of a warehouse, all read up to the event time to which every one of them is complete."""
+    """Run SQL over tables of a warehouse. All tables are read up to the same event time, to which all are complete."""
     from headgate.warehouse import reading
 
     answer = reading.query(directory, sql, None if at is None else event_time(at, "--at"))
@@ -113,7 +114,7 @@ def query(
 
 
 def _console() -> Console:
-    """A console that prints values as they are, and cuts nothing off if the output is not a terminal."""
+    """A console that prints values unchanged, and cuts nothing off if the output is not a terminal."""
     return Console(width=None if sys.stdout.isatty() else 10_000, markup=False, highlight=False, emoji=False)
 
 
@@ -126,7 +127,7 @@ def _staleness(table: TableStatus, now: float) -> float | None:
 
 
 def _live(directory: Path) -> Sequence[Mapping[str, Any]] | None:
-    """The statistics of the process that runs the warehouse, None if it does not answer."""
+    """Statistics of the process that runs the warehouse, None if it does not answer."""
     try:
         return RunningWarehouse(directory, _LIVE_PATIENCE).statistics()
     except HeadgateError:
@@ -134,7 +135,7 @@ def _live(directory: Path) -> Sequence[Mapping[str, Any]] | None:
 
 
 def _status_table(found: Sequence[TableStatus], now: float, live: Sequence[Mapping[str, Any]] | None) -> Table:
-    """The tables as committed and, if a process runs them, their priority and state in it."""
+    """The tables as committed and, if a process runs them, their priority and state."""
     table = _plain_table()
     table.add_column("table", no_wrap=True)
     if live is not None:
@@ -198,7 +199,7 @@ def _cell(value: object) -> str:
 
 
 def _finite(value: object) -> object:
-    """``value`` with the numbers that JSON does not have as words."""
+    """``value`` with NaN and infinity as text, because JSON does not have them."""
     match value:
         case float() if not math.isfinite(value):
             return str(value)
@@ -223,8 +224,8 @@ def _where_read(answer: QueryResult) -> str:
 
     parts = [] if answer.edge is None else [f"read up to {format_time(answer.edge)}"]
     if answer.whole:
-        parts.append(f"read whole, as they have no event time: {', '.join(answer.whole)}")
-    return "; ".join(parts) or "read tables that have no data yet"
+        parts.append(f"read whole, because they have no event time: {', '.join(answer.whole)}")
+    return "; ".join(parts) or "the tables have no data yet"
 
 
 def event_time(text: str, option: str) -> int:

@@ -1,4 +1,4 @@
-"""``headgate check``, ``graph`` and ``run``: look at what a pipeline file declares, and keep its tables fresh."""
+"""``headgate check``, ``graph`` and ``run``: check and draw a pipeline file, and keep its tables fresh."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from headgate.warehouse.run.run import SparkOptions, WarehouseRun
     from headgate.warehouse.schedule.scheduler import RunOptions
 
-PipelineFile = Annotated[Path, typer.Argument(metavar="FILE", help="The Python file that declares a warehouse.")]
+PipelineFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The pipeline file: a Python file that declares a warehouse.")
+]
 
 
 class GraphFormat(StrEnum):
@@ -41,20 +43,28 @@ _ENDINGS = {".svg": GraphFormat.SVG, ".mmd": GraphFormat.MERMAID, ".mermaid": Gr
 
 
 def check(file: PipelineFile) -> None:
-    """Find every mistake in a pipeline file; nothing is started and nothing is written."""
+    """Check a pipeline file and list every error in it.
+
+    Starts nothing and writes nothing.
+    """
     spec = load(file).spec()
-    print(f"{spec.name}: {counts(spec)}: no mistakes")
+    print(f"{spec.name}: {counts(spec)}: no errors")
 
 
 def graph(
     file: PipelineFile,
     form: Annotated[
         GraphFormat | None,
-        typer.Option("--format", help="How to write it; by the ending of --output or as text, unless stated."),
+        typer.Option("--format", help="Output format; by default from the suffix of --output, else text."),
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of printing.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to this file instead of standard output.")
+    ] = None,
 ) -> None:
-    """Draw which table is computed from which, as text, as a Mermaid flow chart or as an SVG picture."""
+    """Draw which table is computed from which.
+
+    Formats are text, Mermaid and SVG.
+    """
     spec = load(file).spec()
     if form is None:
         form = _ENDINGS.get(output.suffix.lower(), GraphFormat.TEXT) if output else GraphFormat.TEXT
@@ -71,27 +81,34 @@ def graph(
 
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
-    tracks: Annotated[int, typer.Option(min=1, help="How many updates may run at once.")] = 2,
-    policy: Annotated[str, typer.Option(metavar="NAME[:k=v,..]", help="Which table goes first.")] = "max-benefit",
-    placement: Annotated[str, typer.Option(metavar="NAME[:k=v,..]", help="On which tracks.")] = "proportional",
+    master: Annotated[str, typer.Option(help="Spark master URL.")] = "local[*]",
+    tracks: Annotated[int, typer.Option(min=1, help="Number of updates that may run at the same time.")] = 2,
+    policy: Annotated[
+        str, typer.Option(metavar="NAME[:k=v,..]", help="Decides which table is updated next.")
+    ] = "max-benefit",
+    placement: Annotated[
+        str, typer.Option(metavar="NAME[:k=v,..]", help="Decides on which tracks a table may be updated.")
+    ] = "proportional",
     chop: Annotated[
-        float | None, typer.Option(metavar="PERIODS", help="Load at most this many periods of data in one update.")
+        float | None, typer.Option(metavar="PERIODS", help="Load at most this many periods of data per update.")
     ] = None,
     duration: Annotated[
-        str | None, typer.Option("--for", metavar="DURATION", help="Stop after this long, such as '1 min'.")
+        str | None,
+        typer.Option(
+            "--for", metavar="DURATION", help="Stop after this time, such as '1 min'; by default run until Ctrl-C."
+        ),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a report at the end: .html, .md, .txt or .json.")
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting; give it several times for several.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
 ) -> None:
     """Keep the tables of a pipeline file fresh until stopped.
 
-    Ctrl-C finishes the updates that are running; a second one cancels them. When the file is saved, the run goes on
-    with what it says then.
+    Ctrl-C lets the running updates finish, a second Ctrl-C cancels them. When the file is saved, the run continues
+    with the new declarations.
     """
     from headgate.warehouse.run.run import SparkOptions
 
@@ -106,7 +123,7 @@ def options_from(tracks: int, policy: str, placement: str, chop: float | None) -
     from headgate.warehouse.schedule.scheduler import RunOptions
 
     if chop is not None and not chop >= 1:
-        raise ParameterError(f"--chop takes a number of periods from 1 up; got {chop:g}")
+        raise ParameterError(f"--chop takes a number of periods of at least 1; got {chop:g}")
     return RunOptions(
         tracks=tracks,
         policy=policy_from(policy),
@@ -116,7 +133,7 @@ def options_from(tracks: int, policy: str, placement: str, chop: float | None) -
 
 
 def run_file(file: Path, options: RunOptions, spark: SparkOptions, limit: float | None, report: Path | None) -> None:
-    """Run a pipeline file until somebody stops it or ``limit`` seconds are over, and sum up."""
+    """Run a pipeline file until it is stopped or ``limit`` seconds have passed; then print a summary."""
     from headgate.warehouse.report.report import check_report, write_report
     from headgate.warehouse.run.run import WarehouseRun
     from headgate.warehouse.run.trace import read_trace
@@ -149,7 +166,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _watch(running: WarehouseRun, limit: float | None) -> None:
-    """Wait for the end, showing the statistics of the tables; then stop."""
+    """Show the live table until the run is stopped or ``limit`` seconds have passed."""
     runtime = running.runtime
     asked = threading.Event()
     before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,4 +1,4 @@
-"""``headgate simulate``: compare policies on a scenario, or on the trace of a run, in virtual time."""
+"""``headgate simulate``: compare policies on a scenario, or on the trace of a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.run.control_commands import finite
 from headgate.warehouse.run.trace import read_trace
 
-#: what the file of a trace is called at the end
+#: suffix of trace files
 TRACE_SUFFIX = ".jsonl"
 #: compared if neither the command line nor the scenario says otherwise
 _DEFAULT_POLICIES = {"tables": ("max-benefit", "edf-p", "fifo"), "operators": ("longest-queue", "fcfs", "hr")}
@@ -47,45 +47,42 @@ def simulate(
     ],
     policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[:k=v,..]", help="A policy to compare; give it several times for several."),
+        typer.Option(metavar="NAME[:k=v,..]", help="A policy to compare; may be repeated."),
     ] = None,
     placement: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[:k=v,..]", help="A placement to compare; give it several times for several."),
+        typer.Option(metavar="NAME[:k=v,..]", help="A placement to compare; may be repeated."),
     ] = None,
     loop: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KIND[:k=v,..]",
-            help="A loop to compare (operators only): dispatch, rounds or threads; give it several times for several.",
+            help="A loop to compare (operators only): dispatch, rounds or threads; may be repeated.",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Run on this many workers (of tables: tracks) instead of the scenario's.")
+        int | None, typer.Option(min=1, help="Number of workers (for tables: tracks), instead of the scenario's.")
     ] = None,
     events: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Stop after this many events: of tables, arrivals and completed updates; of operators, tuples."
+            min=1, help="Stop after this many events (tables: arrivals and completed updates; operators: tuples)."
         ),
     ] = None,
     skip: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Of a trace, skip this much at its beginning, such as '30 s'."),
+        typer.Option(metavar="DURATION", help="Traces only: leave out the beginning, such as '30 s'."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random numbers; the same seed gives the same run.")] = 0,
-    nodes: Annotated[int, typer.Option(min=0, help="How many tables or operators to list one by one.")] = 20,
-    story: Annotated[
-        bool,
-        typer.Option("--story", help="Of a scenario of tables, also draw staleness by priority and say what it means."),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same run.")] = 0,
+    nodes: Annotated[int, typer.Option(min=0, help="Number of tables or operators to list.")] = 20,
+    story: Annotated[bool, typer.Option("--story", help="Tables only: also draw mean staleness by priority.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compare policies and placements on a scenario, or on the trace of a run, in virtual time.
+    """Compare policies on a scenario or a trace.
 
-    docs/simulator.md describes scenario files, docs/traces.md traces. Without --policy, the scenario's own list is
-    compared, or else max-benefit, edf-p and fifo for tables, longest-queue, fcfs and hr for operators; of a trace, the
-    policy that it ran under, fifo and max-benefit.
+    Runs in virtual time. Without --policy, the policies that the scenario names are compared; if it names none,
+    max-benefit, edf-p and fifo for tables, and longest-queue, fcfs and hr for operators. For a trace, they are the
+    policy of the run, fifo and max-benefit. docs/simulator.md describes scenario files, docs/traces.md traces.
     """
     if scenario.suffix == TRACE_SUFFIX:
         _refuse(f"a trace ({scenario.name})", {"--loop": loop, "--events": events})
@@ -109,7 +106,7 @@ def simulate(
 def _refuse(what: str, options: Mapping[str, object]) -> None:
     for option, value in options.items():
         if value is not None and value != []:
-            raise ParameterError(f"{what} takes no {option}: leave it out")
+            raise ParameterError(f"{option} cannot be used with {what}; leave it out")
 
 
 def _replay(
@@ -128,7 +125,8 @@ def _replay(
         placements = [placement_from(text) for text in placement or (replay.placement,)]
     except UnknownNameError as error:
         raise ParameterError(
-            f"{error} If the run used one of its own, say what to compare instead, with --policy or --placement."
+            f"{error} The run used a policy or placement that is not known here; give another with --policy or"
+            " --placement."
         ) from None
     chosen = [(one, other) for one in policies for other in placements]
     rows = list(compare_replay(replay, chosen, tracks, seed))
@@ -164,7 +162,7 @@ def _variants(
 ) -> list[Variant]:
     grain = "tables" if isinstance(scenario, TableScenario) else "operators"
     if loop and grain == "tables":
-        raise ScenarioError("tables are scheduled by the dispatch loop alone; --loop is for scenarios of operators")
+        raise ScenarioError("--loop is for scenarios of operators; tables always use the dispatch loop")
     policies = [policy_from(text) for text in policy or file.policies or _DEFAULT_POLICIES[grain]]
     placements = [placement_from(text) for text in placement or file.placements or ("anywhere",)]
     default = scenario.loop if isinstance(scenario, OperatorScenario) else None
@@ -172,7 +170,7 @@ def _variants(
 
 
 def _loop(text: str, default: LoopModel | None) -> LoopModel:
-    """A loop as written; one of the scenario's own kind starts from the scenario's settings."""
+    """The loop that ``text`` states; if it has the kind of the scenario's loop, other settings are the scenario's."""
     kind, _, parameters = text.partition(":")
     values: dict[str, object] = {"kind": kind}
     for part in parameters.split(",") if parameters else ():

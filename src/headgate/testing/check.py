@@ -241,8 +241,9 @@ def _check_local(case: _Case) -> None:
     if not _same(answer, whole[rows]):
         names = [case.graph.names[row] for row in chosen]
         raise case.error(
-            f"it says that it is local, but what it says of {names} changes with the features of other nodes, the "
-            f"time, the turn or the memory: {whole[rows].tolist()} became {answer.tolist()}. Say local = False"
+            f"it says that it is local, but the priority of a node depends on more than its own features. Those of "
+            f"{names} changed from {whole[rows].tolist()} to {answer.tolist()} with the features of other nodes, the "
+            "time, the turn and the memory. Say local = False"
         )
 
 

@@ -6,7 +6,8 @@ What is imported from here is public. The modules below this package are interna
     running     RunOptions, SparkOptions, WarehouseRun, NodeStatistics
     control     RunningWarehouse and COMMANDS, for a warehouse that another process runs
     reading     tables, read, query, trailing_edge: from the directory of a warehouse, without Spark
-    traces      TraceWriter, read_trace, newest_trace, write_report, CostModel
+    traces      Update, TraceHeader, TraceTable, TraceWriter, read_trace, newest_trace, measured, write_report,
+                CostModel
 
 Importing this package imports neither Spark nor Arrow: names are looked up when they are first used.
 """
@@ -16,6 +17,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.core import CostModel as CostModel
+    from headgate.core import Update as Update
+    from headgate.core.trace import TraceHeader as TraceHeader
+    from headgate.core.trace import TraceTable as TraceTable
+    from headgate.core.trace import measured as measured
     from headgate.warehouse.declare.checks import DeclarationErrors as DeclarationErrors
     from headgate.warehouse.declare.durations import seconds as seconds
     from headgate.warehouse.declare.warehouse import Warehouse as Warehouse
@@ -77,7 +82,8 @@ _PUBLIC = {
     "headgate.warehouse.session": ("open_session",),
     "headgate.warehouse.run.trace": ("TraceWriter", "newest_trace", "read_trace"),
     "headgate.warehouse.schedule.ledger": ("NodeStatistics",),
-    "headgate.core.cost": ("CostModel",),
+    "headgate.core": ("CostModel", "Update"),
+    "headgate.core.trace": ("TraceHeader", "TraceTable", "measured"),
     "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),
     "headgate.warehouse.sources.files": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),

@@ -1,7 +1,7 @@
-"""A city's sensors, with generated data: what `headgate demo` runs.
+"""A city's sensors, with generated data: the pipeline of `headgate demo`.
 
 Four streams with periods from 2 to 30 seconds, and twelve tables over three levels with priorities from 1 to 100: more
-than a small machine can keep fresh at once. The tables go to `city.warehouse` beside this file.
+than a small machine can keep fresh at the same time. The tables go to `city.warehouse` beside this file.
 """
 
 from pyspark.sql import functions as F
@@ -14,7 +14,7 @@ SENSORS = "ts timestamp, sensor string, temp double"
 
 
 def sensors(every, seed, rows=400):
-    """A stream with a little late and a little malformed data, as in life."""
+    """A stream in which some rows are late and some malformed."""
     return hg.Generator(
         SENSORS, every=every, seed=seed, rows_per_chunk=rows, late=0.01, late_by="1 min", malformed=0.002
     )
@@ -25,7 +25,7 @@ wh.stream("traffic", sensors("5 seconds", 2), time="ts", period="5 seconds", par
 wh.stream("weather", sensors("10 seconds", 3), time="ts", period="10 seconds", partition="1 min")
 wh.stream("meters", sensors("30 seconds", 4, rows=2_000), time="ts", period="30 seconds", partition="1 min")
 
-# Level 1: alarms are appended to, row by row; the rest is recomputed minute by minute.
+# Level 1: alarms only append new rows; the other tables are recomputed by the minute.
 for stream, limit in (("air", 28), ("traffic", 27)):
     wh.sql(
         f"{stream}_alarm",
@@ -67,7 +67,7 @@ def weather_and_air(weather_by_minute, air_by_minute):
     return weather.join(air, "minute")
 
 
-# Level 3: a daily roll-up, and what the city hall looks at.
+# Level 3: a daily roll-up and a dashboard.
 @wh.table(time="day", partition="1 day", priority=1)
 def air_by_day(air_now):
     """One row a day."""

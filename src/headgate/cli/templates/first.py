@@ -4,7 +4,7 @@
     headgate graph {name}.py
     headgate run {name}.py
 
-Change it while it runs: when the file is saved, the run goes on with what it says then.
+You can change it while it runs: when the file is saved, the run continues with the new declarations.
 """
 
 from pyspark.sql import functions as F
@@ -31,7 +31,7 @@ def minute_temps(readings):
     return readings.groupBy(minute, "sensor").agg(F.avg("temp").alias("temp"), F.max("temp").alias("hottest"))
 
 
-# The same in SQL. It matters most, so it comes first when there is not enough machine for all.
+# The same in SQL. It has the highest priority, so it is usually updated first when there are too few resources.
 wh.sql(
     "alarms",
     "select ts, sensor, temp from readings where temp > 27",

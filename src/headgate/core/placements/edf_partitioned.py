@@ -69,7 +69,7 @@ class EdfPartitioned(Placement):
     overflow: Overflow = "share"
 
     name = "edf-partitioned"
-    summary = "jobs on tracks that could keep every deadline; short ones may use idle tracks of long ones"
+    summary = "jobs on tracks that can meet every deadline; short ones may use idle tracks of long ones"
     paper = "Golab et al. 3.2.1, 3.2.2"
     needs = JOB_FEATURES
 

@@ -71,7 +71,7 @@ class Proportional(Placement):
     compare: Compare = "execution"
 
     name = "proportional"
-    summary = "clusters of like jobs on their share of the tracks; short ones may use tracks of long ones"
+    summary = "clusters of similar jobs on a share of the tracks; short ones may use tracks of long ones"
     paper = "Golab et al. 3.2.3"
     needs = JOB_FEATURES
 

@@ -38,8 +38,8 @@ class RandomWorker(Placement):
     """
 
     name = "random"
-    summary = "each node on one worker drawn by chance, anew each time"
-    paper = "Haren 7.2, the f of all its experiments"
+    summary = "each node on one worker, chosen at random at each call"
+    paper = "Haren 7.2"
 
     def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
         chance = uniform(view.seed, view.turn, in_view(view, view.graph.fingerprint))
@@ -54,7 +54,7 @@ class RoundRobinQueries(Placement):
     """
 
     name = "round-robin-queries"
-    summary = "queries dealt to workers in turn, all nodes of a query on one worker"
+    summary = "queries assigned to workers in turn, all nodes of a query on one worker"
     paper = "Haren 4.1"
 
     def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
@@ -90,7 +90,7 @@ class ByNode(Placement):
     aggressive: bool = False
 
     name = "by-node"
-    summary = "queries at home on the workers of one NUMA node or executor, others may help"
+    summary = "each query on the workers of one NUMA node or executor; others may help"
     paper = "Bobox (Falt and Yaghob) 5.1, 5.2"
 
     def lanes(self, view: FeatureView, workers: Workers) -> Lanes:

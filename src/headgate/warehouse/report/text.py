@@ -46,12 +46,12 @@ def micros_per_row(operator: OperatorFigures) -> str:
 COLUMNS: Columns[TableFigures] = {
     "table": lambda table: table.name,
     "priority": lambda table: f"{table.priority:g}",
-    "stale, mean": lambda table: length(table.mean_staleness),
-    "stale, at most": lambda table: length(table.max_staleness),
+    "mean staleness": lambda table: length(table.mean_staleness),
+    "max staleness": lambda table: length(table.max_staleness),
     "lag target": lambda table: length(table.target_lag),
     "target met": lambda table: share(table.on_time),
     "updates": lambda table: f"{table.updates:,}",
-    "each took": lambda table: length(table.mean_seconds),
+    "mean duration": lambda table: length(table.mean_seconds),
     "rows": lambda table: f"{table.rows:,}",
     "rejected": lambda table: f"{table.rejected:,}",
     "failures": lambda table: f"{table.failures:,}",
@@ -73,24 +73,24 @@ OPERATOR_COLUMNS: Columns[InsideTable] = {
 OPERATOR_WORDS = 3
 
 NOTES = (
-    "Stale: the age of the newest moment up to which the table was complete, from when it first had rows. It also"
+    "Staleness: now minus the event time up to which the table was complete, from when it first had rows. It also"
     " grows while no data arrives.",
-    "Target met: the share of the run in which the lag of the table was within its target. The lag is how long the"
-    " oldest data that had arrived, but was not in the table yet, had been waiting since it came to its stream; 0 while"
-    " nothing waited. If a table is computed from several streams, data waits from when all of them had it. What came"
-    " and was never loaded is not known.",
-    "Each took: the mean time of an update, from its beginning on a track to its commit.",
-    "Track time used: by all updates together, out of what all tracks could have worked. Headgate's own share: of the"
-    " time of updates, what was not reading, computing and writing data.",
+    "Target met: share of the run in which the lag of the table was within its target. The lag is how long the oldest"
+    " data that had arrived, but was not yet in the table, had waited since it arrived in its stream; 0 while nothing"
+    " waited. If a table is computed from several streams, data waits from when all of them had it. Data that arrived"
+    " and was never loaded is not counted.",
+    "Mean duration: of an update, from its start on a track to its commit.",
+    "Track time used: duration of all updates, as a share of the time of all tracks. Headgate's own share: the part of"
+    " the updates' duration that was not reading, computing or writing data.",
 )
 
 OPERATOR_NOTES = (
-    "Inside the tables: what the operators of stream queries did in all live updates of the run, over all tasks of"
-    " Spark. An operator is named by its query and its own name.",
-    "Selectivity: rows out for each row in. Cost per row: processor time for each row in. Waiting, at most: the most"
-    " rows that stood in front of the operator in any one task. Utilisation: the share of the time of the tasks in"
-    " which rows waited for the operator or were at work in it; for the rest it had nothing to do. Rejected: rows that"
-    " it could not take, or that came too late. A source has no queue and a sink gives no rows: these are 0 there.",
+    "Inside the tables: the operators of stream queries, in all live updates of the run and over all Spark tasks. An"
+    " operator is named by its query and its own name.",
+    "Selectivity: output rows per input row. Cost per row: processor time per input row. Waiting, at most: most rows in"
+    " the operator's queue in any one task. Utilisation: share of the tasks' time in which rows waited for the operator"
+    " or were being processed by it. Rejected: rows that were malformed or too late. A source has no queue and a sink"
+    " has no output: these figures are 0 there.",
 )
 
 _ENDS = {
