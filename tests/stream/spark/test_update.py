@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headgate.stream.spark.update import StoredStates, tidy_states
+import pytest
+
+from headgate.stream.spark.update import HostedUpdate, StoredStates, tidy_states
 
 HOUR = 3600.0
 
@@ -35,3 +37,12 @@ def test_files_that_the_newest_commit_does_not_need_are_deleted_when_nobody_can_
     kept = {"u2-b0.state", "u1-b0.state", "rejected-u2-b0.arrow", "u3-b0.state"}
     assert {path.name for path in tmp_path.iterdir()} == kept
     assert tidy_states(tmp_path / "nowhere", named, (), HOUR) == 0
+
+
+def test_an_update_without_states_has_no_folder_in_which_a_worker_could_say_why_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "verdict-u0.txt").write_text("not about this table", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert HostedUpdate.without_states("t").verdict() is None
+    assert HostedUpdate(0, tmp_path, table="t").verdict() == "not about this table"

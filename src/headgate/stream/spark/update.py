@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import DeclarationError, OperatorFigures, UserCodeError
+from headgate.stream.errors import QueryDeclarationError
 from headgate.stream.query_run import REJECTED_SCHEMA
 from headgate.stream.spark.fingerprint import Fingerprint, check_fit, fingerprint, stateful
 from headgate.stream.spark.hosted_frame import HostedFrame, Request, requests_in
@@ -55,12 +56,14 @@ class StoredStates:
 @dataclass
 class _RunningQuery:
     """A query of the update. ``request`` has all that its tasks need; ``fingerprint`` is empty if it has no states;
-    ``rows`` are those of a pass that it shares with queries of other tables."""
+    ``rows`` are those of a pass that it shares with queries of other tables. If ``is_read``, another query of the
+    update reads its rows."""
 
     request: Request
     fingerprint: Fingerprint
     reports: Accumulator[list[TaskReport]]
     rows: DataFrame | None = None
+    is_read: bool = False
 
     def task_reports(self) -> list[TaskReport]:
         """What tasks have reported, once for each bucket: of several attempts the last one's word counts."""
@@ -102,11 +105,16 @@ class HostedUpdate:
 
     def take(self, result: DataFrame | HostedFrame) -> None:
         """Take what the table's function returned, and tell its queries what they go on from."""
+        if result is None:
+            raise QueryDeclarationError("its function must return a Spark DataFrame; got None: is there a return?")
         self._result = result
         for request in requests_in(result):
             frame = request.frame
-            ready = replace(request, frame=frame.resolve(self._rows)) if isinstance(frame, HostedFrame) else request
-            self._add(ready)
+            if isinstance(frame, HostedFrame):
+                for read in frame.requests():
+                    self._queries[read.query.name].is_read = True
+                frame = frame.resolve(self._rows)
+            self._add(replace(request, frame=frame))
 
     def _add(self, request: Request) -> None:
         query, name = request.query, request.query.name
@@ -173,8 +181,8 @@ class HostedUpdate:
                     raise UserCodeError(report.failure.message) from traceback
 
     def verdict(self) -> str | None:
-        """Why a worker process had to end itself, if one did."""
-        return read_verdict(verdict_file(self.folder, self.number))
+        """Why a worker process had to end itself, if one did and had a folder to say so in."""
+        return None if self.refusal else read_verdict(verdict_file(self.folder, self.number))
 
     def states(self) -> dict[str, StoredStates]:
         """What the commit has to name: buckets that had no rows keep the files that they had."""
@@ -206,9 +214,10 @@ def share_passes(updates: Iterable[HostedUpdate]) -> list[DataFrame]:
     """Compute queries of several updates that read the same rows in one pass; the frames that Spark keeps for that.
 
     Every table still commits its own rows and states, so one that fails, or is behind the others, does not concern
-    them.
+    them. A query whose rows another one reads is computed along with that one, and reports from there.
     """
-    queries = {id(query.request): query for update in updates for query in update._queries.values()}
+    every = (query for update in updates for query in update._queries.values())
+    queries = {id(query.request): query for query in every if not query.is_read}
     kept = []
     for requests in that_go_together(query.request for query in queries.values()):
         if len(requests) == 1:
