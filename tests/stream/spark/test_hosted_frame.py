@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import pytest
 from headgate.core.errors import DeclarationError
 from headgate.stream import Stream, on_spark
 from headgate.stream.spark.hosted_frame import HostedFrame, requests_in
-from headgate.stream.spark.update import HostedUpdate
+from headgate.stream.spark.update import HostedUpdate, share_passes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,17 +87,85 @@ def test_an_update_resolves_it_with_the_states_of_the_one_before(frame: DataFram
 
 
 @pytest.mark.parametrize(
+    "use",
+    [
+        lambda frame: count(frame).na.fill(0),
+        lambda frame: count(frame).stat.sampleBy("user", {0: 1.0, 1: 1.0}, seed=1),
+        lambda frame: count(frame).groupBy("user").cogroup(frame.groupBy("user")).applyInArrow(_first, "n long"),
+        lambda frame: count(frame).transform(lambda rows, least: rows.where(f"n > {least}"), 0),
+        lambda frame: on_spark(frame, even, name="even").transform(count),
+    ],
+    ids=["na", "stat", "cogroup", "transform", "transform with a query"],
+)
+def test_whatever_leads_to_a_data_frame_goes_on_from_states(frame: DataFrame, tmp_path: Path, use: Any) -> None:
+    states: dict[str, Any] = {}
+    found = []
+    for number in (1, 2):
+        update = HostedUpdate(number, tmp_path / "states", states, table="t")
+        update.take(use(frame))
+        found.append(max(rows(update.frame, "n")))
+        states = update.states()
+    assert found == [(4,), (8,)]
+
+
+def _first(rows: pa.Table, _: pa.Table) -> pa.Table:
+    return rows.select(["n"])
+
+
+def test_a_loop_over_it_goes_over_its_columns_and_ends(frame: DataFrame) -> None:
+    described = count(frame)
+    assert len(list(described)) == 2
+    assert rows(described.select(described[1], described[-2]), "user", "n")[-1] == (1, 4)
+    with pytest.raises(TypeError, match=r"takes? a column, its name or its number in brackets; got 1\.5"):
+        described[1.5]
+
+
+def test_it_is_true_has_no_length_is_equal_to_itself_alone_and_can_be_copied(frame: DataFrame) -> None:
+    described = count(frame)
+    assert described
+    assert described is not None
+    assert described != None  # noqa: E711 - as somebody may write
+    assert described == described  # noqa: PLR0124
+    with pytest.raises(TypeError):
+        len(described)  # type: ignore[arg-type]
+    assert rows(copy.copy(described), "user", "n") == rows(described, "user", "n")
+
+
+@pytest.mark.parametrize(
     ("use", "problem"),
     [
         (lambda frame: frame.unionByName(count(frame)), r"call the method on what on_spark gave"),
         (lambda frame: count(frame).createOrReplaceTempView("v"), "createOrReplaceTempView cannot be used"),
+        (lambda frame: count(frame).randomSplit([1.0])[0], "randomSplit cannot be used"),
+        (lambda frame: count(frame).pandas_api(), "pandas_api cannot be used"),
         (lambda frame: requests_in(count(frame).union(count(frame))), "two queries of one table are called 'query'"),
     ],
-    ids=["a plain frame takes it as an argument", "a view of it", "two of one name"],
+    ids=["a plain frame takes it as an argument", "a view of it", "parts of it", "pandas", "two of one name"],
 )
 def test_what_would_lose_states_is_refused_with_a_way_out(frame: DataFrame, use: Any, problem: str) -> None:
     with pytest.raises(DeclarationError, match=problem):
         use(frame)
+
+
+def test_a_function_without_return_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match="must return a Spark DataFrame; got None"):
+        HostedUpdate(1, tmp_path, table="t").take(None)  # type: ignore[arg-type]
+
+
+def test_queries_that_read_another_ones_rows_share_a_pass_without_losing_states(
+    frame: DataFrame, tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as F
+
+    first, second = (HostedUpdate(1, tmp_path / name, table=name) for name in ("first", "second"))
+    for update in (first, second):
+        update.take(count(count(frame, "inner").withColumn("ts", F.col("n")), "outer"))
+    share_passes([first, second])
+    for update in (first, second):
+        assert max(rows(update.frame, "n")) == (4,)
+        states = update.states()
+        assert list(states) == ["inner", "outer"]
+        assert all(each.files for each in states.values())
 
 
 def test_it_says_what_it_is(frame: DataFrame) -> None:

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 _REFUSED = frozenset(
     {
         *("createTempView", "createOrReplaceTempView", "createGlobalTempView", "createOrReplaceGlobalTempView"),
-        *("registerTempTable", "asTable", "scalar", "exists", "rdd"),
+        *("registerTempTable", "asTable", "scalar", "exists", "rdd", "toJSON", "randomSplit", "pandas_api"),
     }
 )
+#: what methods give that is called later, as Spark's annotations name it
+_NOTED = frozenset({"DataFrame", "GroupedData", "PandasCogroupedOps", "DataFrameNaFunctions", "DataFrameStatFunctions"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """A method that was called on a frame which is not there yet."""
+    """A method that was called on a frame which is not there yet, or a property like ``na``, without arguments."""
 
     frame: HostedFrame
     method: str
@@ -68,18 +70,17 @@ Rows = Callable[[Request], "DataFrame"]
 class HostedFrame:
     """The rows of a stream query, and what is to be done with them. Takes the methods of a DataFrame.
 
-    Methods that give a DataFrame or a GroupedData are noted, and called when the frame is resolved. Methods that give
-    a result (``collect``, ``toArrow``, ``schema``) run the query at once, without states: they are for use outside of
-    tables.
+    Methods that lead to a DataFrame (those that give one, ``groupBy``, ``na``) are noted, and called when the frame is
+    resolved. Methods that give a result (``collect``, ``toArrow``, ``schema``) run the query at once, without states:
+    they are for use outside of tables. ``kind`` is the class of Spark whose methods it takes.
     """
 
-    def __init__(self, origin: Request | _Call, grouped: bool = False) -> None:
+    def __init__(self, origin: Request | _Call, kind: str = "DataFrame") -> None:
         self._origin = origin
-        self._grouped = grouped
+        self._kind = kind
         self._plain: DataFrame | None = None
 
     def __getattr__(self, name: str) -> Any:
-        from pyspark.sql import DataFrame, GroupedData
         from pyspark.sql import functions as F
 
         if name == "_jdf":
@@ -92,23 +93,36 @@ class HostedFrame:
         if name in _REFUSED:
             raise QueryDeclarationError(
                 f"{name} cannot be used on rows of on_spark, because it would compute them without the table's states; "
-                "use DataFrame methods in place of SQL"
+                "use methods that give a DataFrame"
             )
-        kind = GroupedData if self._grouped else DataFrame
-        method = getattr(kind, name, None)
-        if method is None:
+        attribute = getattr(_spark_class(self._kind), name, None)
+        if attribute is None and self._kind == "DataFrame":
             return F.col(name)
-        result = getattr(method, "__annotations__", {}).get("return")
-        if str(result) not in ("DataFrame", "GroupedData"):
+        is_property = isinstance(attribute, property)
+        kind = _kind_given(attribute.fget if isinstance(attribute, property) else attribute)
+        if kind not in _NOTED:
             return getattr(self.plain(), name)
-        return lambda *args, **kwargs: HostedFrame(_Call(self, name, args, kwargs), str(result) == "GroupedData")
+        if is_property:
+            return HostedFrame(_Call(self, name, (), {}), kind)
+        return lambda *args, **kwargs: HostedFrame(_Call(self, name, args, kwargs), kind)
+
+    def transform(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What ``func`` makes of this frame: called at once, because it may put a query of its own on the rows."""
+        return func(self, *args, **kwargs)
 
     def __getitem__(self, item: Any) -> Any:
+        from pyspark.sql import Column
         from pyspark.sql import functions as F
 
         if isinstance(item, str):
             return F.col(item)
-        return self.select(*item) if isinstance(item, list | tuple) else self.filter(item)
+        if isinstance(item, int):  # beyond the last column this raises IndexError, which ends a loop over the columns
+            return F.col(self.columns[item])
+        if isinstance(item, list | tuple):
+            return self.select(*item)
+        if isinstance(item, Column):
+            return self.filter(item)
+        raise TypeError(f"rows of on_spark take a column, its name or its number in brackets; got {item!r}")
 
     def __repr__(self) -> str:
         if isinstance(self._origin, Request):
@@ -136,14 +150,15 @@ class HostedFrame:
                 yield from argument._walk()
 
     def resolve(self, rows: Rows) -> Any:
-        """The DataFrame (or GroupedData), where ``rows`` gives those of each request."""
+        """The DataFrame (or GroupedData, and so on), where ``rows`` gives those of each request."""
         if isinstance(self._origin, Request):
             return rows(self._origin)
         call = self._origin
         target = call.frame.resolve(rows)
         args = [_resolved(argument, rows) for argument in call.args]
         kwargs = {key: _resolved(argument, rows) for key, argument in call.kwargs.items()}
-        return getattr(target, call.method)(*args, **kwargs)
+        attribute = getattr(target, call.method)
+        return attribute(*args, **kwargs) if callable(attribute) else attribute
 
     def plain(self) -> DataFrame:
         """The DataFrame outside of any table: no states to go on from, none left behind."""
@@ -152,6 +167,20 @@ class HostedFrame:
 
             self._plain = self.resolve(plain_rows)
         return self._plain
+
+
+def _spark_class(kind: str) -> type:
+    from pyspark.sql import DataFrame, DataFrameNaFunctions, DataFrameStatFunctions, GroupedData
+    from pyspark.sql.pandas.group_ops import PandasCogroupedOps
+
+    classes = (DataFrame, GroupedData, PandasCogroupedOps, DataFrameNaFunctions, DataFrameStatFunctions)
+    return next(each for each in classes if each.__name__ == kind)
+
+
+def _kind_given(function: object) -> str:
+    """The name of the class that a function gives, as its annotation says: some have the class, some its name."""
+    given = getattr(function, "__annotations__", {}).get("return")
+    return getattr(given, "__name__", str(given))
 
 
 def _resolved(argument: Any, rows: Rows) -> Any:
