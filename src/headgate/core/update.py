@@ -111,11 +111,12 @@ class Update:
         self.overhead += seconds - self.work
 
     def fails(self, error: BaseException, seconds: float = 0.0) -> None:
-        """It has failed, ``seconds`` after it began. What it did in that time counts as work.
+        """It has failed, ``seconds`` after it began. What it did in that time counts as work, and brought nothing.
 
         What is told of an error is what lies behind it, if it was raised because of another.
         """
         self.status = "failed"
+        self.rows, self.rejected, self.freshness, self.arrived, self.operators = 0, 0, None, None, ()
         self.seconds = self.work = seconds
         lines = str(error).strip().splitlines()
         self.error = lines[0] if lines else type(error).__name__

@@ -217,6 +217,9 @@ class Scheduler:
         return [updates for start in self._loop.decide(now) if (updates := self._begin(start.node, start.worker, now))]
 
     def _begin(self, index: int, track: int, now: float) -> list[Update]:
+        if self._is_busy(self._nodes[index].table):  # another node of the table was begun by the same decision
+            self._loop.finished(track, now)
+            return []
         try:
             update = self._begin_one(index, track, now)
         except Exception as error:
@@ -254,7 +257,8 @@ class Scheduler:
         """Who could be updated along with a table: those of its group with the same sources that are ready."""
         if update.layer != "live":
             return []
-        return [mate for mate in self._groups.get(update.table, ()) if mate != index and mate in self._planned]
+        mates = (mate for mate in self._groups.get(update.table, ()) if mate != index and mate in self._planned)
+        return [mate for mate in mates if not self._is_busy(self._nodes.names[mate])]
 
     def _cannot_begin(self, index: int, track: int, error: Exception, now: float) -> Update:
         node = self._nodes[index]
@@ -274,6 +278,7 @@ class Scheduler:
         """An update is committed or has failed: look at what that makes possible."""
         node = self.node_of(update)
         node.end(update)
+        update.plan = None  # it names files, perhaps many; the ledger and whoever observes may keep the update
         left = [other for other in self._running.pop(update.track) if other is not update]
         if left:
             self._running[update.track] = left
