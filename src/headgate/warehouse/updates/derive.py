@@ -148,7 +148,10 @@ class TableDeriver:
             self._note_freshness(plan)
             update.freshness = plan.freshness
             return
-        hosted = hosted or self.query(spark, plan, files)
+        if hosted is None:
+            hosted = self.query(spark, plan, files)
+        else:  # other tables have been asked for their queries since, which may read more or less
+            suit(spark, plan.bytes)
         number = self._state.update + 1
         try:
             written, replaced = self._write(hosted, number, plan)
