@@ -4,7 +4,7 @@
     groups        the lists per group of workers, query and worker; when a query moves or is shared
     scheduler     LocalityScheduler: facts in, instructions out; TaskScheduler, the protocol of both schedulers
     fifo_steal    FifoStealScheduler, the simple one that the paper compares with
-    reports       what a worker would choose, and why; validate()
+    reports       what a worker would choose, and why
 
 A *group* of workers shares memory: a NUMA node. Pure: no clock, no thread, no I/O. It knows neither packets nor caches;
 that fresh packets are hot is the idea behind the order of the lists, not something it measures.
