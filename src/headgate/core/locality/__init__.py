@@ -13,7 +13,6 @@ that fresh packets are hot is the idea behind the order of the lists, not someth
 from headgate.core.errors import SchedulerMisuseError
 from headgate.core.locality.fifo_steal import FifoStealScheduler, FifoStep
 from headgate.core.locality.groups import BALANCE_PERIOD, GroupLoad, choose_group, plan_balance
-from headgate.core.locality.reports import SearchExplanation, StepReport
 from headgate.core.locality.scheduler import LocalityScheduler, LocalityStatistics, TaskScheduler
 from headgate.core.locality.tasks import (
     Instruction,
@@ -23,7 +22,6 @@ from headgate.core.locality.tasks import (
     SearchStep,
     ShareQuery,
     StepLabel,
-    TaskKind,
     TaskStart,
     Wake,
 )
@@ -40,12 +38,9 @@ __all__ = [
     "NodeState",
     "PlaceQuery",
     "SchedulerMisuseError",
-    "SearchExplanation",
     "SearchStep",
     "ShareQuery",
     "StepLabel",
-    "StepReport",
-    "TaskKind",
     "TaskScheduler",
     "TaskStart",
     "Wake",
