@@ -55,7 +55,7 @@ from headgate.core.placement import Placement
 from headgate.core.policy import Policy
 from headgate.core.registry import PLACEMENTS, POLICIES
 from headgate.sim import Compared, NodeRow, OperatorModel, OperatorScenario, QueryModel, Slowdown, Table, TableScenario
-from headgate.sim.operators.readings import READINGS
+from headgate.sim.operators.executor import READINGS
 from headgate.sim.scenario_file import LOOPS, PATTERNS
 from headgate.sim.strict import describe
 

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from benchmarks.peers.inputs import STREAMS, Inputs, Result, sorted_rows
 from benchmarks.peers.protocol import CLICKS, HOUR, Q1, WHOLE, WHOLE_CSV, WORKERS
-from headgate.stream import Collect, Engine, Files, Query, QuerySpec, from_batches
-from headgate.stream.sources import Source
+from headgate.stream import Collect, Engine, Files, Query, QuerySpec, Source, from_batches
 from workloads.tpcxbb import q1
 from workloads.tpcxbb.dims import Dims
 

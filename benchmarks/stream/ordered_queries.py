@@ -24,8 +24,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from benchmarks.harness import Row
-from headgate.stream import Engine, Paced, QuerySpec, QueryStatistics, from_batches, to_function
-from headgate.stream.sources import Source
+from headgate.stream import Engine, Paced, QuerySpec, QueryStatistics, Source, from_batches, to_function
 from headgate.stream.spec import AUTOMATIC_BUCKETS
 from workloads.tpcxbb import q1, q2, q3, q4, q15
 from workloads.tpcxbb.clicks import web_clickstreams

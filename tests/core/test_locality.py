@@ -30,6 +30,7 @@ from headgate.core.locality import (
     choose_group,
     plan_balance,
 )
+from tests.core.locality_invariants import validate
 
 NOTHING = NodeState.NOTHING
 SCHEDULED = NodeState.SCHEDULED
@@ -185,7 +186,7 @@ def test_node_states(state: NodeState, event: str, expected: NodeState, new_task
     EVENTS[event](scheduler)
     assert scheduler.state_of("op") is expected
     assert scheduler.statistics().tasks_created - before == new_tasks
-    scheduler.validate()
+    validate(scheduler)
 
 
 def test_an_node_scheduled_while_running_is_not_given_to_a_second_worker() -> None:
@@ -268,7 +269,7 @@ def test_a_worker_that_asks_without_having_been_woken_is_served_and_counts_as_aw
     assert choice is not None
     assert choice.node == "scan"
     assert scheduler.statistics().sleeping_workers == asleep - 1
-    scheduler.validate()
+    validate(scheduler)
 
 
 def shared_by_two_groups() -> LocalityScheduler:
@@ -290,7 +291,7 @@ def test_a_worker_that_takes_another_groups_task_wakes_a_substitute_for_its_own(
     scheduler = shared_by_two_groups()
     assert scheduler.note_ready("s4") == ()  # group 1's duty, and worker 3 is on its way
     assert scheduler.next_start(3) == TaskStart(SearchStep.OLDEST_QUERY, "s2", "query", wakes=(Wake(2),))
-    scheduler.validate()
+    validate(scheduler)
 
 
 # --- load balancing ---------------------------------------------------------------------------------------------------
@@ -380,7 +381,7 @@ def test_a_moved_query_takes_its_deferred_tasks_along_and_wakes_the_new_group() 
     assert scheduler.groups_of("new") == (1,)
     assert [group.waiting for group in scheduler.group_loads()] == [1, 2]
     assert chosen(scheduler.next_start(1)) == ("OLDEST_QUERY", "new 1")
-    scheduler.validate()
+    validate(scheduler)
 
 
 def test_a_moved_query_leaves_its_immediate_tasks_beside_their_packets() -> None:
@@ -437,7 +438,7 @@ def test_a_group_that_moves_its_part_of_a_shared_query_hands_over_only_its_own_d
     assert scheduler.balance() == (MoveQuery("query", source=0, target=2), Wake(2))
     assert scheduler.groups_of("query") == (1, 2)
     assert [group.waiting for group in scheduler.group_loads()] == [2, 2, 1]
-    scheduler.validate()
+    validate(scheduler)
 
 
 # --- queries and nodes come and go -------------------------------------------------------------------------------
@@ -448,7 +449,7 @@ def test_a_removed_nodes_waiting_task_is_dropped() -> None:
     for node in ("left", "removed", "right"):
         scheduler.packet_received(node, by_worker=0)
     scheduler.remove_node("removed")
-    scheduler.validate()
+    validate(scheduler)
     scheduler.finished(0)
     assert chosen(scheduler.next_start(0)) == ("OWN_NEWEST", "right")
     scheduler.finished(0)
@@ -459,7 +460,7 @@ def test_an_node_removed_while_running_ends_its_run_and_does_not_come_back() -> 
     scheduler = scheduler_running("scan")
     scheduler.note_ready("scan")
     scheduler.remove_node("scan")
-    scheduler.validate()
+    validate(scheduler)
     with pytest.raises(SchedulerMisuseError, match="removed while running"):
         scheduler.add_node("scan", "query")
     scheduler.finished(0)
@@ -480,14 +481,14 @@ def test_a_removed_query_leaves_nothing_behind() -> None:
     scheduler = shared_by_two_groups()
     scheduler.packet_received("s6", by_worker=0)
     scheduler.remove_query("query")
-    scheduler.validate()
+    validate(scheduler)
     report = scheduler.statistics()
     assert (report.queries, report.nodes, report.waiting_tasks) == (0, 0, 0)
     for worker in (0, 1):
         scheduler.finished(worker)
         assert scheduler.next_start(worker) is None
     scheduler.add_query("query", ["s0"])
-    scheduler.validate()
+    validate(scheduler)
 
 
 def test_queries_that_come_and_go_leave_no_trace_behind_an_old_busy_one() -> None:
@@ -587,7 +588,7 @@ def test_misuse_is_refused_with_a_reason_and_changes_nothing(
     with pytest.raises(SchedulerMisuseError, match=message):
         mistake(scheduler)
     assert scheduler.statistics() == before
-    scheduler.validate()
+    validate(scheduler)
 
 
 @pytest.mark.parametrize(
@@ -656,10 +657,10 @@ def sleep_unlisted(scheduler: LocalityScheduler) -> None:
 )
 def test_validate_notices_each_broken_invariant(number: int, damage: Callable[[LocalityScheduler], None]) -> None:
     scheduler = two_queries_on_group_0()
-    scheduler.validate()
+    validate(scheduler)
     damage(scheduler)
     with pytest.raises(InvariantError, match=f"inv{number}:"):
-        scheduler.validate()
+        validate(scheduler)
 
 
 def test_the_example_in_the_docstring_runs() -> None:
@@ -881,14 +882,14 @@ class World:
         rare = [*arrive_and_balance, self.add_node, self.remove_node, self.remove_query]
         actions = rare if self.draw(6) == 0 else frequent
         actions[self.draw(len(actions))]()
-        self.scheduler.validate()
+        validate(self.scheduler)
         for node, state in self.states.items():
             assert self.scheduler.state_of(node) is state
 
     def drain(self) -> None:
         while self.awake:
             self.step_a_worker()
-        self.scheduler.validate()
+        validate(self.scheduler)
 
     def assert_nothing_was_lost(self) -> None:
         assert not [node for node, state in self.states.items() if state is not NOTHING]

@@ -1,4 +1,4 @@
-"""What the tests of the simulator share: policies that take notes, and the table model from first principles.
+"""What the tests of the simulator share: policies that take notes, invariants, and a table model from first principles.
 
 ``naive_tables`` is the oracle for the table simulation. It follows Golab et al., sections 2 and 4.1, in the plainest
 way: at each event it looks through all tables, and staleness is integrated at the end from the list of what each table
@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from headgate.core import FeatureView, Policy
+from headgate.core import FeatureView, InvariantError, Policy
 from headgate.core.policies import MaxBenefit, ReleaseOrder, RoundRobin
 from headgate.sim import Table, TableScenario
+from headgate.sim.operators.queues import _ROUNDING, Network
 from headgate.testing import Favourites, Smallest
 
 # --- policies that take notes -------------------------------------------------------------------------------
@@ -324,3 +325,30 @@ class NaiveTables:
 
 def naive_tables(scenario: TableScenario, rule: str) -> NaiveRun:
     return NaiveTables(scenario, rule).run()
+
+
+# --- the network of operators ---------------------------------------------------------------------------------
+
+
+def check_network(network: Network) -> None:
+    """Check the invariants in the docstrings of ``SimulatedNode`` and ``Network``."""
+    nodes = network.nodes.values()
+    for node in nodes:
+        where = f"node {node.name}"
+        reserved = sum(upstream.produced - upstream.delivered for upstream in node.upstream)
+        if sum(count for count, _ in node.queue) != node.length:
+            raise InvariantError(f"inv1: {where} counts {node.length} tuples in its queue, has {list(node.queue)}")
+        if sum(count for count, _ in node.outside) != node.outside_length or (node.outside and node.room):
+            raise InvariantError(f"inv1: {where} has {node.outside_length} tuples outside, room for {node.room}")
+        if node.length + reserved + node.room != node.operator.capacity or node.room < 0:
+            raise InvariantError(f"inv2: {where}: {node.length} queued, {reserved} reserved, room for {node.room}")
+        if node.blocked != sum(reader.room < reader.need for reader in node.downstream):
+            raise InvariantError(f"inv3: {where} is blocked by {node.blocked}")
+        if not 0 <= node.running <= node.max_workers:
+            raise InvariantError(f"inv5: {where} is run by {node.running} workers")
+        if node.produced != math.floor(node.consumed * node.selectivity + _ROUNDING):
+            raise InvariantError(f"inv4: {where} made {node.produced} of {node.consumed}")
+    if network.present < sum(n.length + n.outside_length + n.consumed - n.completed for n in nodes):
+        raise InvariantError(f"inv6: {network.present} tuples counted in the system")
+    if network.total.queued != sum(node.length for node in nodes):
+        raise InvariantError(f"inv7: {network.total.queued} tuples counted in queues")

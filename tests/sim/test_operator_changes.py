@@ -27,6 +27,7 @@ from headgate.sim import (
     simulate_operators,
 )
 from headgate.sim.operators.scenario import ScenarioChange
+from tests.sim.oracles import check_network
 
 LOOPS: dict[str, LoopModel] = {
     "dispatch": DispatchModel(AtMost(5)),
@@ -48,7 +49,7 @@ def run(
     scenario = OperatorScenario(queries, workers, loop, horizon=4.0, changes=changes)
     simulation = OperatorSimulation(scenario, LongestQueue(), Anywhere())
     while simulation.advance():
-        simulation.network.validate()
+        check_network(simulation.network)
     return simulation.result()
 
 

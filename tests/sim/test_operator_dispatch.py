@@ -39,6 +39,7 @@ from headgate.sim import (
     simulate_operators,
 )
 from headgate.sim.operators.dispatch_run import DispatchRun
+from tests.sim.oracles import check_network
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def test_upstream_nodes_that_share_the_last_room_downstream_do_not_both_take_it(
     scenario = OperatorScenario((QueryModel("q", operators),), 2, DispatchModel(AtMost(4)))
     simulation = OperatorSimulation(scenario, LongestQueue(), Anywhere())
     while simulation.advance():
-        simulation.network.validate()
+        check_network(simulation.network)
     assert simulation.result().overall.results == 8
 
 

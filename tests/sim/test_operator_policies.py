@@ -20,7 +20,7 @@ from headgate.sim import (
     RoundsModel,
     simulate_operators,
 )
-from headgate.sim.operators.readings import READINGS
+from headgate.sim.operators.executor import READINGS
 
 LOOPS: dict[str, LoopModel] = {
     "dispatch": DispatchModel(AtMost(3), place_every=0.1),

@@ -18,6 +18,7 @@ from headgate.sim import (
     chain,
     simulate_operators,
 )
+from tests.sim.oracles import check_network
 
 
 def busy(name: str, cost: float, start: float = 0.0, max_workers: int = 1, tuples: int = 5000) -> QueryModel:
@@ -98,7 +99,7 @@ def test_a_full_queue_downstream_puts_the_thread_to_sleep_until_there_is_room() 
     )
     simulation = OperatorSimulation(OperatorScenario((query,), 2, ThreadsModel(switch_cost=0.0)), None, None)
     while simulation.advance():
-        simulation.network.validate()
+        check_network(simulation.network)
     result = simulation.result()
     assert result.overall.results == 100
     assert result.seconds == pytest.approx(1.0, abs=0.02)

@@ -16,11 +16,10 @@ from headgate.core.errors import DeclarationError, UserCodeError
 from headgate.core.graph import Floats
 from headgate.core.matrix import FeatureView
 from headgate.core.policy import Policy
+from headgate.stream import Socket, from_rows, to_function, to_list
 from headgate.stream.engine import LOOPS, Engine, LoopName
 from headgate.stream.errors import EngineStoppedError, QueryError, Reject
 from headgate.stream.query import Query
-from headgate.stream.sinks import to_function, to_list
-from headgate.stream.sources import Socket, from_rows
 from headgate.stream.sources.blocks import Block
 from headgate.stream.sources.receiving import Inbox, InboxReader, clock_from
 from headgate.stream.sources.source import Wake

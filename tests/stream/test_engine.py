@@ -16,13 +16,12 @@ import pytest
 from headgate.core.errors import UserCodeError
 from headgate.core.policies import SHIPPED
 from headgate.core.policy import Policy
+from headgate.stream import from_rows, to_list
 from headgate.stream.engine import LOOPS, Engine
 from headgate.stream.errors import QueryError, Reject
 from headgate.stream.loops.serial import run_serially
 from headgate.stream.query import Query
 from headgate.stream.query_run import QueryRun
-from headgate.stream.sinks import to_list
-from headgate.stream.sources import from_rows
 from tests.stream.queries import (
     SCHEMA,
     FromBatch,

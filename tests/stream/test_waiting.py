@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
+from headgate.stream import Paced
 from headgate.stream.engine import LOOPS, Engine, LoopName
 from headgate.stream.query import Query
-from headgate.stream.sources import Paced
 from tests.stream.queries import ToList, rows
 
 TIMEOUT = 30.0

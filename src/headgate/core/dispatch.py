@@ -367,7 +367,9 @@ class Dispatch:
         )
 
     def _record(self, start: Start, view: FeatureView) -> Decision:
-        return Decision.record(start.node, start.worker, start.reason, view, self.policy, self._runnable)
+        ranking = ranked(view, self.policy, self._runnable)
+        name = view.graph.names[start.node]
+        return Decision(view.turn, view.now, name, start.worker, start.reason, str(self.policy), ranking)
 
     def statistics(self) -> DispatchStatistics:
         return DispatchStatistics(

@@ -41,13 +41,6 @@ class Decision:
     policy: str
     ranking: tuple[Ranked, ...]
 
-    @classmethod
-    def record(
-        cls, node: int, worker: int, reason: str, view: FeatureView, policy: Policy, runnable: Mapping[int, float]
-    ) -> Decision:
-        ranking = ranked(view, policy, runnable)
-        return cls(view.turn, view.now, view.graph.names[node], worker, reason, str(policy), ranking)
-
     @property
     def place(self) -> int:
         """The position of the chosen node in the policy's ranking, from 1."""

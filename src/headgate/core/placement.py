@@ -50,9 +50,6 @@ class Lane:
     spare: tuple[int, ...] = ()
     aggressive: bool = False
 
-    def may_use(self, worker: int) -> bool:
-        return worker in self.home or worker in self.spare
-
 
 @dataclass(frozen=True, slots=True)
 class Lanes:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 from math import inf, isnan
-from typing import Protocol
 
 import numpy as np
 
@@ -21,22 +20,6 @@ from headgate.core.policy import Policy, as_table, best_first, priorities_of
 #: compares heads of different lanes: the smaller key goes first
 Key = tuple[float, ...]
 _LAST = inf
-
-
-class Ranking(Protocol):
-    """The best runnable node of each lane."""
-
-    def changed(self, node: int) -> None:
-        """Something about this node changed; it must be ranked again before it is next compared."""
-
-    def prepare(self, view: FeatureView, runnable: Iterable[int]) -> None:
-        """Bring the ranking up to date for one decision."""
-
-    def head(self, lane: int) -> tuple[Key, int] | None:
-        """The best runnable node of a lane with its key, or None."""
-
-    def drop(self, lane: int, node: int) -> None:
-        """Take out a node that was just started; it comes back through ``changed``."""
 
 
 class LocalRanking:
@@ -62,9 +45,11 @@ class LocalRanking:
         self._count = 0
 
     def changed(self, node: int) -> None:
+        """Something about this node changed; it must be ranked again before it is next compared."""
         self._dirty.add(node)
 
     def prepare(self, view: FeatureView, runnable: Iterable[int]) -> None:
+        """Bring the ranking up to date for one decision."""
         if not self._dirty:
             return
         nodes = [node for node in self._dirty if self._runnable(node)]
@@ -107,6 +92,7 @@ class LocalRanking:
             heapq.heapify(heap)
 
     def head(self, lane: int) -> tuple[Key, int] | None:
+        """The best runnable node of a lane with its key, or None."""
         heap = self._heaps[lane]
         while heap:
             key, node, number = heap[0]
@@ -118,11 +104,12 @@ class LocalRanking:
         return None
 
     def drop(self, lane: int, node: int) -> None:
+        """Take out a node that was just started; it comes back through ``changed``."""
         self._entry[node] = 0
 
 
 class FullRanking:
-    """All runnable nodes ranked anew at each decision, then dealt out to their lanes."""
+    """All runnable nodes ranked anew at each decision, then dealt out to their lanes. Methods as above."""
 
     def __init__(self, policy: Policy, lane_of: Ints):
         self._policy = policy

@@ -10,7 +10,7 @@ epoch, as in the commits of a table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from traceback import format_exception
 from typing import Any, Literal
 
@@ -138,10 +138,8 @@ def _sum(same: Sequence[OperatorFigures]) -> OperatorFigures:
     # Shares are weighted by the time that they are a share of.
     seconds = sum(each.seconds for each in same)
     busy = sum(each.seconds * each.utilisation for each in same)
-    return OperatorFigures(
-        query=same[0].query,
-        name=same[0].name,
-        kind=same[0].kind,
+    return replace(
+        same[0],
         rows_in=sum(each.rows_in for each in same),
         rows_out=sum(each.rows_out for each in same),
         rejected=sum(each.rejected for each in same),

@@ -124,7 +124,7 @@ def _tables(
         loop="dispatch",
         policy=result.policy,
         placement=result.placement,
-        relative_lateness=result.weighted_staleness / ideal.weighted_staleness if ideal.weighted_staleness else None,
+        relative_lateness=_relative(result.weighted_staleness, ideal.weighted_staleness),
         weighted_staleness=result.weighted_staleness,
         latency=result.latency,
         throughput=result.latency.count / result.seconds if result.seconds else 0.0,

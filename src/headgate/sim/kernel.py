@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, pairwise
 from random import Random
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from headgate.core import ScenarioError
 
@@ -120,11 +120,22 @@ class ArrivalPattern(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ConstantArrivals:
+class _SteadyArrivals:
+    """Patterns whose rate does not change in the long run."""
+
+    rate: float
+    endless: ClassVar[bool] = True
+
+    @property
+    def mean_rate(self) -> float:
+        return self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantArrivals(_SteadyArrivals):
     """``batch`` tuples every ``batch / rate`` seconds, first at ``offset``, by default at a random moment of the
     first gap."""
 
-    rate: float
     batch: int = 1
     offset: float | None = None
 
@@ -133,16 +144,8 @@ class ConstantArrivals:
         _require_offset("constant arrivals", self.offset)
 
     @property
-    def mean_rate(self) -> float:
-        return self.rate
-
-    @property
     def period(self) -> float:
         return self.batch / self.rate
-
-    @property
-    def endless(self) -> bool:
-        return True
 
     def moments(self, chance: Random) -> Iterator[Moment]:
         first = first_moment(self.offset, self.period, chance)
@@ -150,10 +153,9 @@ class ConstantArrivals:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchArrivals:
+class BatchArrivals(_SteadyArrivals):
     """What comes in ``every`` seconds at ``rate`` comes all at once (EdgeWise's spout: every 100 ms)."""
 
-    rate: float
     every: float = 0.1
     offset: float | None = None
 
@@ -162,16 +164,8 @@ class BatchArrivals:
         _require_offset("arrivals in batches", self.offset)
 
     @property
-    def mean_rate(self) -> float:
-        return self.rate
-
-    @property
     def period(self) -> float:
         return self.every
-
-    @property
-    def endless(self) -> bool:
-        return True
 
     def moments(self, chance: Random) -> Iterator[Moment]:
         before = 0
@@ -184,26 +178,17 @@ class BatchArrivals:
 
 
 @dataclass(frozen=True, slots=True)
-class PoissonArrivals:
+class PoissonArrivals(_SteadyArrivals):
     """Independent arrivals: exponential gaps of ``batch / rate`` seconds in the mean, ``batch`` tuples each."""
 
-    rate: float
     batch: int = 1
 
     def __post_init__(self) -> None:
         _require_positive("Poisson arrivals", rate=self.rate, batch=self.batch)
 
     @property
-    def mean_rate(self) -> float:
-        return self.rate
-
-    @property
     def period(self) -> float:
         return self.batch / self.rate
-
-    @property
-    def endless(self) -> bool:
-        return True
 
     def moments(self, chance: Random) -> Iterator[Moment]:
         per_second = self.rate / self.batch
@@ -223,6 +208,7 @@ class BurstyArrivals:
     base: float = 0.0
     batch: int = 1
     offset: float = 0.0
+    endless: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _require_positive("bursty arrivals", rate=self.rate, on=self.on, off=self.off, batch=self.batch)
@@ -237,10 +223,6 @@ class BurstyArrivals:
     @property
     def period(self) -> float:
         return self.batch / self.mean_rate
-
-    @property
-    def endless(self) -> bool:
-        return True
 
     def moments(self, chance: Random) -> Iterator[Moment]:
         for number in count():
@@ -258,6 +240,7 @@ class RecordedArrivals:
     """Tuples at the given times, in seconds; a time given twice brings two tuples."""
 
     times: tuple[float, ...]
+    endless: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.times or not self.times[0] >= 0 or not self.times[-1] < math.inf:
@@ -274,10 +257,6 @@ class RecordedArrivals:
     def period(self) -> float:
         span = self.times[-1] - self.times[0]
         return span / (len(self.times) - 1) if span > 0 else 1.0
-
-    @property
-    def endless(self) -> bool:
-        return False
 
     def moments(self, chance: Random) -> Iterator[Moment]:
         return ((time, 1) for time in self.times)

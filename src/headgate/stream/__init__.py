@@ -24,25 +24,17 @@ from headgate.stream.packet import Ints
 from headgate.stream.partition import ByHash, ByRange, Partitioning
 from headgate.stream.query import Query, Stream
 from headgate.stream.query_run import Ending, QueryRun, RejectedRow
-from headgate.stream.sinks import Collect, Sink, Writer, to_files, to_function, to_list, to_mqtt
+from headgate.stream.sinks.files import to_files
+from headgate.stream.sinks.mqtt import to_mqtt
+from headgate.stream.sinks.sink import Collect, Sink, Writer, to_function, to_list
 from headgate.stream.sorting import stable_order
-from headgate.stream.sources import (
-    Batched,
-    Bursts,
-    Chunk,
-    Constant,
-    Files,
-    Lines,
-    Mqtt,
-    Paced,
-    Reader,
-    Replay,
-    Socket,
-    Source,
-    Wake,
-    from_batches,
-    from_rows,
-)
+from headgate.stream.sources.batches import from_batches, from_rows
+from headgate.stream.sources.files import Files, Lines
+from headgate.stream.sources.mqtt import Mqtt
+from headgate.stream.sources.paced import Paced
+from headgate.stream.sources.patterns import Batched, Bursts, Constant, Replay
+from headgate.stream.sources.socket_lines import Socket
+from headgate.stream.sources.source import Chunk, Reader, Source, Wake
 from headgate.stream.spark.on_spark import on_spark
 from headgate.stream.spec import AUTOMATIC_BUCKETS, EventTime, Kind, OperatorSpec, QuerySpec
 from headgate.stream.statistics import EngineStatistics, OperatorStatistics, QueryStatistics

@@ -11,8 +11,8 @@ from headgate.stream.kernel import Function, StateFactory
 from headgate.stream.partition import Partitioning
 
 if TYPE_CHECKING:
-    from headgate.stream.sinks import Sink
-    from headgate.stream.sources import Source
+    from headgate.stream.sinks.sink import Sink
+    from headgate.stream.sources.source import Source
 
 #: as many buckets as the engine finds best; states that are kept from run to run need a fixed number
 AUTOMATIC_BUCKETS = 0

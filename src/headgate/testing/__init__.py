@@ -9,15 +9,14 @@
 >>> ranking(LongestQueue(), make_view({"parse": {"pending": 3}, "store": {"pending": 9}}))
 ['store', 'parse']
 
-    check      check_policy
-    views      make_view, ranking
+    check      check_policy, make_view, ranking
     toys       small policies and placements, for comparisons and for tests of your own loop
     oracle     the dispatch loop in its simplest and slowest form, to compare the real one with
 
 All random choices come from a seed, so a failure can be repeated.
 """
 
-from headgate.testing.check import check_policy
+from headgate.testing.check import check_policy, make_view, ranking
 from headgate.testing.oracle import CheckError, ComparedDispatch, NaiveDispatch
 from headgate.testing.toys import (
     Favourites,
@@ -35,7 +34,6 @@ from headgate.testing.toys import (
     Wandering,
     not_local,
 )
-from headgate.testing.views import make_view, ranking
 
 __all__ = [
     "CheckError",

@@ -1,4 +1,6 @@
-"""Try a policy on random graphs, features and schedules, and say what is wrong with it.
+"""Tests of a policy: views of nodes whose features a test writes down, and ``check_policy``.
+
+``check_policy`` tries a policy on random graphs, features and schedules, and says what is wrong with it.
 
 Four checks, each repeated many times:
 
@@ -31,6 +33,7 @@ from headgate.core import (
     Ints,
     Policy,
     Workers,
+    rank,
 )
 from headgate.core.placements import Anywhere
 from headgate.testing.oracle import CheckError, ComparedDispatch
@@ -90,6 +93,39 @@ def check_policy(policy: Policy, *, cases: int = 200, seed: int = 0, features: I
         _check_schedule(policy, known, random.Random(f"{seed}/schedule/{number}"))
     for number in range(max(1, cases // 20)):
         _check_patience(policy, known, random.Random(f"{seed}/patience/{number}"))
+
+
+# --- features in, order out -----------------------------------------------------------------------------------------
+
+
+def make_view(
+    nodes: Mapping[str, Mapping[str, float]],
+    *,
+    edges: Iterable[tuple[str, str]] = (),
+    queries: Mapping[str, str] | None = None,
+    now: float = 0.0,
+    turn: int = 0,
+    seed: int = 0,
+    memory: object = None,
+) -> FeatureView:
+    """What a policy is shown of ``nodes``, given as ``{name: {feature: value}}``.
+
+    Features that are left out have their defaults (``headgate.core.FEATURES``). One that Headgate does not know, which
+    an engine of your own measures, is 0 where it is left out.
+    """
+    graph = Graph(nodes, edges, queries or {})
+    more = dict.fromkeys((feature for values in nodes.values() for feature in values if feature not in FEATURES), 0.0)
+    defaults = {name: feature.default for name, feature in FEATURES.items()} | more
+    columns = {
+        feature: np.array([float(values.get(feature, default)) for values in nodes.values()])
+        for feature, default in defaults.items()
+    }
+    return FeatureView(columns, graph, now, turn, seed, memory)
+
+
+def ranking(policy: Policy, view: FeatureView) -> list[str]:
+    """The names of all nodes in view, best first."""
+    return [view.graph.names[i] for i in rank(policy, view)]
 
 
 # --- random cases ---------------------------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.core.errors import DeclarationError, ParameterError, UnknownNameError
-from headgate.stream.sinks import OutputError, to_files
-from headgate.stream.sources import Files
+from headgate.stream import Files, OutputError, to_files
 from tests.stream.sources.reading import read_all
 
 SCHEMA = pa.schema(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.core.errors import ParameterError, UserCodeError
-from headgate.stream.sinks import Collect, Sink, to_function, to_list
+from headgate.stream import Collect, Sink, to_function, to_list
 
 FIRST, SECOND = pa.RecordBatch.from_pydict({"n": [1, 2]}), pa.RecordBatch.from_pydict({"n": [3]})
 

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.stream.sources import Chunk, Reader, Source
+from headgate.stream import Chunk, Reader, Source
 
 #: far above anything that happens, so that only a broken source waits so long
 PATIENCE = 10.0

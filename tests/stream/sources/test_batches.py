@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.core.errors import DeclarationError
-from headgate.stream.sources import InputError, from_batches, from_rows
+from headgate.stream import InputError, from_batches, from_rows
 from tests.stream.sources.reading import nobody, read_all
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("name", pa.string())])

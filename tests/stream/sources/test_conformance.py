@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.stream.sources import (
+from headgate.stream import (
     Batched,
     Bursts,
     Constant,

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.core.errors import DeclarationError, UnknownNameError
-from headgate.stream.sources import Files, InputError, Lines
+from headgate.stream import Files, InputError, Lines
 from tests.stream.sources.reading import nobody, read_all
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("name", pa.string())])

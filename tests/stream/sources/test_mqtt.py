@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.core.errors import DeclarationError, UserCodeError
-from headgate.stream.sinks import to_mqtt
-from headgate.stream.sources import BrokerError, Mqtt
+from headgate.stream import BrokerError, Mqtt, to_mqtt
 from tests.stream.sources.conftest import RunningBroker
 from tests.stream.sources.reading import PATIENCE, Everything, drain, nobody
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core.errors import DeclarationError, ParameterError, UserCodeError
-from headgate.stream.sources import Batched, Bursts, Constant, Files, Paced, Replay, Socket, from_rows
+from headgate.stream import Batched, Bursts, Constant, Files, Paced, Replay, Socket, from_rows
 from headgate.stream.sources.paced import PacedReader
 from headgate.stream.sources.patterns import Pattern, count_due
 from tests.stream.sources.reading import LATE, nobody, read_all

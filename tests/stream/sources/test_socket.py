@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.core.errors import DeclarationError, UnknownNameError
-from headgate.stream.sources import InputError, Socket
+from headgate.stream import InputError, Socket
 from headgate.stream.sources.socket_lines import SocketReader
 from tests.stream.sources.reading import PATIENCE, drain, nobody
 

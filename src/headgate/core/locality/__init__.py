@@ -4,7 +4,7 @@
     groups        the lists per group of workers, query and worker; when a query moves or is shared
     scheduler     LocalityScheduler: facts in, instructions out; TaskScheduler, the protocol of both schedulers
     fifo_steal    FifoStealScheduler, the simple one that the paper compares with
-    reports       what a worker would choose, and why; validate()
+    reports       what a worker would choose, and why
 
 A *group* of workers shares memory: a NUMA node. Pure: no clock, no thread, no I/O. It knows neither packets nor caches;
 that fresh packets are hot is the idea behind the order of the lists, not something it measures.
@@ -13,7 +13,6 @@ that fresh packets are hot is the idea behind the order of the lists, not someth
 from headgate.core.errors import SchedulerMisuseError
 from headgate.core.locality.fifo_steal import FifoStealScheduler, FifoStep
 from headgate.core.locality.groups import BALANCE_PERIOD, GroupLoad, choose_group, plan_balance
-from headgate.core.locality.reports import SearchExplanation, StepReport
 from headgate.core.locality.scheduler import LocalityScheduler, LocalityStatistics, TaskScheduler
 from headgate.core.locality.tasks import (
     Instruction,
@@ -23,7 +22,6 @@ from headgate.core.locality.tasks import (
     SearchStep,
     ShareQuery,
     StepLabel,
-    TaskKind,
     TaskStart,
     Wake,
 )
@@ -40,12 +38,9 @@ __all__ = [
     "NodeState",
     "PlaceQuery",
     "SchedulerMisuseError",
-    "SearchExplanation",
     "SearchStep",
     "ShareQuery",
     "StepLabel",
-    "StepReport",
-    "TaskKind",
     "TaskScheduler",
     "TaskStart",
     "Wake",

@@ -66,7 +66,7 @@ class FifoStealScheduler:
 
     **Callers.** Not thread-safe: one lock around every call.
 
-    **Invariants** (``validate`` checks them under these numbers):
+    **Invariants** (tests check them under these numbers):
 
     1. A node is RUNNING or RUNNING_AND_SCHEDULED exactly if one worker runs it, and then only that one does.
     2. A node is SCHEDULED exactly if it is in the list of its home worker, and in no other.
@@ -233,22 +233,3 @@ class FifoStealScheduler:
             running_workers=sum(worker.node is not None for worker in self._workers),
             sleeping_workers=len(self._sleeping),
         )
-
-    def validate(self) -> None:
-        """Check the numbered invariants of the class docstring."""
-        running = [worker.node for worker in self._workers if worker.node is not None]
-        if len(set(running)) != len(running):
-            raise broken_invariant(1, "a node runs on two workers")
-        listed = [(task, worker.id) for worker in self._workers for task in worker.tasks]
-        for task in self._nodes.values():
-            if task.is_running != (task in running):
-                raise broken_invariant(1, f"node {task.id!r} is {task.state.value}, against the workers' word")
-            lists = [home for other, home in listed if other is task]
-            expected = [task.home] if task.state is NodeState.SCHEDULED else []
-            if lists != expected:
-                raise broken_invariant(2, f"node {task.id!r} is in lists {lists}, expected {expected}")
-        if self._semaphore != len(listed):
-            raise broken_invariant(3, f"the semaphore is {self._semaphore}, {len(listed)} tasks wait")
-        searching = len(self._workers) - len(running) - len(self._sleeping)
-        if self._sleeping and self._semaphore > searching:
-            raise broken_invariant(4, f"{self._semaphore} tasks wait, {searching} workers search, others sleep")

@@ -20,7 +20,7 @@ from headgate.core.locality.groups import (
     choose_group,
     plan_balance,
 )
-from headgate.core.locality.reports import SearchExplanation, check_invariants, explain
+from headgate.core.locality.reports import SearchExplanation, explain
 from headgate.core.locality.tasks import (
     Instruction,
     MoveQuery,
@@ -118,9 +118,6 @@ class TaskScheduler(Protocol):
     def statistics(self) -> LocalityStatistics:
         """A frozen report."""
 
-    def validate(self) -> None:
-        """Check every invariant; raise :class:`InvariantError` on the first that fails. For tests and debugging."""
-
 
 class LocalityScheduler:
     """Gives tasks to workers so that packets are processed where they are still in a cache.
@@ -131,7 +128,7 @@ class LocalityScheduler:
     **Callers.** Not thread-safe: one lock around every call. Any caller may submit, remove, schedule and balance;
     ``packet_received``, ``next_start`` and ``finished`` are called by (or for) the worker they name.
 
-    **Invariants** (``validate`` checks them under these numbers):
+    **Invariants** (tests check them under these numbers):
 
     1. A node is RUNNING or RUNNING_AND_SCHEDULED exactly if one worker runs it, and then only that one does.
     2. A node is SCHEDULED exactly if it is in one list: the deferred tasks of its query, or the immediate
@@ -444,10 +441,6 @@ class LocalityScheduler:
             running_workers=sum(worker.node is not None for worker in self._workers),
             sleeping_workers=sum(len(group.sleeping) for group in self._groups),
         )
-
-    def validate(self) -> None:
-        """Check the numbered invariants of the class docstring."""
-        check_invariants(self._groups, self._workers, self._table)
 
     def __repr__(self) -> str:
         busy = sum(worker.node is not None for worker in self._workers)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from headgate.core.policies.arrival import FirstCome, LongestQueue, RandomChoice, ReleaseOrder, RoundRobin
 from headgate.core.policies.aurora import MinCost, MinLatency, MinMemory
-from headgate.core.policies.benefit import Lookahead, MaxBenefit, MaxBenefitLookahead, look_ahead
 from headgate.core.policies.chain import Chain
 from headgate.core.policies.classes import Layered, MultiClass, WeightedClasses
-from headgate.core.policies.deadlines import EarliestDeadline, PriorityDeadline
 from headgate.core.policies.ordered import EstimatedTime, LastInPipeline, LowestThroughput, QueueThrottle
 from headgate.core.policies.rates import HighestRate, LongestStretch, RateBased
+from headgate.core.policies.tables import (
+    EarliestDeadline,
+    Lookahead,
+    MaxBenefit,
+    MaxBenefitLookahead,
+    PriorityDeadline,
+    look_ahead,
+)
 from headgate.core.policy import Policy
 
 SHIPPED: tuple[type[Policy], ...] = (

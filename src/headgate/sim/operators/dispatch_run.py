@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 from headgate.core import Dispatch, Floats, OperatorColumns, Placement, Policy
 from headgate.sim.kernel import EventQueue, Rank
-from headgate.sim.operators.executor import Turn, TurnExecutor
+from headgate.sim.operators.executor import READINGS, Turn, TurnExecutor, matrix_for
 from headgate.sim.operators.node import SimulatedNode
-from headgate.sim.operators.readings import READINGS, matrix_for
 from headgate.sim.operators.scenario import DispatchModel, OperatorScenario, QueryModel
 
 
@@ -42,6 +41,7 @@ class DispatchRun(TurnExecutor):
         self._adopt_graph()
         self._columns.write_all(self._nodes)
         self.dispatch = Dispatch(self.matrix, policy, placement, scenario.machine(), seed=seed, window=loop.window)
+        self.core = self.dispatch
         if loop.place_every is not None:
             events.at(loop.place_every, Rank.CHANGE, self._place_again)
 
@@ -49,9 +49,7 @@ class DispatchRun(TurnExecutor):
 
     def _adopt_graph(self) -> None:
         """Number the nodes as the graph does, and get hold of the columns that its matrix has now."""
-        self._nodes = [self.network.nodes[name] for name in self.matrix.graph.names]
-        for index, node in enumerate(self._nodes):
-            node.index = index
+        self._nodes = self._numbered(self.matrix.graph)
         self._columns = OperatorColumns(self.matrix, READINGS)
         self._queue_columns, self._output_column = self._columns.queue, self._columns.output
 
@@ -128,12 +126,6 @@ class DispatchRun(TurnExecutor):
 
     # --- change while running -------------------------------------------------------------------------------
 
-    def replace_policy(self, policy: Policy) -> None:
-        self.dispatch.replace_policy(policy)
-
-    def replace_placement(self, placement: Placement) -> None:
-        self.dispatch.replace_placement(placement)
-
     def _place_again(self, _: None, now: float) -> None:
         self.dispatch.place_again()
         assert self.loop.place_every is not None
@@ -155,14 +147,6 @@ class DispatchRun(TurnExecutor):
         self.network.remove(nodes, self.events.now)
         self.dispatch.regraph(self.matrix.graph.removing(node.name for node in nodes))
         self._adopt_graph()
-
-    @property
-    def decisions(self) -> int:
-        return self.dispatch.statistics().decisions
-
-    @property
-    def guard_strikes(self) -> int:
-        return self.dispatch.statistics().guard_strikes
 
 
 def _nothing(_: None, __: float) -> None:

@@ -1,4 +1,4 @@
-"""What the executors of the three loops have in common: the network they work on, counted worker time, and turns.
+"""What the executors of the loops have in common: features, the network they work on, counted worker time, and turns.
 
 A turn is what a worker does with a node that a loop gave it. It is made of *slices* of ``hand_over`` tuples. After each
 slice its outputs are in the queues downstream, where other workers may take them up while the turn goes on. The turn is
@@ -7,15 +7,63 @@ over when the worker has taken as many tuples as it may, or finds no more input 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 
-from headgate.core import Placement, Policy, ScenarioError
+from headgate.core import (
+    FeatureMatrix,
+    Graph,
+    Loop,
+    OperatorFacts,
+    Placement,
+    Policy,
+    ScenarioError,
+    operator_features,
+    operator_readings,
+)
 from headgate.sim.kernel import EventQueue, Rank
 from headgate.sim.operators.node import SimulatedNode
 from headgate.sim.operators.queues import Network, TupleBatch
-from headgate.sim.operators.scenario import OperatorScenario, QueryModel
+from headgate.sim.operators.scenario import OperatorScenario, QueryModel, ReplacePlacement, ReplacePolicy
+
+# --- what policies read about an operator ----------------------------------------------------------------------------
+
+
+def _stated(own: float | None, of_query: float) -> float:
+    return of_query if own is None else own
+
+
+READINGS = operator_readings(
+    OperatorFacts[SimulatedNode](
+        priority=lambda node: _stated(node.operator.priority, node.tally.priority),
+        importance_class=lambda node: node.tally.importance_class,
+        patience=lambda node: _stated(node.operator.patience, node.tally.patience),
+        max_workers=lambda node: node.max_workers,
+        cost=lambda node: node.seen_cost,
+        selectivity=lambda node: node.seen_selectivity,
+        time_per_unit=lambda node: node.seen_cost * node.declared_rate,
+        pending=lambda node: node.length,
+        head_time=lambda node: node.queue[0][1] if node.length else math.inf,
+        waiting_since=lambda node: node.waiting_since,
+        newest_waiting=lambda node: node.queue[-1][1],
+        newest_taken=lambda node: node.newest_taken,
+        output_pending=lambda node: sum(reader.length for reader in node.downstream),
+        period=lambda node: node.period,
+        next_arrival=lambda node: math.inf if node.upstream else node.last_arrival + node.period,
+    )
+)
+
+
+def matrix_for(scenario: OperatorScenario, policy: Policy, placement: Placement) -> FeatureMatrix:
+    """A matrix with what the policies and placements of a whole run read, also those that come with a change."""
+    policies = [policy, *(c.policy for c in scenario.changes if isinstance(c, ReplacePolicy))]
+    placements = [placement, *(c.placement for c in scenario.changes if isinstance(c, ReplacePlacement))]
+    return FeatureMatrix(scenario.graph(), operator_features(policies, placements))
+
+
+# --- workers ---------------------------------------------------------------------------------------------------------
 
 
 class Executor(ABC):
@@ -126,10 +174,13 @@ class Turn:
 
 
 class TurnExecutor(Executor):
-    """An executor whose workers take turns at nodes, without being interrupted.
+    """An executor whose workers take turns at nodes, without being interrupted, as a loop of the core decides.
 
     Invariant: ``_turns`` has all and only the workers that are at a node, and ``_last`` the node each was at last.
     """
+
+    #: the loop that decides
+    core: Loop
 
     def __init__(self, scenario: OperatorScenario, events: EventQueue[float], seed: int) -> None:
         super().__init__(scenario, events, seed)
@@ -137,6 +188,27 @@ class TurnExecutor(Executor):
         self._last: list[SimulatedNode | None] = [None] * scenario.workers
         self._hand_over = scenario.hand_over
         self._learning = 0.0 if scenario.known else scenario.learning
+
+    def _numbered(self, graph: Graph) -> list[SimulatedNode]:
+        """The nodes in the order of ``graph``, which is their number from now on."""
+        nodes = [self.network.nodes[name] for name in graph.names]
+        for index, node in enumerate(nodes):
+            node.index = index
+        return nodes
+
+    def replace_policy(self, policy: Policy) -> None:
+        self.core.replace_policy(policy)
+
+    def replace_placement(self, placement: Placement) -> None:
+        self.core.replace_placement(placement)
+
+    @property
+    def decisions(self) -> int:
+        return self.core.statistics().decisions
+
+    @property
+    def guard_strikes(self) -> int:
+        return self.core.statistics().guard_strikes
 
     @abstractmethod
     def _turn_over(self, turn: Turn, now: float) -> None:

@@ -311,26 +311,3 @@ class Network:
         if node.empty_since <= now:
             node.empty_time += now - node.empty_since
             node.empty_since = now
-
-    def validate(self) -> None:
-        """Check the invariants in the docstrings of the classes."""
-        nodes = self.nodes.values()
-        for node in nodes:
-            where = f"node {node.name}"
-            reserved = sum(upstream.produced - upstream.delivered for upstream in node.upstream)
-            if sum(count for count, _ in node.queue) != node.length:
-                raise InvariantError(f"inv1: {where} counts {node.length} tuples in its queue, has {list(node.queue)}")
-            if sum(count for count, _ in node.outside) != node.outside_length or (node.outside and node.room):
-                raise InvariantError(f"inv1: {where} has {node.outside_length} tuples outside, room for {node.room}")
-            if node.length + reserved + node.room != node.operator.capacity or node.room < 0:
-                raise InvariantError(f"inv2: {where}: {node.length} queued, {reserved} reserved, room for {node.room}")
-            if node.blocked != sum(reader.room < reader.need for reader in node.downstream):
-                raise InvariantError(f"inv3: {where} is blocked by {node.blocked}")
-            if not 0 <= node.running <= node.max_workers:
-                raise InvariantError(f"inv5: {where} is run by {node.running} workers")
-            if node.produced != math.floor(node.consumed * node.selectivity + _ROUNDING):
-                raise InvariantError(f"inv4: {where} made {node.produced} of {node.consumed}")
-        if self.present < sum(n.length + n.outside_length + n.consumed - n.completed for n in nodes):
-            raise InvariantError(f"inv6: {self.present} tuples counted in the system")
-        if self.total.queued != sum(node.length for node in nodes):
-            raise InvariantError(f"inv7: {self.total.queued} tuples counted in queues")

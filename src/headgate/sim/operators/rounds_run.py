@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 from headgate.core import Ints, Placement, Policy, Rounds, Start, Wait
 from headgate.sim.kernel import EventQueue, Rank
-from headgate.sim.operators.executor import Turn, TurnExecutor
+from headgate.sim.operators.executor import READINGS, Turn, TurnExecutor, matrix_for
 from headgate.sim.operators.node import SimulatedNode
-from headgate.sim.operators.readings import READINGS, matrix_for
 from headgate.sim.operators.scenario import OperatorScenario, QueryModel, RoundsModel
 
 
@@ -34,6 +33,7 @@ class RoundsRun(TurnExecutor):
         self.loop = loop
         matrix = matrix_for(scenario, policy, placement)
         self.rounds = Rounds(matrix, policy, placement, scenario.machine(), loop.config(seed))
+        self.core = self.rounds
         #: {worker: (part of scheduling, since when)}; all and only the workers that are at a rescheduling
         self._rescheduling: dict[int, tuple[str, float]] = {}
         self._fed: set[SimulatedNode] = set()
@@ -45,9 +45,7 @@ class RoundsRun(TurnExecutor):
     def _adopt_graph(self) -> None:
         """Number the nodes as the graph does now."""
         self._graph = self.rounds.graph
-        self._nodes = [self.network.nodes[name] for name in self._graph.names]
-        for index, node in enumerate(self._nodes):
-            node.index = index
+        self._nodes = self._numbered(self._graph)
         #: can_run of all nodes, by index
         self._runnable = [node.can_run for node in self._nodes]
         self._can_run = self._runnable.__getitem__
@@ -138,12 +136,6 @@ class RoundsRun(TurnExecutor):
 
     # --- change while running -------------------------------------------------------------------------------
 
-    def replace_policy(self, policy: Policy) -> None:
-        self.rounds.replace_policy(policy)
-
-    def replace_placement(self, placement: Placement) -> None:
-        self.rounds.replace_placement(placement)
-
     def add_query(self, query: QueryModel) -> list[SimulatedNode]:
         names = query.node_names()
         coming = self.rounds.next_graph.adding(names, query.node_edges(), dict.fromkeys(names, query.name))
@@ -164,11 +156,3 @@ class RoundsRun(TurnExecutor):
         super().close(now)
         for worker in list(self._rescheduling):
             self._leave(worker, now)
-
-    @property
-    def decisions(self) -> int:
-        return self.rounds.round
-
-    @property
-    def guard_strikes(self) -> int:
-        return self.rounds.statistics().guard_strikes

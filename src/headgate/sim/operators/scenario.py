@@ -178,10 +178,8 @@ class DispatchModel:
     window: float = math.inf
 
     def __post_init__(self) -> None:
-        _costs("dispatch", decision_cost=self.decision_cost, switch_cost=self.switch_cost)
-        _positive("dispatch", window=self.window)
-        if self.place_every is not None:
-            _positive("dispatch", place_every=self.place_every)
+        _check_costs(self, "decision_cost", "switch_cost")
+        _check_positive(self, "window", "place_every")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +201,7 @@ class RoundsModel:
     switch_cost: float = 0.0
 
     def __post_init__(self) -> None:
-        _costs(
-            "rounds",
-            feature_cost=self.feature_cost,
-            place_cost=self.place_cost,
-            rank_cost=self.rank_cost,
-            switch_cost=self.switch_cost,
-        )
+        _check_costs(self, "feature_cost", "place_cost", "rank_cost", "switch_cost")
         self.config(0)
 
     def config(self, seed: int) -> RoundsConfig:
@@ -234,28 +226,25 @@ class ThreadsModel:
     switch_cost: float = 5e-6
 
     def __post_init__(self) -> None:
-        _costs(
-            "threads",
-            sleeper_credit=self.sleeper_credit,
-            wakeup_granularity=self.wakeup_granularity,
-            switch_cost=self.switch_cost,
-        )
-        _positive("threads", quantum=self.quantum)
+        _check_costs(self, "sleeper_credit", "wakeup_granularity", "switch_cost")
+        _check_positive(self, "quantum")
 
 
 LoopModel = DispatchModel | RoundsModel | ThreadsModel
 
 
-def _costs(loop: str, **values: float) -> None:
-    for key, value in values.items():
-        if not value >= 0:
-            raise ScenarioError(f"{key} of the {loop} loop must be at least 0; got {value}")
+def _check_costs(loop: LoopModel, *names: str) -> None:
+    for name in names:
+        if not getattr(loop, name) >= 0:
+            raise ScenarioError(f"{name} of the {loop.kind} loop must be at least 0; got {getattr(loop, name)}")
 
 
-def _positive(loop: str, **values: float) -> None:
-    for key, value in values.items():
-        if not value > 0:
-            raise ScenarioError(f"{key} of the {loop} loop must be more than 0; got {value}")
+def _check_positive(loop: LoopModel, *names: str) -> None:
+    """What may be left out may be None."""
+    for name in names:
+        value = getattr(loop, name)
+        if value is not None and not value > 0:
+            raise ScenarioError(f"{name} of the {loop.kind} loop must be more than 0; got {value}")
 
 
 # --- the scenario -----------------------------------------------------------------------------------------------

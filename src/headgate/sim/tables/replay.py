@@ -101,11 +101,8 @@ class ReplaySimulation(TableSimulation):
         if self._estimates:
             estimate = self._estimates[table]
             amount = float(self._columns.freshness_delta[table])
-            columns = self.matrix.columns
-            columns["execution_time"][table] = max(LEAST_UPDATE_TIME, estimate.predict(amount))
-            columns["setup_time"][table] = estimate.alpha
-            columns["time_per_unit"][table] = estimate.beta
-            columns["cost"][table] = max(1e-9, estimate.beta)
+            self._columns.execution_time[table] = max(LEAST_UPDATE_TIME, estimate.predict(amount))
+            self._columns.set_cost(table, estimate.alpha, estimate.beta)
             self.loop.note_change(table)
 
     def _start(self, table: int, track: int, now: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from headgate.stream.keyed.arrays import (
     integers,
 )
 from headgate.stream.keyed.changed_slots import SlotState
-from headgate.stream.keyed.rows import accept_rows, check_span, time_field
+from headgate.stream.keyed.rows import accept_rows, check_span, null_time, rejected_rows, time_field
 from headgate.stream.packet import Ints
 from headgate.stream.spec import EventTime
 
@@ -221,21 +220,16 @@ class InOrder(SlotState):
         return latest
 
     def _late_rows(self, part: Part, places: Ints, latest: Ints, nulls: Flags | None) -> tuple[Rejected, ...]:
-        rows = part.batch.take(pa.array(places))
-        row_times = _time_texts(integers(rows.column(self._time.name))[0], self._time.type)
+        row_times = _time_texts(integers(part.batch.column(self._time.name))[0][places], self._time.type)
         key_times = _time_texts(latest[places], self._time.type)
         null_times = np.zeros(len(places), dtype=np.bool_) if nulls is None else nulls[places]
-        rejected = []
-        for number, (row, is_null) in enumerate(zip(rows.to_pylist(), null_times.tolist(), strict=True)):
-            if is_null:
-                reason = f"its time {self._time.name!r} is null"
-            else:
-                reason = (
-                    f"it is late: its time {row_times[number]} lies before {key_times[number]} "
-                    "that its key has already seen"
-                )
-            rejected.append(Rejected(int(part.rows[places[number]]), reason, json.dumps(row, default=str)))
-        return tuple(rejected)
+        reasons = [
+            null_time(self._time.name)
+            if is_null
+            else f"it is late: its time {row_time} lies before {key_time} that its key has already seen"
+            for is_null, row_time, key_time in zip(null_times.tolist(), row_times, key_times, strict=True)
+        ]
+        return rejected_rows(part, places, reasons)
 
     # --- snapshots ------------------------------------------------------------------------------------------
 

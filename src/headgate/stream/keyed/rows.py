@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import DeclarationError, ParameterError
 from headgate.stream.kernel import Output, Part, Rejected
-from headgate.stream.keyed.arrays import Flags, column_of, empty_batch, integers
+from headgate.stream.keyed.arrays import column_of, empty_batch, integers
 from headgate.stream.keyed.keys import RowKeys, check_column
 from headgate.stream.packet import Ints
 from headgate.stream.sorting import sorted_places
@@ -80,18 +80,25 @@ def accept_rows(
     if not bad.any():
         return AcceptedRows(part.batch, part.rows, times, ())
     good = np.flatnonzero(~bad)
-    rejected = _late_rows(part, column, bad, nulls)
+    places = np.flatnonzero(bad)
+    null_times = np.zeros(len(bad), dtype=np.bool_) if nulls is None else nulls
+    late = f"its time {column!r} lies before what has been closed"
+    reasons = [null_time(column) if null_times[place] else late for place in places]
+    rejected = rejected_rows(part, places, reasons)
     return AcceptedRows(part.batch.take(pa.array(good)), part.rows[good], times[good], rejected)
 
 
-def _late_rows(part: Part, column: str, bad: Flags, nulls: Flags | None) -> tuple[Rejected, ...]:
-    rejected = []
-    for place in np.flatnonzero(bad).tolist():
-        raw = json.dumps(part.batch.slice(place, 1).to_pylist()[0], default=str)
-        is_null = nulls is not None and nulls[place]
-        reason = f"its time {column!r} is null" if is_null else f"its time {column!r} lies before what has been closed"
-        rejected.append(Rejected(int(part.rows[place]), reason, raw))
-    return tuple(rejected)
+def rejected_rows(part: Part, places: Ints, reasons: Sequence[str]) -> tuple[Rejected, ...]:
+    """The rows at these places of a part, each with its reason."""
+    rows = part.batch.take(pa.array(places)).to_pylist()
+    return tuple(
+        Rejected(number, reason, json.dumps(row, default=str))
+        for number, reason, row in zip(part.rows[places].tolist(), reasons, rows, strict=True)
+    )
+
+
+def null_time(column: str) -> str:
+    return f"its time {column!r} is null"
 
 
 # --- rows that go out ---------------------------------------------------------------------------------------

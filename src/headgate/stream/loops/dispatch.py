@@ -31,6 +31,8 @@ from headgate.stream.readings import READINGS, cost, features_for, graph_of, out
 
 #: seconds a worker stays with an operator unless said otherwise, as the ordered paper's time slice
 SLICE = TimeSlice(0.005)
+#: seconds of the window in which ``window_time`` counts
+WINDOW = 0.1
 
 
 class _Mailbox:
@@ -65,13 +67,12 @@ class DispatchThreads(EngineLoop):
         *,
         consumption: Consumption = SLICE,
         seed: int = 0,
-        window: float = 0.1,
         history: int = 0,
     ) -> None:
         super().__init__(clock, workers)
         self.policy, self.placement = policy, placement
         self.consumption = consumption
-        self._seed, self._window, self._history = seed, window, history
+        self._seed, self._history = seed, history
         self._dispatch: Dispatch | None = None
         self._nodes: list[Operator] = []
         self._ready: list[bool] = []
@@ -101,7 +102,7 @@ class DispatchThreads(EngineLoop):
                 self.placement,
                 Workers.of(self.workers),
                 seed=self._seed,
-                window=self._window,
+                window=WINDOW,
                 history=self._history,
             )
         else:
@@ -262,18 +263,22 @@ class DispatchThreads(EngineLoop):
     def replace_policy(self, policy: Policy) -> None:
         with self.lock:
             if self._dispatch is not None:
-                self._dispatch.matrix.extend(features_for(policy, self.placement))
-                self._read_all()
+                self._provide(policy, self.placement)
                 self._dispatch.replace_policy(policy)
             self.policy = policy
 
     def replace_placement(self, placement: Placement) -> None:
         with self.lock:
             if self._dispatch is not None:
-                self._dispatch.matrix.extend(features_for(self.policy, placement))
-                self._read_all()
+                self._provide(self.policy, placement)
                 self._dispatch.replace_placement(placement)
             self.placement = placement
+
+    def _provide(self, policy: Policy, placement: Placement) -> None:
+        """Read what these need and nobody has read so far."""
+        assert self._dispatch is not None
+        self._dispatch.matrix.extend(features_for(policy, placement))
+        self._read_all()
 
     def set_workers(self, count: int) -> None:
         with self.lock:

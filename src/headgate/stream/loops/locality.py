@@ -7,7 +7,6 @@ first out.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -28,20 +27,11 @@ class LocalityThreads(EngineLoop):
 
     name = "locality"
 
-    def __init__(
-        self,
-        clock: Clock,
-        workers: int,
-        *,
-        nodes: Sequence[int] | None = None,
-        fifo: bool = False,
-        pin: bool = False,
-    ) -> None:
+    def __init__(self, clock: Clock, workers: int, *, nodes: Sequence[int] | None = None, fifo: bool = False) -> None:
         """``nodes`` are the threads on each NUMA node; found from the machine if left out."""
         super().__init__(clock, workers)
         self._per_node = list(nodes) if nodes is not None else threads_per_node(workers)
         self.workers = sum(self._per_node)
-        self._pin = pin
         self._fifo = fifo
         self._operators: dict[str, Operator] = {}
         #: the number of the worker that this thread is
@@ -75,8 +65,6 @@ class LocalityThreads(EngineLoop):
 
     def _run_worker(self, worker: int, crew: int) -> None:
         self._here.worker = worker
-        if self._pin:
-            pin_to_core(worker)
         while not self.stopping and crew == self._crew:
             operator = self._next(worker)
             if operator is None:
@@ -195,10 +183,3 @@ def numa_nodes() -> int:
     """How many NUMA nodes the machine has; 1 if it does not say."""
     found = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
     return found or 1
-
-
-def pin_to_core(worker: int) -> None:
-    """Keep this thread on one core, where the system can."""
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[worker % len(cores)]})

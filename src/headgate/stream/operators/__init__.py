@@ -12,17 +12,7 @@ from headgate.stream.operators.source import SourceOperator
 from headgate.stream.operators.unpartitioned import StatefulOperator, StatelessOperator
 from headgate.stream.spec import Kind
 
-__all__ = [
-    "OPERATORS",
-    "MergeOperator",
-    "Operator",
-    "PartitionedOperator",
-    "SinkOperator",
-    "SourceOperator",
-    "StatefulOperator",
-    "StatelessOperator",
-    "UnionOperator",
-]
+__all__ = ["OPERATORS", "Operator", "SourceOperator"]
 
 OPERATORS: Mapping[Kind, type[Operator]] = {
     Kind.SOURCE: SourceOperator,

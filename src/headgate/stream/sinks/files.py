@@ -174,7 +174,7 @@ class BatchWriter(Protocol):
 
 
 class _JsonWriter:
-    def __init__(self, file: pa.NativeFile) -> None:
+    def __init__(self, file: pa.NativeFile, schema: pa.Schema) -> None:
         self._file = file
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
@@ -208,29 +208,11 @@ class _ParquetWriter:
         self._batches, self._rows = [], 0
 
 
-def _csv(file: pa.NativeFile, schema: pa.Schema) -> BatchWriter:
-    writer: BatchWriter = pa_csv.CSVWriter(file, schema)
-    return writer
-
-
-def _parquet(file: pa.NativeFile, schema: pa.Schema) -> BatchWriter:
-    return _ParquetWriter(file, schema)
-
-
-def _arrow(file: pa.NativeFile, schema: pa.Schema) -> BatchWriter:
-    writer: BatchWriter = pa.ipc.new_file(file, schema)
-    return writer
-
-
-def _json(file: pa.NativeFile, schema: pa.Schema) -> BatchWriter:
-    return _JsonWriter(file)
-
-
 FORMATS: dict[str, Callable[[pa.NativeFile, pa.Schema], BatchWriter]] = {
-    "arrow": _arrow,
-    "csv": _csv,
-    "json": _json,
-    "parquet": _parquet,
+    "arrow": pa.ipc.new_file,
+    "csv": pa_csv.CSVWriter,
+    "json": _JsonWriter,
+    "parquet": _ParquetWriter,
 }
 ENDINGS = {".arrow": "arrow", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -59,24 +60,20 @@ class Batches:
         self, batches: Columns | Iterable[Columns] | Callable[[], Iterable[Columns]], schema: pa.Schema | None = None
     ) -> None:
         self._items = _Items[Columns]([batches] if isinstance(batches, Columns) else batches, "from_batches")
-        self._schema = schema or self._first_schema()
+        self.schema: pa.Schema = schema or self._first_schema()
 
     def __repr__(self) -> str:
-        return f"Batches({', '.join(self._schema.names)})"
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
+        return f"Batches({', '.join(self.schema.names)})"
 
     def open(self, wake: Wake, now: float) -> BlockReader:
-        return BlockReader(self._schema, self._blocks(self._items.open()))
+        return BlockReader(self.schema, self._blocks(self._items.open()))
 
     def _blocks(self, items: Iterator[Columns]) -> Iterator[Block]:
         for number, item in enumerate(items):
             if not isinstance(item, Columns):
                 raise DeclarationError(_not_columns(item, f"item {number}"))
             for batch in item.to_batches() if isinstance(item, pa.Table) else [item]:
-                yield fit_columns(batch, self._schema, f"batch {number} of from_batches")
+                yield fit_columns(batch, self.schema, f"batch {number} of from_batches")
 
     def _first_schema(self) -> pa.Schema:
         first = self._items.first()
@@ -102,36 +99,25 @@ class Rows:
 
     def __init__(self, rows: Iterable[Row] | Callable[[], Iterable[Row]], schema: pa.Schema) -> None:
         self._items = _Items[Row](rows, "from_rows")
-        self._schema = schema
+        self.schema = schema
 
     def __repr__(self) -> str:
-        return f"Rows({', '.join(self._schema.names)})"
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
+        return f"Rows({', '.join(self.schema.names)})"
 
     def open(self, wake: Wake, now: float) -> BlockReader:
-        return BlockReader(self._schema, self._blocks(self._items.open()))
+        return BlockReader(self.schema, self._blocks(self._items.open()))
 
     def _blocks(self, rows: Iterator[Row]) -> Iterator[Block]:
         first = 0
         while block_rows := list(itertools.islice(rows, BLOCK_ROWS)):
-            yield _row_block(block_rows, self._schema, first)
+            yield sift_rows(block_rows, self.schema, partial(_place, first))
             first += len(block_rows)
 
 
-def _row_block(rows: list[Row], schema: pa.Schema, first: int) -> Block:
-    return sift_rows(rows, schema, lambda index: f"row {first + index}: ")
+def _place(first: int, index: int) -> str:
+    return f"row {first + index}: "
 
 
-def from_batches(
-    batches: Columns | Iterable[Columns] | Callable[[], Iterable[Columns]], schema: pa.Schema | None = None
-) -> Batches:
-    """Rows from record batches or tables."""
-    return Batches(batches, schema)
-
-
-def from_rows(rows: Iterable[Row] | Callable[[], Iterable[Row]], schema: pa.Schema) -> Rows:
-    """Rows from dicts or tuples."""
-    return Rows(rows, schema)
+#: the names under which users know these sources
+from_batches = Batches
+from_rows = Rows

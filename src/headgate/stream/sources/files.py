@@ -108,21 +108,17 @@ class LineSource:
     def __init__(self, path: str | Path, parse: Callable[[str], Row], schema: pa.Schema) -> None:
         self._path = Path(path)
         self._parse = parse
-        self._schema = schema
+        self.schema = schema
 
     def __repr__(self) -> str:
         return f"Lines({str(self._path)!r})"
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
     def open(self, wake: Wake, now: float) -> BlockReader:
-        return BlockReader(self._schema, self._blocks(find_files(self._path, None)))
+        return BlockReader(self.schema, self._blocks(find_files(self._path, None)))
 
     def _blocks(self, files: list[Path]) -> Iterator[Block]:
         for file in files:
-            yield from parsed_blocks(file, self._schema, self._parse)
+            yield from parsed_blocks(file, self.schema, self._parse)
 
 
 # --- which files ---------------------------------------------------------------------------------------------
@@ -185,16 +181,6 @@ def parsed_blocks(path: Path, schema: pa.Schema, parse: Callable[[str], Row]) ->
         yield from _blocks(path, ParsedLines(schema, parse), parts)
 
 
-def json_schema(path: Path) -> pa.Schema:
-    """The schema, guessed from the first lines."""
-    return _guess_schema(path, pa_json.read_json)
-
-
-def csv_schema(path: Path) -> pa.Schema:
-    """The schema, guessed from the header and the first lines."""
-    return _guess_schema(path, pa_csv.read_csv)
-
-
 def _blocks(path: Path, line_format: LineFormat, parts: Iterable[NumberedLines]) -> Iterator[Block]:
     for numbers, lines in parts:
         yield line_format.block(lines, partial(_place, path, numbers))
@@ -233,7 +219,8 @@ def _header(path: Path, line: bytes | Misfit, schema: pa.Schema) -> list[str]:
     return names
 
 
-def _guess_schema(path: Path, read: Callable[[BytesIO], pa.Table]) -> pa.Schema:
+def _guess_schema(read: Callable[[BytesIO], pa.Table], path: Path) -> pa.Schema:
+    """The schema that ``read`` finds in the first lines."""
     with closing(_lines(path)) as parts:
         _, lines = next(parts, ([], []))
     text = b"\n".join(line for line in lines if isinstance(line, bytes))
@@ -310,8 +297,8 @@ def _damaged(path: Path, what: str, error: Exception) -> InputError:
 _FORMATS = {
     "arrow": _FileFormat((".arrow", ".arrows", ".feather"), arrow_schema, arrow_blocks),
     "parquet": _FileFormat((".parquet",), parquet_schema, parquet_blocks),
-    "csv": _FileFormat((".csv",), csv_schema, csv_blocks),
-    "json": _FileFormat((".json", ".jsonl", ".ndjson"), json_schema, json_blocks),
+    "csv": _FileFormat((".csv",), partial(_guess_schema, pa_csv.read_csv), csv_blocks),
+    "json": _FileFormat((".json", ".jsonl", ".ndjson"), partial(_guess_schema, pa_json.read_json), json_blocks),
 }
 
 #: the names under which users know these sources

@@ -63,7 +63,7 @@ class Mqtt:
     ) -> None:
         check_qos(qos, "Mqtt")
         self._topic = topic
-        self._schema = schema
+        self.schema = schema
         self._broker = Broker(host, port, username, password, timeout)
         self._qos = qos
         self._ends_with = ends_with.encode() if isinstance(ends_with, str) else ends_with
@@ -72,10 +72,6 @@ class Mqtt:
 
     def __repr__(self) -> str:
         return f"Mqtt({self._topic!r}, host={self._broker.host!r}, port={self._broker.port})"
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
 
     def open(self, wake: Wake, now: float) -> InboxReader[Message]:
         inbox = Inbox[Message](wake, self._buffer_rows, BUFFER_BYTES)

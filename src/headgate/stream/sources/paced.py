@@ -50,14 +50,11 @@ class Paced:
         self._most_rows = math.inf if rows is None else rows
         self._seconds = math.inf if seconds is None else seconds
         self._supply = _supply(made_from, repeated=not self._pattern.by_rows)
-        self._pattern.check(self._supply.schema)
+        self.schema = self._supply.schema
+        self._pattern.check(self.schema)
 
     def __repr__(self) -> str:
         return f"Paced({self._supply}, {self._pattern})"
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._supply.schema
 
     def open(self, wake: Wake, now: float) -> PacedReader:
         cursor = Cursor(self.schema, self._supply.blocks(now))

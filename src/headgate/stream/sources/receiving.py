@@ -104,10 +104,6 @@ class Inbox(Generic[Item]):
         with self._changed:
             return self._closed or (self._finished and not self._items and self._error is None)
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
     def close(self) -> None:
         """Drop what is left, and make the receiver stop."""
         with self._changed:

@@ -49,7 +49,7 @@ class Socket:
         timeout: float = 5.0,
     ) -> None:
         self._host, self._port = host, port
-        self._schema = schema
+        self.schema = schema
         self._line_format = line_format(format, schema)
         self._listen = listen
         self._buffer_rows = buffer_rows
@@ -57,10 +57,6 @@ class Socket:
 
     def __repr__(self) -> str:
         return f"Socket({self._host!r}, {self._port}, listen={self._listen})"
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
 
     def open(self, wake: Wake, now: float) -> SocketReader:
         connection = self._listen_socket() if self._listen else self._connect()

@@ -25,8 +25,8 @@ from headgate.core import ParameterError, policy_from
 from headgate.stream.engine import LOOPS, LoopName
 from headgate.stream.errors import QueryDeclarationError
 from headgate.stream.query import Query, Stream
-from headgate.stream.sinks import Collect
-from headgate.stream.sources import from_batches
+from headgate.stream.sinks.sink import Collect
+from headgate.stream.sources.batches import from_batches
 from headgate.stream.spark.fingerprint import stateful
 from headgate.stream.spark.hosted_frame import HostedFrame, Request
 from headgate.stream.spark.hosted_query import Build, EngineOptions, HostedQuery

@@ -28,8 +28,8 @@ from headgate.stream.engine import Engine
 from headgate.stream.loops.serial import cycle
 from headgate.stream.query import Query
 from headgate.stream.query_run import QueryRun
-from headgate.stream.sinks import Collect
-from headgate.stream.sources import from_batches
+from headgate.stream.sinks.sink import Collect
+from headgate.stream.sources.batches import from_batches
 from headgate.stream.spark.hosted_query import EngineOptions, HostedQuery, TaskFailure, TaskReport
 from headgate.stream.spark.limits import Watch
 from headgate.stream.spark.states import LiveStates, restore_states, save_states, states_of

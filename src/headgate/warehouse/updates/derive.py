@@ -153,7 +153,7 @@ class TableDeriver:
         if hosted is None:
             hosted = self.call_function(spark, plan, files)
         else:  # other tables have been asked for their queries since, which may read more or less
-            suit(spark, plan.bytes)
+            tune(spark, plan.bytes)
         number = self._state.update + 1
         try:
             written, replaced = self._write(hosted, number, plan)
