@@ -142,9 +142,10 @@ class Warehouse:
         """Declare a table computed by the function below, whose parameters name the sources it gets as data frames.
 
         ``lookback`` is how far before a partition the rows of its sources still matter to it. ``mode`` is how updates
-        are computed: worked out, unless stated. ``catch_up`` is what an update that cannot load everything takes
-        first. Tables of one ``group`` with the same sources are updated one after the other by one track, which reads
-        the sources once. The name is that of the function and the comment its docstring, unless stated.
+        are computed ("append", "recompute" by blocks of time, or "whole"): worked out, unless stated. ``catch_up`` is
+        what an update that cannot load everything takes first. Tables of one ``group`` with the same sources are
+        updated one after the other by one track, which reads the sources once. The name is that of the function and the
+        comment its docstring, unless stated.
         """
         lengths = Lengths()
         options = TableSpec(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from headgate.core import DeclarationError, Graph
 from headgate.warehouse.declare.analysis import Analysis, analyse
+from headgate.warehouse.declare.locality import block_length
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.derive import SourceTable, TableDeriver
@@ -20,6 +21,7 @@ from headgate.warehouse.updates.hosted import HostedQueries
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.maintain import MaintenanceNode
 from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.plan import WHOLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,11 +29,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenWarehouse:
-    """The nodes of a warehouse by name, each after those it is built on."""
+    """The nodes of a warehouse by name, each after those it is built on.
+
+    ``whole`` are the tables that every update computes as a whole, with the reason.
+    """
 
     spec: WarehouseSpec
     graph: Graph
     nodes: Mapping[str, Node]
+    whole: Mapping[str, str]
 
     def updated(self, name: str) -> None:
         """Tell those built on a table that it has changed."""
@@ -76,6 +82,7 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
     declared = {node.name: node for node in spec.nodes()}
     opened: dict[str, SourceTable] = {}
     nodes: dict[str, Node] = {}
+    whole: dict[str, str] = {}
     appended = {stream.name for stream in spec.streams}
     for name in order:
         node = declared[name]
@@ -87,14 +94,25 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
             appended |= {name} if append else set()
             sources = [declared[source] for source in node.sources]
             lengths = [source.partition for source in sources if not isinstance(source, DimensionSpec)]
+            reason = _why_whole(node, analyses[name], append)
+            if reason is not None:
+                whole[name] = reason
+            block = block_length((node.partition, *lengths)) if reason is None else WHOLE
             hosted = _hosted_queries(node, store, analyses[name])
             deriver = TableDeriver(node, store, [opened[source] for source in node.sources], hosted)
-            nodes[name] = TableNode(deriver, lengths, append)
+            nodes[name] = TableNode(deriver, block, append)
         else:
             rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
             kind = StreamNode if isinstance(node, StreamSpec) else DimensionNode
             nodes[name] = kind(node, store, rejected)  # type: ignore[arg-type] # each takes its own kind of spec
-    return OpenWarehouse(spec, graph, nodes)
+    return OpenWarehouse(spec, graph, nodes, whole)
+
+
+def _why_whole(table: TableSpec, analysis: Analysis, append: bool) -> str | None:
+    """Why every update computes a table as a whole; None if it does not."""
+    if append or table.mode == "recompute":
+        return None
+    return "its mode is stated" if table.mode == "whole" else analysis.not_local
 
 
 def _hosted_queries(table: TableSpec, store: TableStore, analysis: Analysis) -> HostedQueries:
