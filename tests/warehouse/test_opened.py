@@ -80,9 +80,10 @@ def batch(warehouse: OpenWarehouse, name: str, spark: SparkSession) -> list[tupl
     edge = warehouse.nodes[name].freshness
     frames = {}
     for source in table.sources:
-        rows = warehouse.nodes[source].store.arrow().drop_columns(["_partition"])
-        frame = spark.createDataFrame(rows)
-        frames[source] = frame.where(F.unix_micros(F.col(times[source])) <= F.lit(edge))
+        rows = warehouse.nodes[source].store.arrow()
+        frame = spark.createDataFrame(rows.select([name for name in rows.column_names if name != "_partition"]))
+        in_time = F.unix_micros(F.col(times[source])) <= F.lit(edge) if source in times else F.lit(True)
+        frames[source] = frame.where(in_time)
     result = apply_query(replace(table, query=table.query), frames, spark).toArrow()
     return sorted((tuple(row.values()) for row in result.to_pylist()), key=repr)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.warehouse.declare.locality import block_length
 from headgate.warehouse.updates.plan import (
     MICROS,
     MOST_LATE,
@@ -16,7 +17,6 @@ from headgate.warehouse.updates.plan import (
     SourceState,
     Span,
     TableState,
-    block_length,
     has_backfill,
     is_pending,
     join,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.core import DeclarationError
 from headgate.stream.spark.hosted_frame import HostedFrame, requests_in
-from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
+from headgate.warehouse.declare.locality import block_length, marked, why_not_local
+from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,13 +30,15 @@ _HOSTED = {"MapInArrow", "Sort", "RepartitionByExpression", "RepartitionById"}
 class Analysis:
     """The columns of a table, and whether its query is row-wise: each output row comes from one input row.
 
-    ``hosts``: there are stream queries in it. ``has_states``: some of them keep states.
+    ``hosts``: there are stream queries in it. ``has_states``: some of them keep states. ``not_local``: why it is not
+    proved to be local to blocks of time; None if it is.
     """
 
     schema: StructType
     row_wise: bool
     hosts: bool = False
     has_states: bool = False
+    not_local: str | None = None
 
 
 def analyse(spec: WarehouseSpec, spark: SparkSession) -> Mapping[str, Analysis]:
@@ -48,21 +51,28 @@ def analyse(spec: WarehouseSpec, spark: SparkSession) -> Mapping[str, Analysis]:
         schema = StructType.fromDDL(node.source.schema)
         assert isinstance(schema, StructType)  # a list of columns, as the source has checked
         known[node.name] = Analysis(schema, row_wise=True)
-    tables = {table.name: table for table in spec.tables}
+    declared = {node.name: node for node in spec.nodes()}
     mistakes: list[str] = []
     graph = spec.graph()
     for name in (graph.names[i] for i in graph.order):
-        if name in tables:
-            _analyse_table(tables[name], known, spark, mistakes)
+        table = declared[name]
+        if isinstance(table, TableSpec):
+            _analyse_table(table, declared, known, spark, mistakes)
     if mistakes:
         raise DeclarationError("\n".join(mistakes))
     return known
 
 
-def _analyse_table(table: TableSpec, known: dict[str, Analysis], spark: SparkSession, mistakes: list[str]) -> None:
+def _analyse_table(
+    table: TableSpec,
+    declared: Mapping[str, NodeSpec],
+    known: dict[str, Analysis],
+    spark: SparkSession,
+    mistakes: list[str],
+) -> None:
     if not all(source in known for source in table.sources):
         return  # a source has a mistake, which is reported already
-    frames = {source: spark.createDataFrame([], known[source].schema) for source in table.sources}
+    frames = {name: marked(spark.createDataFrame([], known[name].schema), name) for name in table.sources}
     try:
         result = apply_query(table, frames, spark)
         requests = requests_in(result)
@@ -76,7 +86,15 @@ def _analyse_table(table: TableSpec, known: dict[str, Analysis], spark: SparkSes
         return
     row_wise = _is_row_wise(result, _ROW_WISE | _HOSTED if requests else _ROW_WISE)
     has_states = any(request.query.stateful for request in requests)
-    known[table.name] = Analysis(result.schema, row_wise, bool(requests), has_states)
+    not_local = None if row_wise or has_states or table.lookback else _why_not_local(table, declared, result)
+    known[table.name] = Analysis(result.schema, row_wise, bool(requests), has_states, not_local)
+
+
+def _why_not_local(table: TableSpec, declared: Mapping[str, NodeSpec], result: DataFrame) -> str | None:
+    sources = {name: declared[name] for name in table.sources}
+    times = {name: None if isinstance(node, DimensionSpec) else node.time for name, node in sources.items()}
+    lengths = [node.partition for node in sources.values() if not isinstance(node, DimensionSpec)]
+    return why_not_local(result, table.time, times, block_length((table.partition, *lengths)))
 
 
 def apply_query(table: TableSpec, frames: Mapping[str, DataFrame], spark: SparkSession) -> DataFrame | HostedFrame:

@@ -15,7 +15,7 @@ from headgate.core import Graph
 if TYPE_CHECKING:
     from headgate.warehouse.sources import DataSource
 
-Mode = Literal["auto", "append", "recompute"]
+Mode = Literal["auto", "append", "recompute", "whole"]
 CatchUp = Literal["oldest", "newest"]
 
 #: suffix of the table that holds the rejected rows of a stream, or of a table with stream queries

@@ -142,9 +142,10 @@ class Warehouse:
         """Declare a table computed by the function below, whose parameters name the sources it gets as data frames.
 
         ``lookback`` is how far before a partition the rows of its sources still matter to it. ``mode`` is how updates
-        are computed; by default that follows from the query. ``catch_up`` is what an update takes first if it cannot
-        take everything. Tables of one ``group`` with the same sources are updated one after the other by one track,
-        which reads the sources once. The default name is that of the function, the default comment its docstring.
+        are computed ("append", "recompute" by blocks of time, or "whole"); by default that follows from the query.
+        ``catch_up`` is what an update takes first if it cannot take everything. Tables of one ``group`` with the same
+        sources are updated one after the other by one track, which reads the sources once. The default name is that of
+        the function, the default comment its docstring.
         """
         lengths = Lengths()
         options = TableSpec(

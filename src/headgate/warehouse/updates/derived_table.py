@@ -21,7 +21,6 @@ from headgate.warehouse.updates.plan import (
     SourceState,
     Span,
     TableState,
-    block_length,
     has_backfill,
     is_pending,
     join,
@@ -47,7 +46,8 @@ class TableNode(Node):
     and ``_seen[s]``. ``_added`` are the files added between these versions, for tables that are appended to.
     """
 
-    def __init__(self, deriver: TableDeriver, lengths: Sequence[float], append: bool) -> None:
+    def __init__(self, deriver: TableDeriver, block: int, append: bool) -> None:
+        """``block`` is how much event time is recomputed as one, in microseconds."""
         spec, sources = deriver.spec, deriver.sources
         self.table = spec.name
         self.store = deriver.table
@@ -59,7 +59,7 @@ class TableNode(Node):
         self._stores = {source.name: source for source in sources}
         self._deriver = deriver
         self._shape = Shape(
-            block=block_length((spec.partition, *lengths)),
+            block=block,
             lookback=round(spec.lookback * MICROS),
             newest_first=spec.catch_up == "newest",
             several_sources=sum(source.time is not None for source in sources) > 1,

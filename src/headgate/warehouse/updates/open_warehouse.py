@@ -6,7 +6,7 @@ Opening analyses every query on empty data and reads the state of every table fr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenWarehouse:
-    """The live nodes of a warehouse by table, each after its sources."""
+    """The live nodes of a warehouse by table, each after its sources.
+
+    ``whole`` are the tables that every update computes as a whole, with the reason.
+    """
 
     spec: WarehouseSpec
     graph: Graph
     nodes: Mapping[str, Node]
+    whole: Mapping[str, str] = field(default_factory=dict)
 
     def updated(self, name: str) -> None:
         """Tell the nodes of the tables built on a table that it has changed."""
@@ -75,6 +79,7 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
     declared = {node.name: node for node in spec.nodes()}
     opened: dict[str, SourceTable] = {}
     nodes: dict[str, Node] = {}
+    whole: dict[str, str] = {}
     appended = {stream.name for stream in spec.streams}
     for name in (graph.names[i] for i in graph.order):
         node = declared[name]
@@ -89,14 +94,25 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
             sources = [declared[source] for source in node.sources]
             lengths = [source.partition for source in sources if not isinstance(source, DimensionSpec)]
             analysis = analyses[name]
+            reason = _why_whole(node, analysis, append)
+            if reason is not None:
+                whole[name] = reason
+            block = block_length((node.partition, *lengths)) if reason is None else WHOLE
             hosted = HostedQueries(node, store, rejected, analysis.hosts, analysis.has_states)
             deriver = TableDeriver(node, store, [opened[source] for source in node.sources], hosted)
-            nodes[name] = TableNode(deriver, lengths, append)
+            nodes[name] = TableNode(deriver, block, append)
         elif isinstance(node, StreamSpec):
             nodes[name] = StreamNode(node, store, rejected)
         else:
             nodes[name] = DimensionNode(node, store, rejected)
-    return OpenWarehouse(spec, graph, nodes)
+    return OpenWarehouse(spec, graph, nodes, whole)
+
+
+def _why_whole(table: TableSpec, analysis: Analysis, append: bool) -> str | None:
+    """Why every update computes a table as a whole; None if it does not."""
+    if append or table.mode == "recompute":
+        return None
+    return "its mode is stated" if table.mode == "whole" else analysis.not_local
 
 
 def _appends(table: TableSpec, analysis: Analysis, appended: set[str]) -> bool:

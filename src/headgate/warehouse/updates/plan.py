@@ -19,6 +19,9 @@ MICROS = 1_000_000
 #: a live update recomputes at most this many blocks changed by late data; the rest is left to backfills
 MOST_LATE = 8
 
+#: the length of a block that is all of time: such a table is computed as a whole
+WHOLE = 1 << 62
+
 #: event time from a moment to a moment, both included, in microseconds
 Span = tuple[int, int]
 
@@ -60,7 +63,7 @@ class Shape:
 
     def start(self, moment: int) -> int:
         """The start of the block that a moment lies in."""
-        return moment // self.block * self.block
+        return -(WHOLE // 2) if self.block == WHOLE else moment // self.block * self.block
 
     def range(self, first: int, last: int) -> range:
         """The starts of the blocks from that of ``first`` to that of ``last``."""
@@ -90,11 +93,6 @@ class RecomputePlan:
     def read(self) -> tuple[Span, ...]:
         """The event times of the sources that the blocks are computed from."""
         return join((first - self.lookback, last) for first, last in self.spans)
-
-
-def block_length(lengths: Iterable[float]) -> int:
-    """The least common multiple of partition lengths (seconds), in microseconds."""
-    return math.lcm(*(round(length * MICROS) for length in lengths))
 
 
 def trailing_edge(sources: Iterable[SourceState]) -> int | None:
