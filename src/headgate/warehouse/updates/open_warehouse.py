@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from headgate.core import DeclarationError, Graph
 from headgate.warehouse.declare.analysis import Analysis, analyse
+from headgate.warehouse.declare.locality import block_length
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.derive import SourceTable, TableDeriver
@@ -20,6 +21,7 @@ from headgate.warehouse.updates.hosted import HostedQueries
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.maintain import MaintenanceNode
 from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.plan import WHOLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
