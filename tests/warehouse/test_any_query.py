@@ -136,7 +136,11 @@ def declared(folder: Path) -> Warehouse:
 
 def row(chance: random.Random, column: str, minute: float) -> dict[str, Any]:
     moment = START + timedelta(minutes=minute, seconds=chance.randrange(60))
-    return {"ts": moment.isoformat(), "who": chance.choice("abc"), column: chance.randrange(100)}
+    return {
+        "ts": moment.isoformat(),
+        "who": chance.choice("abcd" if column == "n" else "abc"),
+        column: chance.randrange(100),
+    }
 
 
 def test_each_query_is_proved_local_or_computed_as_a_whole_with_a_reason(tmp_path: Path, spark: SparkSession) -> None:
