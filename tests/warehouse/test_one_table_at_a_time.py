@@ -37,7 +37,7 @@ def warehouse(tmp_path: Path) -> OpenWarehouse:
 
 
 def decided(scheduler: Scheduler, now: float) -> list[list[str]]:
-    scheduler.look(now)
+    scheduler.poll(now)
     return [[update.name for update in updates] for updates in scheduler.decide(now)]
 
 
@@ -45,7 +45,7 @@ def test_a_table_is_loaded_and_maintained_one_after_the_other_however_many_track
     warehouse: OpenWarehouse,
 ) -> None:
     scheduler = Scheduler(warehouse, RunOptions(tracks=2), 100.0)
-    scheduler.look(100.0)
+    scheduler.poll(100.0)
     ((loading,),) = scheduler.decide(100.0)
     assert loading.name == "clicks"
     assert decided(scheduler, 101.0) == []
@@ -59,7 +59,7 @@ def test_a_failed_update_keeps_neither_its_plan_nor_figures_of_rows_that_are_in_
     warehouse: OpenWarehouse,
 ) -> None:
     scheduler = Scheduler(warehouse, RunOptions(tracks=1), 100.0)
-    scheduler.look(100.0)
+    scheduler.poll(100.0)
     ((loading,),) = scheduler.decide(100.0)
     assert loading.plan is not None
     assert loading.arrived is not None
