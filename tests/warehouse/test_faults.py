@@ -62,8 +62,8 @@ def test_a_file_that_changes_while_it_is_read_is_loaded_once_as_it_is_then(tmp_p
     arrive(tmp_path, "readings", "1", [reading(0)])
     warehouse = opened(tmp_path, spark)
     node = warehouse.nodes["readings"]
-    update = node.begin()
-    assert update is not None
+    update = node.plan()
+    assert update is not None and node.begin(update)
     arrive(tmp_path, "readings", "1", [reading(0), reading(1), reading(2)])
     with pytest.raises(SourceChanged, match=r"1\.json"):
         node.run(update, spark)
@@ -77,8 +77,8 @@ def test_a_file_that_disappears_is_told_and_the_others_are_loaded(tmp_path: Path
     arrive(tmp_path, "readings", "2", [reading(1)])
     warehouse = opened(tmp_path, spark)
     node = warehouse.nodes["readings"]
-    update = node.begin()
-    assert update is not None
+    update = node.plan()
+    assert update is not None and node.begin(update)
     (tmp_path / "readings" / "1.json").unlink()
     with pytest.raises(SourceChanged, match=r"1\.json.*removed"):
         node.run(update, spark)

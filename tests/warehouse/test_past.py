@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -163,4 +162,4 @@ def test_tables_are_the_same_when_their_sources_and_they_themselves_are_rolled_u
     table(warehouse, "minutes").backfill(micros(60), micros(100))
     warehouse.bring_up_to_date(spark)
     assert_all_as_batch(warehouse, spark)
-    assert table(warehouse, "minutes").begin(math.inf) is None
+    assert table(warehouse, "minutes").plan() is None

@@ -1,4 +1,4 @@
-"""Planning an update: which blocks of event time, from which versions, up to where."""
+"""Planning an update: which blocks of event time, up to where."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_blocks_to_compute_are(shape: Shape, table: TableState, changed: lis
 def test_a_table_becomes_fresher_with_its_source_even_if_there_is_nothing_in_it_for_the_table() -> None:
     plan = plan_update(SHAPE, TableState(9 * HOUR), [source()])
     assert plan is not None
-    assert (plan.blocks, plan.freshness, dict(plan.versions)) == ((), 10 * HOUR, {"s": 7})
+    assert (plan.blocks, plan.freshness) == ((), 10 * HOUR)
     assert plan_update(SHAPE, TableState(10 * HOUR), [source()]) is None
 
 
@@ -116,10 +116,10 @@ def test_rows_beyond_the_edge_are_remembered_until_the_edge_comes_to_them() -> N
     assert [start // HOUR for start in later.blocks] == [11, 12]
 
 
-def test_an_update_consumes_the_newest_versions_and_reaches_the_edge() -> None:
+def test_an_update_reaches_the_edge() -> None:
     plan = plan_update(SHAPE, TableState(None), [source((0, 9 * HOUR))])
     assert plan is not None
-    assert (plan.freshness, plan.dirty, dict(plan.versions)) == (10 * HOUR, (), {"s": 7})
+    assert (plan.freshness, plan.dirty) == (10 * HOUR, ())
 
 
 def test_a_limited_update_takes_the_oldest_blocks_and_is_fresh_as_far_as_they_reach() -> None:
@@ -164,7 +164,7 @@ def test_backfilling_repairs_the_past_and_nothing_else(
     assert has_backfill(shape, table)
     assert plan is not None
     assert [start // HOUR for start in plan.blocks] == blocks
-    assert (plan.dirty, plan.freshness, dict(plan.versions)) == (left, 9 * HOUR, {"s": 3})
+    assert (plan.dirty, plan.freshness) == (left, 9 * HOUR)
 
 
 @pytest.mark.parametrize("appended", [False, True])

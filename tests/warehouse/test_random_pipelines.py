@@ -181,11 +181,12 @@ class World:
 
     def begin(self, event: Begin) -> None:
         node = BackfillNode(self.table_node(event.table)) if event.backfill else self.warehouse.nodes[event.table]
-        announced = node.plan() is not None
-        update = node.begin(event.most_seconds)
+        planned = node.plan()
+        update = planned or Update(node.table, node.layer)
+        begins = node.begin(update, event.most_seconds)
         if not any(begun.ran for begun in self.begun.values()):  # others know of all that has been committed
-            assert announced == (update is not None), f"{node.name} said {announced}, and then there was {update}"
-        if update is not None:
+            assert (planned is not None) == begins, f"{node.name} planned {planned}, and then began: {begins}"
+        if begins:
             self.begun[event.table] = Begun(node, update)
 
     def run(self, name: str, begun: Begun, dies: str | None) -> None:

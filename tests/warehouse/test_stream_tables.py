@@ -179,8 +179,8 @@ def test_rejected_rows_are_not_lost_if_the_process_dies_between_the_two_commits(
     with monkeypatch.context() as patched:
         opened.nodes["clicks"].update(spark)
         opened.updated("clicks")
-        update = opened.nodes["counts"].begin()
-        assert update is not None
+        update = opened.nodes["counts"].plan()
+        assert update is not None and opened.nodes["counts"].begin(update)
         commit_rejected, calls = HostedQueries.commit_rejected, []
 
         def second_dies(self: HostedQueries) -> None:
@@ -228,8 +228,8 @@ def test_tables_of_a_group_are_served_by_one_job_and_a_broken_one_hurts_nobody(
         land(tmp_path, number)
         opened.nodes["clicks"].update(spark)
         opened.updated("clicks")
-        begun = [opened.nodes[name].begin() for name in ("first", "second", "third")]
-        updates = [update for update in begun if update is not None]
+        planned = [opened.nodes[name].plan() for name in ("first", "second", "third")]
+        updates = [update for update in planned if update is not None and opened.nodes[update.name].begin(update)]
         assert len(updates) == 3
         for update in run_updates(updates, lambda update: opened.nodes[update.name], spark, time.time):
             opened.nodes[update.name].end(update)

@@ -26,7 +26,7 @@ PATIENCE = 60.0
 
 
 class Failing(Node):
-    """Fails when it is run, or before, when it is asked what it has in common with others."""
+    """Fails when it is run, and when it is prepared to run together with others."""
 
     def __init__(self, folder: Path) -> None:
         self.table = "failing"
@@ -35,10 +35,10 @@ class Failing(Node):
     def plan(self) -> Update | None:
         return self._planned(1.0)
 
-    def begin(self, most_seconds: float = 0.0) -> Update | None:
-        return self._planned(1.0)
+    def begin(self, update: Update, most_seconds: float = 0.0) -> bool:
+        return True
 
-    def query(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
+    def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
         raise OSError("no space left")
 
     def run(
@@ -46,7 +46,7 @@ class Failing(Node):
         update: Update,
         spark: SparkSession,
         files: FileReader | None = None,
-        query: HostedUpdate | None = None,
+        hosted: HostedUpdate | None = None,
     ) -> None:
         raise ValueError("my own mistake")
 

@@ -1,7 +1,7 @@
-"""What can be known about the tables before anything runs: their columns, and whether they can be appended to.
+"""What is known about the tables before anything runs: their columns, and whether rows can be appended to them.
 
 Every table's function is called once on empty data frames, so Spark analyses the query without computing anything.
-Mistakes in users' functions and SQL come out here, all of them together.
+Mistakes in users' functions and SQL are found here and reported together.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: steps of a plan that make each output row from one input row, so that new rows can simply be appended
+#: steps of a plan that compute each output row from one input row, so that new rows can simply be appended
 _ROW_WISE = {"Project", "Filter", "SubqueryAlias", "LocalRelation", "LogicalRelation", "LogicalRDD", "Generate", "View"}
 
-#: steps that stream queries on Spark add; with states they stand for themselves, without they are row-wise
+#: steps that stream queries on Spark add to a plan; a query without states is row-wise
 _HOSTED = {"MapInArrow", "Sort", "RepartitionByExpression", "RepartitionById"}
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A node's columns, whether its query makes each row from one row, and whether it holds stream queries, with
-    states or without."""
+    """The columns of a table, and whether its query is row-wise: each output row comes from one input row.
+
+    ``hosts``: there are stream queries in it. ``has_states``: some of them keep states.
+    """
 
     schema: StructType
     row_wise: bool
@@ -36,8 +38,8 @@ class Analysis:
     has_states: bool = False
 
 
-def analyse(spec: WarehouseSpec, order: tuple[str, ...], spark: SparkSession) -> Mapping[str, Analysis]:
-    """All nodes in the order of their dependence; raises one DeclarationError that lists every mistake."""
+def analyse(spec: WarehouseSpec, spark: SparkSession) -> Mapping[str, Analysis]:
+    """Analyse all nodes, by name; raises one DeclarationError that lists every mistake."""
     from pyspark.sql.types import StructType
 
     known: dict[str, Analysis] = {}
@@ -48,7 +50,8 @@ def analyse(spec: WarehouseSpec, order: tuple[str, ...], spark: SparkSession) ->
         known[node.name] = Analysis(schema, row_wise=True)
     tables = {table.name: table for table in spec.tables}
     mistakes: list[str] = []
-    for name in order:
+    graph = spec.graph()
+    for name in (graph.names[i] for i in graph.order):
         if name in tables:
             _analyse_table(tables[name], known, spark, mistakes)
     if mistakes:

@@ -1,8 +1,8 @@
 """The sources of a table, read from what the user wrote: the parameters of a function, the tables of a query.
 
-The query is read as text, without Spark. This is no parser: it knows strings, comments, parentheses, WITH and where a
-table may stand, which is enough to draw the graph of tables. What only Spark can find comes out when the
-tables are analysed.
+The query is read as text, without Spark. This is not a full parser: it knows strings, comments, parentheses, WITH and
+where a table name may be. That is enough for the graph of tables. Spark finds all other mistakes when the tables are
+analysed.
 """
 
 from __future__ import annotations
@@ -172,10 +172,10 @@ class _QueryReader:
         return token
 
     def _level(self, defined: frozenset[str], *, relation: bool) -> None:
-        """TableSources on to the ``)`` that ends this level, or the end. ``defined`` are the names made by WITH so far.
+        """Read up to the ``)`` that ends this level, or to the end. ``defined`` are the names that WITH has defined.
 
-        ``relation`` says that the level stands where a table can. ``awaited`` that one can come next, ``listing``
-        that one can come after a comma, ``query`` that FROM is a clause and not a word of ``extract(day from ts)``.
+        ``relation``: a table name can be here. ``awaited``: a table name can be the next token. ``listing``: it can be
+        after a comma. ``query``: FROM is a clause, and not a word of ``extract(day from ts)``.
         """
         awaited = listing = query = relation
         if self._next().word == "WITH":
@@ -202,9 +202,9 @@ class _QueryReader:
             before = token.text.upper()
 
     def _with(self, defined: frozenset[str]) -> frozenset[str]:
-        """TableSources ``with a as (...), b (x, y) as (...)`` and returns the names defined now.
+        """Read ``with a as (...), b (x, y) as (...)``; returns all names that are defined after it.
 
-        A name counts only behind its body: ``with a as (select * from a)`` reads the table a.
+        A name is defined only after its body: ``with a as (select * from a)`` reads the table a.
         """
         self._take()
         recursive = self._next().word == "RECURSIVE"

@@ -144,8 +144,7 @@ class WarehouseRun:
         changed = resolved(spec)
         if changed.path != self.spec.path:
             raise HeadgateError(f"the warehouse's path is now {changed.path}: stop this run and start another")
-        graph = changed.graph()
-        analyse(changed, tuple(graph.names[i] for i in graph.order), spark.newSession())
+        analyse(changed, spark.newSession())  # a mistake is reported here, before the running updates are waited for
 
         def reopen() -> OpenWarehouse:
             self.spec = changed

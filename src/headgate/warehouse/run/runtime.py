@@ -1,8 +1,8 @@
-"""A running warehouse: one thread decides, a few tracks work.
+"""A running warehouse: one thread schedules updates, a few tracks run them.
 
-The *scheduler thread* is the only one that touches nodes and the scheduler, so none of them needs a lock: tracks hand
-it the updates that have ended through its inbox, and so does whoever wants something changed. It looks at each source
-as often as the source's period asks for, decides on every arrival and every completion, and never waits for Spark.
+Only the *scheduler thread* touches the nodes and the scheduler, so neither needs a lock. Everything else reaches it
+through its inbox: updates that have ended, which the tracks put there, and the calls of other threads. It polls each
+source as often as its period demands, decides after every arrival and every update, and never waits for Spark.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpent:
-    """Where the time has gone so far, in seconds: of the scheduler, of all updates, and of the work in them."""
+    """Seconds spent so far: by the scheduler thread, in updates, and in the work of updates (see ``Update.work``)."""
 
     scheduler: float
     updates: float
     work: float
 
 
-#: told after every update, committed or failed
+#: called after every update, committed or failed
 Observer = Callable[[Update], None]
-#: told when somebody has changed something: the moment, and what
+#: called after a change by a user, with the time and what was changed
 ChangeObserver = Callable[[float, Mapping[str, object]], None]
 Answer = TypeVar("Answer")
 
@@ -77,7 +77,7 @@ class Runtime:
     def warehouse(self) -> OpenWarehouse:
         return self._scheduler.warehouse
 
-    # --- for whoever runs it --------------------------------------------------------------------------------
+    # --- for any thread -------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._thread.start()
@@ -86,7 +86,7 @@ class Runtime:
         """Begin no more updates and wait for those that run; with ``cancel``, cancel them."""
         self.stop_soon()
         while cancel and self._thread.is_alive():
-            # More than once: the scheduler may just be beginning an update, and then take in that it should stop.
+            # Repeated, because the scheduler may begin one more update before it takes the request to stop.
             self._spark.sparkContext.cancelAllJobs()
             self._thread.join(1.0)
         if self._thread.ident is not None:
@@ -103,11 +103,11 @@ class Runtime:
         return self._thread.is_alive()
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
-        """How every table fares now, in the order declared."""
+        """The statistics of every table now, in the order declared."""
         return self._ask(lambda: self._scheduler.statistics(self._clock()))
 
     def time_spent(self) -> TimeSpent:
-        """Where the time has gone."""
+        """How much time was spent on what."""
         return self._ask(lambda: TimeSpent(self._busy, self._update_seconds, self._work_seconds))
 
     def explain(self, name: str) -> Explanation:
@@ -121,7 +121,7 @@ class Runtime:
         self._change({"placement": str(placement)}, lambda _: self._scheduler.replace_placement(placement))
 
     def set_tracks(self, count: int) -> None:
-        """More or fewer tracks; one that is too many finishes what it has."""
+        """Change the number of tracks; one that is removed finishes its updates."""
         if count < 1:
             raise ParameterError(f"there must be at least one track; got {count}")
 
@@ -132,28 +132,28 @@ class Runtime:
         self._change({"tracks": count}, change)
 
     def pause(self, name: str) -> None:
-        """Make no more updates of a table until it is resumed; one that runs is finished."""
+        """Begin no more updates of a table until it is resumed; a running one is finished."""
         self._change({"paused": name}, lambda now: self._scheduler.pause(self._known(name), now))
 
     def resume(self, name: str) -> None:
-        """Update a table again that was paused, is held, or waits after a failure."""
+        """Update a table again that was paused, is held, or waits for a retry."""
         self._change({"resumed": name}, lambda now: self._scheduler.resume(self._known(name), now))
 
     def refresh(self, name: str) -> None:
-        """Bring a table, and what it is built on, up to date now, before everything else."""
+        """Update a table, and the tables it is built on, before all others."""
         self._change({"refresh": name}, lambda now: self._scheduler.refresh_now(self._known(name), now))
 
     def set_priority(self, name: str, priority: float) -> None:
-        """Another priority from the next decision on, also for what is waiting already."""
+        """Change the priority of a table, from the next decision on."""
         if not 0 <= priority < math.inf:
             raise ParameterError(f"the priority of {name!r} must be a finite number of at least 0; got {priority}")
         what = {"priority": [name, priority]}
         self._change(what, lambda _: self._scheduler.set_priority(self._known(name), priority))
 
     def backfill(self, name: str, first: int, last: int, chunk: float | None = None) -> None:
-        """Compute the event times from ``first`` to ``last`` (microseconds) again, behind live updates.
+        """Recompute the event times from ``first`` to ``last`` (microseconds), while no live update waits.
 
-        ``chunk`` is how many seconds of event time are computed at once; unless stated, about a second of work.
+        ``chunk`` is how many seconds of event time one update recomputes; by default, about a second of work.
         """
         if last < first:
             raise ParameterError(f"a backfill of {name!r} must end after it begins; got {first} to {last}")
@@ -161,7 +161,7 @@ class Runtime:
         self._change(what, lambda now: self._scheduler.backfill(self._known(name), first, last, chunk, now))
 
     def replace_warehouse(self, reopen: Callable[[], OpenWarehouse]) -> None:
-        """Go on with another declaration of the same warehouse: ``reopen`` is called when no update runs."""
+        """Continue with another declaration of the same warehouse; ``reopen`` is called when no update runs."""
 
         def change() -> None:
             self._reopen = reopen
@@ -183,7 +183,7 @@ class Runtime:
         self._ask(carry_out)
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
-        """Have the scheduler thread answer, as it alone may look."""
+        """Call ``question`` on the scheduler thread and return its result."""
         if not self._thread.is_alive() or threading.current_thread() is self._thread:
             return question()
         answers: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
@@ -200,7 +200,7 @@ class Runtime:
                 value, error = answers.get(timeout=1.0)
                 break
             except queue.Empty:
-                if not self._thread.is_alive():  # it ended before it came to this question
+                if not self._thread.is_alive():  # it ended before it took this from its inbox
                     return question()
         if error is not None:
             raise error
@@ -221,7 +221,7 @@ class Runtime:
     def _step(self) -> None:
         started = time.perf_counter()
         now = self._clock()
-        wake = self._scheduler.look(now)
+        wake = self._scheduler.poll(now)
         if self._reopen is not None and self._scheduler.is_idle:
             self._adopt(self._reopen)
         if not self._stopping and self._reopen is None:
@@ -252,8 +252,8 @@ class Runtime:
             return
         planning = (time.perf_counter() - started) / sum(map(len, decided))
         for updates in decided:
-            if updates[0].status == "failed":  # it could not be begun
-                self._tell(updates[0])
+            if updates[0].status == "failed":  # it could not begin
+                self._observe(updates[0])
                 continue
             for update in updates:
                 update.overhead = planning
@@ -263,8 +263,8 @@ class Runtime:
         self._scheduler.ended(update, self._clock())
         self._update_seconds += update.seconds
         self._work_seconds += update.work
-        self._tell(update)
+        self._observe(update)
 
-    def _tell(self, update: Update) -> None:
+    def _observe(self, update: Update) -> None:
         if self._observer is not None:
             self._observer(update)

@@ -1,10 +1,10 @@
-"""Tracks: a few long-lived threads, each with a Spark session of its own, that run one update at a time.
+"""Tracks: a few long-lived threads, each with its own Spark session, that run one update at a time.
 
-Spark finds the pool and the group of a job by the thread that submits it, and the views that SQL reads by the session;
-so both are set for every update, and no two updates share a session.
+Spark finds the pool and the group of a job by the thread that submits it. So both are set for every update. It finds
+the temporary views that SQL reads by the session. So no two tracks share a session.
 
-The tables of a group that are updated together read the same files, which Spark keeps meanwhile. If they hold stream
-queries over the same rows in the same order, one pass computes all of them. Every table still commits for itself.
+The tables of a group that are updated together read the same files, which Spark keeps in memory meanwhile. If they hold
+stream queries over the same rows in the same order, one pass computes all of them. Each table has its own commit.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _Inbox = queue.SimpleQueue[Sequence[Update] | None]
 
 
 class Tracks:
-    """The threads. ``report`` is called on them, once for every update, when it is committed or has failed.
+    """The threads. They call ``report`` once for every update, when it was committed or failed.
 
-    ``node_of`` finds the node that makes an update. Everything else is for one thread at a time.
+    ``node_of`` finds the node that an update belongs to. The methods are for one thread at a time.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Tracks:
         self._threads: list[threading.Thread] = []
 
     def resize(self, count: int) -> None:
-        """Start threads, or let the last ones go when they have done what they were given."""
+        """Start threads, or end the last ones when they have finished what was submitted."""
         while len(self._inboxes) < count:
             inbox: _Inbox = queue.SimpleQueue()
             number = len(self._inboxes)
@@ -61,11 +61,11 @@ class Tracks:
             self._inboxes.pop().put(None)
 
     def submit(self, track: int, updates: Sequence[Update]) -> None:
-        """Have a track run updates of one layer, one after the other."""
+        """Run updates of one layer on a track, one after the other."""
         self._inboxes[track].put(updates)
 
     def close(self) -> None:
-        """Let all threads end after what they were given, and wait for them."""
+        """Wait until all threads have finished what was submitted, and end them."""
         self.resize(0)
         for thread in self._threads:
             thread.join()
@@ -76,11 +76,11 @@ class Tracks:
             left = list(updates)
             try:
                 session = session or self._spark.newSession()
-                # the pools of Spark's scheduler are named after the layers: see pools.xml
+                # The pools of Spark's scheduler have the names of the layers: see pools.xml.
                 session.sparkContext.setLocalProperty("spark.scheduler.pool", updates[0].layer)
                 for _ in run_updates(updates, self._node_of, session, self._clock):
                     self._report(left.pop(0))
-            except BaseException as error:  # around the updates: Spark is gone, or what they share cannot be planned
+            except BaseException as error:  # not in one update: Spark has stopped, or a shared pass cannot be planned
                 for update in left:
                     update.began = self._clock()
                     update.fails(error)
@@ -96,52 +96,43 @@ def run_updates(
     spark: SparkSession,
     clock: Callable[[], float],
 ) -> Iterator[Update]:
-    """Run ``updates`` one after the other; each is given out when it is committed or has failed."""
+    """Run ``updates`` one after the other; yields each when it was committed or failed."""
     context = spark.sparkContext
     together = len(updates) > 1
     with FileReader(spark, keep=together) as files:
-        queries = _ask_all(updates, node_of, spark, files, clock) if together else {}
+        hosted = _prepare_all(updates, node_of, spark, files, clock) if together else {}
         for update in updates:
             if update.status != "failed":
                 context.setJobGroup(f"headgate {update.name}", f"update of {update.name}", True)
-                with _outcome_noted(update, clock):
-                    node_of(update).run(update, spark, files, queries.get(update.name))
+                with _failure_noted(update, clock) as started:
+                    node_of(update).run(update, spark, files, hosted.get(update.name))
+                    update.commits(time.perf_counter() - started)
             yield update
 
 
-def _ask_all(
+def _prepare_all(
     updates: Sequence[Update],
     node_of: Callable[[Update], Node],
     spark: SparkSession,
     files: FileReader,
     clock: Callable[[], float],
 ) -> dict[str, HostedUpdate]:
-    """The stream queries of all updates that hold any, with those over the same rows made one pass."""
-    queries: dict[str, HostedUpdate] = {}
+    """The stream queries of the updates that have any; queries over the same rows share a pass."""
+    prepared: dict[str, HostedUpdate] = {}
     for update in updates:
         with _failure_noted(update, clock):
-            query = node_of(update).query(update, spark, files)
-            if query is not None:
-                queries[update.name] = query
-    files.release_at_the_end(share_passes(queries.values()))
-    return queries
+            hosted = node_of(update).prepare(update, spark, files)
+            if hosted is not None:
+                prepared[update.name] = hosted
+    files.release_at_end(share_passes(prepared.values()))
+    return prepared
 
 
 @contextmanager
-def _failure_noted(update: Update, clock: Callable[[], float]) -> Iterator[None]:
+def _failure_noted(update: Update, clock: Callable[[], float]) -> Iterator[float]:
+    """Note when the update began, and its failure if there is one. Gives the start on the performance counter."""
     update.began, started = clock(), time.perf_counter()
     try:
-        yield
+        yield started
     except BaseException as error:
         update.fails(error, time.perf_counter() - started)
-
-
-@contextmanager
-def _outcome_noted(update: Update, clock: Callable[[], float]) -> Iterator[None]:
-    update.began, started = clock(), time.perf_counter()
-    try:
-        yield
-    except BaseException as error:
-        update.fails(error, time.perf_counter() - started)
-    else:
-        update.commits(time.perf_counter() - started)

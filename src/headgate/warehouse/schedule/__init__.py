@@ -1,1 +1,1 @@
-"""Which update runs next: the scheduler, and the ledger of what each table costs and how stale it is."""
+"""Scheduling: which update runs next, and the ledger with costs, failures and staleness of each table."""

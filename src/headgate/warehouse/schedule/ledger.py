@@ -1,4 +1,4 @@
-"""The ledger of a running warehouse: of each node its costs, its failures and its staleness. Times are passed in."""
+"""The ledger of a running warehouse: costs, failures, staleness and lag of each node. Times are passed in."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MOST_FAILURES = 5
 
 
 class Retries:
-    """The failures of one table since it last succeeded: retried later and later, then held, until somebody acts.
+    """The failures of one node in a row: it is retried after longer and longer waits, then held until it is resumed.
 
-    A table that fails must not hammer the machine, and no other table waits for it.
+    Other tables never wait for it.
 
-    Invariants: ``held`` if and only if there were ``MOST_FAILURES`` in a row; a held table is never due.
+    Invariants: ``held`` if and only if there were ``MOST_FAILURES`` in a row; a held node is never due.
     """
 
     def __init__(self) -> None:
@@ -40,16 +40,16 @@ class Retries:
         self._due = now + min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (self.failures - 1))
 
     def reset(self) -> None:
-        """It has succeeded, or somebody says that it may be tried again at once."""
+        """An update was committed, or a user wants a retry at once."""
         self.failures = 0
         self._due = -math.inf
 
     def due(self, now: float) -> bool:
-        """Whether the table may be tried now."""
+        """Whether the node may run now."""
         return not self.held and now >= self._due
 
     def next_try(self) -> float:
-        """When it may be tried again; infinity if it is held."""
+        """When it is retried; infinity if it is held."""
         return math.inf if self.held else self._due
 
 
@@ -57,10 +57,11 @@ class Retries:
 class NodeStatistics:
     """One table of a running warehouse. Lengths of time are seconds; moments are seconds since the epoch.
 
-    ``staleness`` is how long ago the newest moment was that the table tells of; None before it has rows, and for
-    dimensions. ``lag`` is how long the oldest data has been waiting that is not in the table yet. ``target_met`` is the
-    share of the time in which the lag was at most ``target_lag``. ``next_update`` is when more data should be there.
-    ``operators`` are those of the stream queries inside the table, over all updates of the run.
+    ``staleness`` is now minus the event time up to which the table is complete; None before it has rows, and for
+    dimensions. ``lag`` is how long the oldest data that is not in the table yet has been waiting. ``target_met`` is the
+    share of the time in which the lag was at most ``target_lag``. ``next_update`` is when more data is expected.
+    ``longest_wait`` is the longest time that an update waited for a track. ``note`` says why the source could not be
+    polled. ``operators`` are those of the stream queries inside the table, over all updates of the run.
     """
 
     name: str
@@ -86,7 +87,7 @@ class NodeStatistics:
 
 
 class LedgerEntry:
-    """What is known of one node."""
+    """What is known about one node."""
 
     def __init__(self, node: Node, priority: float, target_lag: float | None, now: float) -> None:
         self.node = node
@@ -100,7 +101,7 @@ class LedgerEntry:
         self.updates = 0
         self.last_update: float | None = None
         self.last_seconds: float | None = None
-        #: the longest that an update was ready and passed over
+        #: the longest time from the release of an update to its start
         self.longest_wait = 0.0
         self.operators: tuple[OperatorFigures, ...] = ()
         self.staleness = StalenessMeter(now, -math.inf if node.freshness is None else node.freshness / MICROS)
@@ -119,7 +120,7 @@ class LedgerEntry:
             self.staleness.refresh(now, update.freshness / MICROS)
 
     def due(self, now: float) -> bool:
-        """Whether the table may be updated now, if there is anything to do."""
+        """Whether the node may run now, if it has anything pending."""
         return not self.paused and self.retries.due(now)
 
     def statistics(self, now: float, running: bool, period: float) -> NodeStatistics:
@@ -168,12 +169,12 @@ class LedgerEntry:
 
 
 class Ledger:
-    """The entries of all nodes: tables, their backfills and their maintenance."""
+    """The entries of all nodes: live updates, backfills and maintenance of all tables."""
 
     def __init__(
         self, nodes: Mapping[str, Node], spec: WarehouseSpec, now: float, before: Ledger | None = None
     ) -> None:
-        """``before`` is the ledger of the same warehouse as it was declared until now: what it knows is kept."""
+        """``before`` is the ledger before the warehouse was declared anew: what it knows is kept."""
         declared = {node.name: node for node in spec.nodes()}
         self._entries: dict[str, LedgerEntry] = {}
         for name, node in nodes.items():

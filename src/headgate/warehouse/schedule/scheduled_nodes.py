@@ -1,7 +1,7 @@
-"""All nodes of a warehouse as the dispatch loop sees them: their numbers, their graph, and the features declared.
+"""All nodes of a warehouse for the dispatch loop: their numbers, their graph, and the features that are declared.
 
-The tables come first, each with its number in the warehouse's own graph; behind them, in lower layers, their backfills
-and their maintenance. Those have no edges, since they wait for nobody. Knows nothing of what is pending.
+First the live nodes of the tables, with the same numbers as in the warehouse's graph; then, in lower layers, backfills
+and maintenance. These have no edges, because they wait for no other node. What is pending is not known here.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
-#: until arrivals have taught better
+#: the period of a stream, in seconds, until it has been learned from arrivals
 UNKNOWN_PERIOD = 10.0
-#: a period that is learned counts as changed when it differs by this share
+#: a learned period is used when it differs by this share from the one in use
 PERIOD_CHANGED = 0.2
-#: what is not a live update waits at most 20 times so many seconds
+#: the periods of other nodes, in seconds: after 20 periods of waiting a node runs first
 BACKFILL_PERIOD, MAINTENANCE_PERIOD, DIMENSION_PERIOD = 3.0, 30.0, 40.0
 
 _LAYERS = {"live": LIVE, "backfill": BACKFILL, "maintenance": MAINTENANCE}
 
 
 class ScheduledNodes:
-    """The nodes by name and by number, their graph and the features that are declared."""
+    """The nodes by name and by number, their graph, and the features that are declared."""
 
     def __init__(self, warehouse: OpenWarehouse) -> None:
         self._declared = {node.name: node for node in warehouse.spec.nodes()}
-        others = {node.name: node for node in warehouse.behind_live_updates()}
+        others = {node.name: node for node in warehouse.background_nodes()}
         self.by_name: dict[str, Node] = {**warehouse.nodes, **others}
         self.graph = warehouse.graph.adding(list(others))
         self.names = self.graph.names
@@ -59,7 +59,7 @@ class ScheduledNodes:
         return len(self._nodes)
 
     def has_source(self, index: int) -> bool:
-        """Whether a node is loaded from a source, which has to be looked at."""
+        """Whether a node is loaded from a source, which has to be polled."""
         return isinstance(self._nodes[index], StreamNode | DimensionNode)
 
     def groups(self) -> dict[str, tuple[int, ...]]:
@@ -76,7 +76,7 @@ class ScheduledNodes:
     # --- features -------------------------------------------------------------------------------------------
 
     def fill(self, ledger: Ledger, inheritance: Inheritance) -> None:
-        """Write down everything that was declared."""
+        """Fill the features that are declared."""
         declared = [self._declared[node.table] for node in self._nodes]
         classes = [0 if isinstance(node, DimensionSpec) else node.importance_class for node in declared]
         self.matrix.fill("class", map(float, classes))
@@ -101,7 +101,7 @@ class ScheduledNodes:
         self.matrix.fill("patience", patience)
 
     def has_learned(self, index: int) -> bool:
-        """Whether the period of a stream differs from what the features say."""
+        """Whether the learned period of a stream differs from the one in use."""
         node, known = self._nodes[index], self.period(index)
         learned = node.period if isinstance(node, StreamNode) else None
         return learned is not None and abs(learned - known) > PERIOD_CHANGED * known

@@ -1,7 +1,8 @@
-"""The scheduler of a running warehouse: which updates run next, and where.
+"""The scheduler of a running warehouse: which updates run next, and on which tracks.
 
-Looks at what nodes have pending, tells the dispatch loop of the core, begins the updates that the loop picks, and takes
-note of those that have ended. Knows neither threads nor Spark, and gets the time passed in. For one thread.
+It polls the nodes for pending updates and writes the features of each update for the dispatch loop of the core. It
+begins the updates that the loop picks, and updates the ledger when they have ended. It knows neither threads nor Spark,
+and the time is passed in. For use by one thread.
 """
 
 from __future__ import annotations
@@ -36,23 +37,26 @@ from headgate.warehouse.updates.load import StreamNode
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
-#: sources are looked at so many times in a period, at least once a second
-LOOKS_PER_PERIOD = 40
-LONGEST_BETWEEN_LOOKS = 1.0
-#: a table that wants the newest first takes so many periods at once, unless updates are chopped anyway
+#: a source is polled this many times in a period, and at least once a second
+POLLS_PER_PERIOD = 40
+LONGEST_BETWEEN_POLLS = 1.0
+#: a table with catch_up="newest" takes in this many periods at once, unless ``chop`` sets a limit
 NEWEST_PERIODS = 10.0
-#: placements go by costs, which are learned: tables are placed again after so many updates
+#: placements use learned costs, so tables are placed again after this many updates
 PLACE_AGAIN_AFTER = 100
-#: about how long a chunk of a backfill should take, in seconds: as long as a live update may have to wait for it
+#: a chunk of a backfill should take about this many seconds: a live update may have to wait that long for a track
 CHUNK_SECONDS = 1.0
-#: an update that only repairs the past gains nothing, but must not be forgotten: it counts as so many seconds
+#: an update that only recomputes the past gains no freshness; this many seconds keep its benefit above 0
 LEAST_GAIN = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run a warehouse. ``chop`` limits an update to so many periods of data; ``poll`` is how often at most a
-    source is looked at, in seconds."""
+    """How to run a warehouse.
+
+    ``chop`` limits an update to this many periods of data. ``poll`` is the shortest time between two polls of a source,
+    in seconds.
+    """
 
     tracks: int = 2
     policy: Policy = field(default_factory=MaxBenefit)
@@ -66,42 +70,42 @@ class Scheduler:
     """The nodes of one warehouse on one dispatch loop.
 
     Invariants:
-    1. A node is ready in the loop if and only if, when last looked at, it had something pending, was allowed to run,
-       and no other node of its table was running. Then its planned update is in ``_planned``.
-    2. A track that the loop has given a node to has its updates in ``_running``, and at least one.
+    1. A node is ready in the loop if and only if, when it was last planned, it had something pending, was allowed to
+       run, and no other node of its table was running. Then its planned update is in ``_planned``.
+    2. ``_running`` has the updates of each track that is busy in the loop, at least one for each.
     """
 
     def __init__(
         self, warehouse: OpenWarehouse, options: RunOptions, now: float, before: Scheduler | None = None
     ) -> None:
-        """``before`` is the scheduler of the same warehouse as it was declared until now: what it learned is kept."""
+        """``before`` is the scheduler before the warehouse was declared anew: what it learned is kept."""
         self.warehouse = warehouse
         self._options = options
         self._nodes = ScheduledNodes(warehouse)
         self._graph = self._nodes.graph
         self._columns = self._nodes.matrix.columns
         self._table_columns = TableColumns(self._nodes.matrix)
-        self._ledger: Ledger = Ledger(
-            self._nodes.by_name, warehouse.spec, now, None if before is None else before._ledger
-        )
+        known = None if before is None else before._ledger
+        self._ledger: Ledger = Ledger(self._nodes.by_name, warehouse.spec, now, known)
         self._nodes.fill(self._ledger, options.inheritance)
         policy: Policy = Layered(options.policy)
         placement, workers = options.placement, Workers.of(options.tracks)
         if before is not None:
             policy, placement, workers = before._loop.policy, before._loop.placement, before._loop.workers
         self._loop: Dispatch = Dispatch(self._nodes.matrix, policy, placement, workers, history=64)
-        #: {node: the update that it would make, with the moment from which it could have run}
+        #: {node: its planned update}
         self._planned: dict[int, Update] = {}
-        #: {track: the updates that it runs or will run, in their order}
+        #: {track: the updates that it runs, one after the other}
         self._running: dict[int, list[Update]] = {}
-        #: {table somebody wants now: all nodes that it takes}
+        #: {table to be refreshed now: its node and those of all tables that it is built on}
         self._urgent: dict[str, frozenset[int]] = {}
         self._updates = 0
+        #: {table: the event time per backfill that a user has set, in seconds}
         self._chunks: dict[str, float] = {}
         self._groups = self._nodes.groups()
         self._logs = {n.name: ArrivalLog(n.freshness) for n in warehouse.nodes.values() if isinstance(n, StreamNode)}
         self._streams_above = {name: self._streams_of(index) for index, name in enumerate(warehouse.graph.names)}
-        #: (when, node): sources to look at, and tables to try again
+        #: (when, node), a heap: sources to poll, and tables to retry
         self._wakes: list[tuple[float, int]] = []
         for index in range(len(self._nodes)):
             if self._nodes.has_source(index):
@@ -123,33 +127,33 @@ class Scheduler:
         return not self._running
 
     def node_of(self, update: Update) -> Node:
-        """The node that makes an update."""
+        """The node that an update belongs to."""
         return self._nodes.by_name[update.name]
 
-    # --- looking --------------------------------------------------------------------------------------------
+    # --- planning -------------------------------------------------------------------------------------------
 
     def _wake(self, index: int, at: float) -> None:
         heapq.heappush(self._wakes, (at, index))
 
-    def look(self, now: float) -> float:
-        """Look at all that is due to be looked at; when to look again."""
+    def poll(self, now: float) -> float:
+        """Poll the sources and retry the tables that are due; returns when to call this again."""
         while self._wakes and self._wakes[0][0] <= now:
             _, index = heapq.heappop(self._wakes)
             self._refresh(index, now)
             if self._nodes.has_source(index):
-                between = self._nodes.period(index) / LOOKS_PER_PERIOD
-                self._wake(index, now + min(max(between, self._options.poll), LONGEST_BETWEEN_LOOKS))
-        return self._wakes[0][0] if self._wakes else now + LONGEST_BETWEEN_LOOKS
+                between = self._nodes.period(index) / POLLS_PER_PERIOD
+                self._wake(index, now + min(max(between, self._options.poll), LONGEST_BETWEEN_POLLS))
+        return self._wakes[0][0] if self._wakes else now + LONGEST_BETWEEN_POLLS
 
     def _refresh(self, index: int, now: float) -> None:
-        """Look at a node, plan its next update and write down what the policies should know of it."""
+        """Plan the next update of a node, write its features, and tell the loop whether it is ready."""
         node = self._nodes[index]
         entry = self._ledger.of(node.name)
         allowed = not self._is_busy(node.table) and entry.due(now) and not self._ledger.of(node.table).paused
         try:
             update = node.plan() if allowed else None
             entry.note = ""
-        except Exception as error:  # a source that cannot be looked at; asked again at its next turn
+        except Exception as error:  # a source that cannot be polled now; the next poll tries again
             update, entry.note = None, str(error)
         if node.name in self._logs and allowed:
             arrived = None if update is None or update.arrived is None else update.arrived[0]
@@ -158,8 +162,8 @@ class Scheduler:
             self._planned.pop(index, None)
             self._loop.set_ready(index, False, now)
             return
-        known = self._planned.get(index)
-        update.released = now if known is None else known.released
+        before = self._planned.get(index)
+        update.released = now if before is None else before.released
         self._planned[index] = update
         self._write_features(index, update, entry)
         self._loop.set_ready(index, True, now)
@@ -192,7 +196,7 @@ class Scheduler:
                 self._ledger.of(name).lag.wait(now, since)
 
     def _most(self, index: int) -> float:
-        """How much event time an update of a node may take in."""
+        """How many seconds of event time an update of a node may take in."""
         node, period = self._nodes[index], self._nodes.period(index)
         if isinstance(node, BackfillNode):
             return self._chunks.get(node.table) or self._chunk(self._ledger.of(node.name), node.of.block_seconds)
@@ -210,9 +214,9 @@ class Scheduler:
     # --- updates --------------------------------------------------------------------------------------------
 
     def decide(self, now: float) -> list[list[Update]]:
-        """The updates to run now: a list for each track that has something to do, of one or more to run in turn.
+        """The updates to run now: for each track that gets work a list, to be run one after the other.
 
-        An update that could not be begun is given out by itself, as failed: there is nothing to run.
+        An update that could not begin is returned alone in a list, as failed: there is nothing to run.
         """
         return [updates for start in self._loop.decide(now) if (updates := self._begin(start.node, start.worker, now))]
 
@@ -227,7 +231,7 @@ class Scheduler:
             return []
         updates = self._running[track] = [update]
         for companion in self._companions(index, update):
-            with suppress(Exception):  # whoever cannot begin along with another will be asked by itself
+            with suppress(Exception):  # it stays planned, and an error is reported when it begins alone
                 joined = self._begin_one(companion, track, now)
                 if joined is not None:
                     updates.append(joined)
@@ -237,30 +241,33 @@ class Scheduler:
         return list(updates)
 
     def _begin_one(self, index: int, track: int, now: float) -> Update | None:
-        """Make an update out of what a node has pending; None if there is nothing after all."""
-        node, planned = self._nodes[index], self._planned.pop(index, None)
-        update = node.begin(self._most(index))
-        self._loop.set_ready(index, False, now)
-        if update is None:
+        """Begin the planned update of a node; None if there is nothing to do after all."""
+        node, update = self._nodes[index], self._planned.get(index)
+        if update is None:  # in the same decision, it has begun together with another table of its group
             return None
-        update.released = now if planned is None else planned.released
-        update.gained = float(self._columns["freshness_delta"][index])
+        begun = node.begin(update, self._most(index))
+        del self._planned[index]
+        self._loop.set_ready(index, False, now)
+        if not begun:
+            return None
         update.track, update.status = track, "running"
         entry = self._ledger.of(node.name)
         entry.longest_wait = max(entry.longest_wait, now - update.released)
         return update
 
     def _companions(self, index: int, update: Update) -> list[int]:
-        """Who could be updated along with a table: those of its group with the same sources that are ready."""
+        """The nodes that are updated together with a table: ready, of the same group, with the same sources."""
         if update.layer != "live":
             return []
-        return [mate for mate in self._groups.get(update.table, ()) if mate != index and mate in self._planned]
+        group = [other for other in self._groups.get(update.table, ()) if other != index]
+        return [other for other in group if other in self._planned and not self._is_busy(self._nodes.names[other])]
 
     def _cannot_begin(self, index: int, track: int, error: Exception, now: float) -> Update:
         node = self._nodes[index]
         update = Update(node.table, node.layer, track=track, released=now, began=now)
         update.fails(error)
         self._note_failure(index, update, now)
+        self._planned.pop(index, None)
         self._loop.set_ready(index, False, now)
         return update
 
@@ -271,7 +278,7 @@ class Scheduler:
             self._wake(index, retries.next_try())
 
     def ended(self, update: Update, now: float) -> None:
-        """An update is committed or has failed: look at what that makes possible."""
+        """An update was committed or failed: update the ledger, and plan its table and the tables built on it."""
         node = self.node_of(update)
         node.end(update)
         left = [other for other in self._running.pop(update.track) if other is not update]
@@ -303,12 +310,12 @@ class Scheduler:
         if update.layer != "maintenance":
             self.warehouse.updated(update.table)
         if isinstance(node, BackfillNode) and node.of.rebuilds:
-            self._ledger.of(update.table).retries.reset()  # it was built anew: what failed before is behind it
+            self._ledger.of(update.table).retries.reset()  # the table was rebuilt, so earlier failures do not count
         self._updates += 1
         if not self._updates % PLACE_AGAIN_AFTER:
             self._loop.place_again()
 
-    # --- what people change ---------------------------------------------------------------------------------
+    # --- changes while running ------------------------------------------------------------------------------
 
     def replace_policy(self, policy: Policy) -> None:
         self._loop.replace_policy(Layered(policy))
@@ -364,7 +371,7 @@ class Scheduler:
         self._settle_urgent(now)
 
     def _settle_urgent(self, now: float) -> None:
-        """Let go of what was wanted now and is done: nothing of it is ready or running."""
+        """End the urgency of tables that are refreshed: none of their nodes is ready or running."""
         for table, nodes in list(self._urgent.items()):
             if not any(n in self._planned or self._is_busy(self._nodes.names[n]) for n in nodes):
                 del self._urgent[table]

@@ -1,4 +1,4 @@
-"""What a commit of a table carries so that a restarted warehouse can go on. Read and written in this one place."""
+"""The state that every commit of a table carries, so that a restarted warehouse continues where it stopped."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ FORMAT = 1
 
 
 class StateError(HeadgateError):
-    """The newest commit of a table carries something that this version of Headgate does not understand."""
+    """The newest commit of a table carries a state that this version of Headgate cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitState:
-    """The state of a table after its update number ``update``; number 0 is before the first update.
+    """The state of a table after update number ``update``; number 0 is before the first update.
 
-    ``freshness`` is the largest event time up to which the table reflects its sources, in microseconds. A derived
-    table has ``sources``, the versions it has consumed, and ``dirty``, event times still to be repaired. A base table
-    has the ``range`` that the update loaded and now and then the whole ``offset``, both as the source writes them.
-    ``time`` is the column of event time, None in tables without; it is what reading needs if there is no declaration.
-    ``queries`` are the stream queries in the table's function and where their states lie (``headgate.stream.spark``).
-    ``rejected_files`` are the files with rows that those queries rejected, and the update that they belong to.
+    ``freshness`` is the event time up to which the table reflects its sources, in microseconds. A derived table has
+    ``sources``, the versions it has consumed, and ``dirty``, the event times still to be recomputed. A stream or
+    dimension has the ``range`` that the update loaded, and in some commits the whole ``offset``, both as the source
+    writes them. ``time`` is the event-time column, None in tables without; readers without the declaration need it.
+    ``queries`` are the stream queries in the table's function and the files with their states
+    (``headgate.stream.spark``). ``rejected_files`` are the files with rows that these queries rejected, and the update
+    that wrote them.
     """
 
     update: int = 0
@@ -42,7 +43,7 @@ class CommitState:
     rejected_files: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, object]:
-        """As a commit carries it; what is empty is left out."""
+        """As it is written in a commit; empty fields are left out."""
         written = {
             "format": FORMAT,
             "update": self.update,
@@ -62,7 +63,7 @@ class CommitState:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], table: str = "a table") -> CommitState:
-        """The state in a commit of ``table``; an empty one before the first."""
+        """The state in a commit of ``table``; before the first commit, an empty one."""
         if not stored:
             return cls()
         if stored.get("format") != FORMAT:

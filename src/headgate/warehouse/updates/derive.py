@@ -1,9 +1,8 @@
-"""One update of a derived table: run the user's query on Spark over chosen files, replace or append, commit.
+"""Computing an update of a derived table: run the user's query on Spark over the chosen files, write, commit.
 
-Nothing in the plan that Spark compiles changes from one update to the next but the list of files: a literal that
-changes would make Spark compile the generated code again, which takes as long as a small update. The trailing edge,
-which does change, is compared as a decimal, because Spark passes decimals by reference instead of writing them into the
-code.
+From one update to the next only the list of files changes in the plan that Spark compiles. A literal that changes would
+make Spark generate and compile code again, which takes as long as a small update. The trailing edge does change, so it
+is compared as a decimal: Spark passes decimals by reference and does not write them into the code.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class MisplacedRowsError(HeadgateError):
-    """A query made rows that belong to event times which were not being computed."""
+    """A query returned rows with event times that were not being computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +54,19 @@ SourceFiles = Mapping[str, Sequence[DataFile]]
 
 @dataclass(frozen=True, slots=True)
 class DerivePlan:
-    """What one update of a derived table takes in: the sources as they were, and the files to read.
+    """What one update of a derived table reads: the sources as they were when it began, and their files.
 
-    The table will reflect its sources up to ``freshness``, except for ``dirty``, which is still to be repaired; rows
-    beyond the trailing ``edge`` are not used. ``blocks`` says what to compute again, None if rows are appended.
-    ``number_before`` is the table's last update before this one. ``asked`` is what to ask for again if it fails.
+    After the update the table reflects its sources up to ``freshness``, except for ``dirty``, which is still to be
+    recomputed. Rows beyond the trailing ``edge`` are not used. ``blocks`` is what to recompute, None if rows are
+    appended. ``number_before`` is the number of the table's last commit. If the update fails, ``to_recompute`` is
+    pending again.
     """
 
     kind: Literal["append", "rebuild", "recompute", "backfill"]
     sources: tuple[SourceState, ...]
     files: SourceFiles
     number_before: int
-    asked: tuple[Span, ...]
+    to_recompute: tuple[Span, ...]
     edge: int
     freshness: int
     dirty: tuple[Span, ...]
@@ -88,8 +88,10 @@ class DerivePlan:
 
     @property
     def computes(self) -> bool:
-        """Whether there is anything to compute, and not only a freshness to note."""
-        return any(self.files.values()) or self.kind == "rebuild" if self.blocks is None else bool(self.blocks.blocks)
+        """Whether there is anything to compute; otherwise the update only commits the new freshness."""
+        if self.blocks is not None:
+            return bool(self.blocks.blocks)
+        return self.kind == "rebuild" or any(self.files.values())
 
 
 class TableDeriver:
@@ -112,7 +114,7 @@ class TableDeriver:
         return CommitState.from_json(self.table.state, self.spec.name)
 
     def choose(self, source: SourceTable, plan: RecomputePlan) -> Sequence[DataFile]:
-        """The files of a source that matter to a plan, as the source is now."""
+        """The files of a source that a plan has to read, as the source is now."""
         if source.time is None:
             return source.store.files()
         wanted = {label for first, last in plan.read for label in source.store.partitions_between(first, last)}
@@ -120,8 +122,8 @@ class TableDeriver:
 
     # --- an update ------------------------------------------------------------------------------------------
 
-    def query(self, spark: SparkSession, plan: DerivePlan, files: FileReader) -> HostedUpdate:
-        """Call the table's function, once for an update, and tell its stream queries what they go on from."""
+    def call_function(self, spark: SparkSession, plan: DerivePlan, files: FileReader) -> HostedUpdate:
+        """Call the table's function or SQL, once for an update, and give its stream queries their states."""
         suit(spark, plan.bytes)
         frames = {source.name: self._frame(spark, source, plan, files) for source in self.sources}
         try:
@@ -141,22 +143,22 @@ class TableDeriver:
         return self.hosted.next_update((source.time, plan.edge), read, rebuild=plan.kind == "rebuild")
 
     def run(self, update: Update, spark: SparkSession, files: FileReader, hosted: HostedUpdate | None) -> None:
-        """Compute what the plan says, write it and commit it; ``hosted`` if the function has been called already."""
+        """Compute, write and commit; ``hosted`` is what ``call_function`` returned, if it was called before."""
         started = time.perf_counter()
         plan: DerivePlan = update.plan
         if not plan.computes and self.table.exists:
-            self._note_freshness(plan)
+            self._commit_freshness(plan)
             update.freshness = plan.freshness
             return
-        hosted = hosted or self.query(spark, plan, files)
+        hosted = hosted or self.call_function(spark, plan, files)
         number = self._state.update + 1
         try:
             written, replaced = self._write(hosted, number, plan)
         except UserCodeError as error:
-            raise self.hosted.explained(error, hosted) from error.__cause__
+            raise self.hosted.with_reason(error, hosted) from error.__cause__
         self.hosted.check(hosted)
         update.work = time.perf_counter() - started
-        named = {} if plan.blocks is not None else self.hosted.named(hosted, plan.kind == "rebuild")
+        fields = {} if plan.blocks is not None else self.hosted.commit_fields(hosted, plan.kind == "rebuild")
         state = CommitState(
             number,
             plan.commit_kind,
@@ -165,7 +167,7 @@ class TableDeriver:
             sources=plan.versions,
             dirty=plan.dirty,
             time=self.spec.time,
-            **named,
+            **fields,
         ).to_json()
         self.table.commit(number, written.files, replace=replaced, state=state, schema=written.schema)
         if plan.blocks is None:
@@ -173,8 +175,8 @@ class TableDeriver:
         update.rows, update.freshness = written.rows, plan.freshness
         update.rejected, update.operators = hosted.rejected_rows(), hosted.figures()
 
-    def _note_freshness(self, plan: DerivePlan) -> None:
-        """The sources have come further and there is nothing new in them for the table: no need for Spark."""
+    def _commit_freshness(self, plan: DerivePlan) -> None:
+        """Commit a new freshness without rows: the sources advanced, but have no new rows for this table."""
         before = self._state
         number = before.update + 1
         state = replace(
@@ -192,7 +194,7 @@ class TableDeriver:
     def _write(
         self, hosted: HostedUpdate, number: int, plan: DerivePlan
     ) -> tuple[WrittenFiles, Sequence[str] | Everything | None]:
-        """Compute and write the rows; the files, and the partitions of the table that they replace."""
+        """Compute and write the rows; returns the files, and the partitions of the table that they replace."""
         frame = self._resolved(hosted)
         large = plan.bytes > LARGE_BYTES
         if plan.blocks is None:
@@ -209,10 +211,10 @@ class TableDeriver:
     def _write_rows(self, number: int, rows: pa.Table) -> WrittenFiles:
         return WrittenFiles(self.table.write_arrow(number, rows, self.spec.partition), rows.num_rows, rows.schema)
 
-    # --- blocks that replace what was there -----------------------------------------------------------------
+    # --- recomputed blocks ----------------------------------------------------------------------------------
 
     def _in_blocks(self, rows: pa.Table, plan: RecomputePlan) -> pa.Table:
-        """The rows that belong to the plan's blocks; others may come from looking back, and from nothing else."""
+        """The rows inside the plan's blocks. With lookback there may be others; otherwise these are an error."""
         if rows.num_rows == 0:
             return rows
         inside = _inside(rows.column(self.spec.time), plan.spans)
@@ -229,8 +231,10 @@ class TableDeriver:
         )
 
     def _neighbours(self, schema: pa.Schema, replaced: Sequence[str], plan: RecomputePlan) -> list[pa.Table]:
-        """The rows that share a partition with the plan's but lie outside of it: old partitions are rolled up into
-        longer ones, and replacing one must not lose what was not computed again."""
+        """The rows of replaced partitions that lie outside the plan's blocks, which must be written again.
+
+        There are such rows because maintenance merges old partitions into longer ones.
+        """
         kept = []
         for file in self.table.files_in(replaced):
             if file.first is None or file.last is None or _covered(file, plan.spans):
@@ -243,7 +247,7 @@ class TableDeriver:
     def _write_blocks_with_spark(
         self, frame: DataFrame, number: int, plan: RecomputePlan, replaced: Sequence[str]
     ) -> WrittenFiles:
-        """As for small results, but nothing passes through the driver."""
+        """The same as for small results, but the rows do not pass through the driver."""
         from pyspark.sql import functions as F
 
         written = self._write_with_spark(frame, number)
@@ -275,7 +279,7 @@ class TableDeriver:
         if self._several:
             frame = frame.where(micros <= F.lit(Decimal(plan.edge)))
         if not all(_covered(file, plan.blocks.read) for file in chosen):
-            # a partition that was rolled up holds more than was asked for
+            # A partition that maintenance has merged holds more than the plan reads.
             frame = frame.where(_among(micros, plan.blocks.read))
         return frame
 
@@ -325,7 +329,7 @@ def _among(micros: Column, spans: Sequence[Span]) -> Column:
 def _inside(times: pa.ChunkedArray, spans: Sequence[Span]) -> pa.ChunkedArray:
     """Which of ``times`` lie in one of ``spans``."""
     micros = pc.cast(times, pa.int64())
-    inside = pc.greater(micros, micros)  # nowhere
+    inside = pc.greater(micros, micros)  # false everywhere
     for first, last in spans:
         inside = pc.or_(inside, pc.and_(pc.greater_equal(micros, first), pc.less_equal(micros, last)))
     return inside

@@ -1,4 +1,7 @@
-"""A derived table: taking in what its sources have that it has not, and repairing its past behind that."""
+"""Derived tables: live updates take in what is new in the sources, backfills recompute the past.
+
+This module decides what an update reads and commits (``DerivePlan``). ``derive`` computes it.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +37,14 @@ if TYPE_CHECKING:
 
 
 class TableNode(Node):
-    """A derived table.
+    """A derived table and its live updates.
 
-    An update reads the sources as they were when it began, even if they are updated while it runs: the files are chosen
-    in ``begin``, and the source versions that it says it has consumed are the versions that those files belong to.
+    An update reads its sources as they were when it began, even if they are updated while it runs: ``begin`` chooses
+    the files, and the commit names the source versions that those files belong to.
 
-    Invariant: ``_changed[s]`` are the event times of source s that changed between the version last consumed or being
-    consumed by an update and ``_seen[s]``; ``_added`` are the files that came with them, for tables that are appended
-    to.
+    Invariant: ``_seen[s]`` is the version of source s up to which changes were read from its log. ``_changed[s]`` are
+    the event times that changed between the version that was last consumed, or is being consumed by the running update,
+    and ``_seen[s]``. ``_added`` are the files added between these versions, for tables that are appended to.
     """
 
     def __init__(self, deriver: TableDeriver, lengths: Sequence[float], append: bool) -> None:
@@ -51,7 +54,7 @@ class TableNode(Node):
         self.sources = tuple(source.name for source in sources)
         self.spec = spec
         self.append = append
-        #: states go on from row to row, so the past can only be repaired by beginning anew
+        #: queries with states continue from row to row, so the past can only be recomputed by rebuilding the table
         self.rebuilds = deriver.hosted.have_states
         self._stores = {source.name: source for source in sources}
         self._deriver = deriver
@@ -65,28 +68,26 @@ class TableNode(Node):
         self._seen = {name: self.state.sources.get(name, -1) for name in self.sources}
         self._changed: dict[str, list[Span]] = {name: [] for name in self.sources}
         self._added: list[DataFile] = []
-        #: what is to be computed again and is not in a commit yet; ``_all_again``: the whole past
-        self._asked: list[Span] = []
-        self._all_again = False
+        #: event times to recompute that no commit has noted as dirty yet
+        self._to_recompute: list[Span] = []
+        #: the whole past is to be recomputed; becomes part of ``_to_recompute`` when no update runs
+        self._recompute_all = False
         self._running = False
-        self._look_at_all()
+        self._read_all_changes()
 
     @property
     def block_seconds(self) -> float:
-        """How much event time is computed at once at least."""
+        """The least event time that can be recomputed."""
         return self._shape.block / MICROS
 
-    # --- what there is to do --------------------------------------------------------------------------------
+    # --- what is pending ------------------------------------------------------------------------------------
 
-    def source_changed(self, source: str) -> None:
-        self._look(source)
-
-    def _look_at_all(self) -> None:
+    def _read_all_changes(self) -> None:
         for name in self.sources:
-            self._look(name)
+            self.source_changed(name)
 
-    def _look(self, name: str) -> None:
-        """Take note of what changed in a source since it was last looked at."""
+    def source_changed(self, name: str) -> None:
+        """Read from a source's log what changed since it was last read."""
         source = self._stores[name]
         if not source.store.exists or source.store.version == self._seen[name]:
             return
@@ -94,18 +95,18 @@ class TableNode(Node):
         known, self._seen[name] = self._seen[name], changes.until
         if source.time is None:
             # Any row may depend on any row of a dimension.
-            self._all_again |= known >= 0 and bool(changes.added or changes.removed)
+            self._recompute_all |= known >= 0 and bool(changes.added or changes.removed)
             return
         files = (*changes.added, *changes.removed)
         spans = [(f.first, f.last) for f in files if f.first is not None and f.last is not None]
         self._changed[name] = list(join([*self._changed[name], *spans]))
         if self.append and changes.removed:
-            self._ask_for(spans)  # the source was computed again itself, so appending would bring rows twice
+            self._recompute_later(spans)  # the source itself was recomputed: appending would add rows twice
         else:
             self._added.extend(changes.added)
 
-    def _everything(self) -> list[Span]:
-        """All of the past that sources or the table itself have rows of."""
+    def _whole_past(self) -> list[Span]:
+        """From the first row of the table or its sources to the table's freshness: one span, or none."""
         stores = [self.store, *(source.store for source in self._stores.values() if source.time is not None)]
         firsts = [file.first for store in stores for file in store.files() if file.first is not None]
         freshness = self.freshness
@@ -125,75 +126,77 @@ class TableNode(Node):
 
     def _table_state(self) -> TableState:
         state = self.state
-        if self._all_again and not self._running:
-            self._ask_for(self._everything())
-            self._all_again = False
-        return TableState(state.freshness, join([*state.dirty, *self._asked]))
+        if self._recompute_all and not self._running:
+            self._recompute_later(self._whole_past())
+            self._recompute_all = False
+        return TableState(state.freshness, join([*state.dirty, *self._to_recompute]))
 
-    def _is_complete(self) -> bool:
-        """Whether there is something in every source: a join with a dimension that is not there yet would be empty."""
+    def _all_sources_exist(self) -> bool:
+        """A join with a dimension that has not been loaded yet would be empty."""
         return all(source.store.exists for source in self._stores.values())
 
     def plan(self) -> Update | None:
-        if not self._is_complete():
+        if not self._all_sources_exist():
             return None
         sources, table = self._source_states(), self._table_state()
         edge = trailing_edge(sources)
-        if edge is None or not self._has_news(table, sources, edge):
+        if edge is None or not self._is_pending(table, sources, edge):
             return None
         if self.rebuilds and table.dirty:
-            return None  # what is new is taken in when the table is built anew
+            return None  # the rebuild, a backfill, takes in what is new as well
         start = table.freshness
         if start is None:
             start = min((first for spans in self._changed.values() for first, _ in spans), default=edge)
         return self._planned(max(0.0, (edge - start) / MICROS))
 
-    def _has_news(self, table: TableState, sources: Sequence[SourceState], edge: int) -> bool:
+    def _is_pending(self, table: TableState, sources: Sequence[SourceState], edge: int) -> bool:
         if not self.append:
             return is_pending(self._shape, table, sources)
         return bool(self._added) or table.freshness is None or edge > table.freshness or _changed(sources)
 
     # --- updates --------------------------------------------------------------------------------------------
 
-    def begin(self, most_seconds: float = math.inf) -> Update | None:
+    def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
         if self._running or self.plan() is None:
-            return None
-        return self._begun(self, lambda: self._append() if self.append else self._recompute(most_seconds, False))
+            return False
+        return self._begin(
+            update, lambda: self._plan_append() if self.append else self._plan_recompute(most_seconds, False)
+        )
 
-    def _begun(self, node: Node, choose: Callable[[], DerivePlan | None]) -> Update | None:
-        """What ``choose`` plans on sources that were not updated meanwhile, so that versions and files agree."""
+    def _begin(self, update: Update, choose: Callable[[], DerivePlan | None]) -> bool:
+        """Give ``update`` the plan of ``choose``; repeated until no source has changed during planning."""
         while True:
-            self._look_at_all()
-            plan = choose()
+            self._read_all_changes()
+            update.plan = choose()
             if all(not s.store.exists or s.store.version == self._seen[name] for name, s in self._stores.items()):
                 break
-        if plan is None:
-            return None
+        if update.plan is None:
+            return False
         self._running = True
         # What changes from here on belongs to the next update.
-        self._added, self._asked = [], []
+        self._added, self._to_recompute = [], []
         self._changed = {name: [] for name in self.sources}
-        return Update(self.table, node.layer, plan=plan)
+        return True
 
-    def _append(self) -> DerivePlan | None:
+    def _plan_append(self) -> DerivePlan | None:
         sources, dirty = self._source_states(), self._table_state().dirty
         edge = trailing_edge(sources)
         if edge is None:
             return None
         (source,) = (source.name for source in self._stores.values() if source.time is not None)
         files = {source: tuple(self._added)}
-        return DerivePlan("append", sources, files, self.state.update, tuple(self._asked), edge, edge, dirty)
+        return DerivePlan("append", sources, files, self.state.update, tuple(self._to_recompute), edge, edge, dirty)
 
-    def _rebuild(self) -> DerivePlan | None:
-        """Everything that the source has, as it is now, from the beginning."""
+    def _plan_rebuild(self) -> DerivePlan | None:
+        """Read all that the source has now, from its beginning."""
         sources = self._source_states()
         edge = trailing_edge(sources)
         if edge is None:
             return None
         files = {source.name: source.store.files() for source in self._stores.values()}
-        return DerivePlan("rebuild", sources, files, self.state.update, tuple(self._asked), edge, edge, ())
+        return DerivePlan("rebuild", sources, files, self.state.update, tuple(self._to_recompute), edge, edge, ())
 
-    def _recompute(self, most_seconds: float, backfill: bool) -> DerivePlan | None:
+    def _plan_recompute(self, most_seconds: float, backfill: bool) -> DerivePlan | None:
         sources, table = self._source_states(), self._table_state()
         plan = plan_update(self._shape, table, sources, most_seconds, backfill)
         if plan is None:
@@ -203,86 +206,90 @@ class TableNode(Node):
             sources=sources,
             files={name: self._deriver.choose(source, plan) for name, source in self._stores.items()},
             number_before=self.state.update,
-            asked=tuple(self._asked),
+            to_recompute=tuple(self._to_recompute),
             edge=plan.edge,
             freshness=plan.freshness,
             dirty=plan.dirty,
             blocks=plan,
         )
 
-    def query(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
+    def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
         plan: DerivePlan = update.plan
         can_share = self._deriver.hosted.any and plan.kind == "append" and plan.computes
-        return self._deriver.query(spark, plan, files) if can_share else None
+        return self._deriver.call_function(spark, plan, files) if can_share else None
 
     def run(
         self,
         update: Update,
         spark: SparkSession,
         files: FileReader | None = None,
-        query: HostedUpdate | None = None,
+        hosted: HostedUpdate | None = None,
     ) -> None:
-        self._deriver.run(update, spark, files or FileReader(spark), query)
+        self._deriver.run(update, spark, files or FileReader(spark), hosted)
 
     def end(self, update: Update) -> None:
         plan: DerivePlan = update.plan
         self._running = False
-        # A commit may have been made although its answer was lost.
+        # The number tells whether there is a commit although the update failed, while it waited for the answer.
         if not update.committed and self.state.update == plan.number_before:
-            self._ask_for(plan.asked)
+            self._recompute_later(plan.to_recompute)
             for source in plan.sources:
                 self._changed[source.name] = list(join([*source.changed, *self._changed[source.name]]))
             if plan.kind == "append":
                 self._added = [*(file for files in plan.files.values() for file in files), *self._added]
-        if self._all_again or self._asked:
-            self._keep_what_was_asked()
+        if self._recompute_all or self._to_recompute:
+            self._commit_dirty()
 
-    # --- repairing the past ---------------------------------------------------------------------------------
+    # --- backfills: recomputing the past --------------------------------------------------------------------
 
     def backfill(self, first: int, last: int) -> None:
-        """Have the event times from ``first`` to ``last`` computed again; remembered in a commit, so never lost."""
-        for begin, end in self._everything():
+        """Have the event times from ``first`` to ``last`` recomputed; noted in a commit, to survive a restart."""
+        for begin, end in self._whole_past():
             if first > end or last < begin:
-                return  # what is not there yet is computed anyway
-            self._ask_for([(max(first, begin), min(last, end))])
+                return  # later event times are computed by live updates anyway
+            self._recompute_later([(max(first, begin), min(last, end))])
         if not self._running:
-            self._keep_what_was_asked()
+            self._commit_dirty()
 
-    def _ask_for(self, spans: Sequence[Span]) -> None:
-        self._asked = list(join([*self._asked, *spans]))
+    def _recompute_later(self, spans: Sequence[Span]) -> None:
+        self._to_recompute = list(join([*self._to_recompute, *spans]))
 
-    def _keep_what_was_asked(self) -> None:
+    def _commit_dirty(self) -> None:
+        """Note in a commit without rows what is to be recomputed."""
         state, dirty = self.state, self._table_state().dirty
         if state.freshness is None or dirty == state.dirty:
             return
-        kept = replace(state, update=state.update + 1, kind="note", rows=0, dirty=dirty)
-        self.store.commit(kept.update, (), replace=None, state=kept.to_json(), schema=self.store.schema)
-        self._asked = []
+        noted = replace(state, update=state.update + 1, kind="note", rows=0, dirty=dirty)
+        self.store.commit(noted.update, (), replace=None, state=noted.to_json(), schema=self.store.schema)
+        self._to_recompute = []
 
-    def has_past_to_repair(self) -> bool:
-        if self._running or not self._is_complete():
+    def can_backfill(self) -> bool:
+        """Whether a backfill could begin now."""
+        if self._running or not self._all_sources_exist():
             return False
         if self.rebuilds:
             return bool(self._table_state().dirty)
         if not has_backfill(self._shape, self._table_state()):
             return False
-        # A table that is appended to must have taken in what its source has before rows are computed again.
+        # A table that is appended to takes in all that its source has before rows are recomputed.
         return not (self.append and self.plan() is not None)
 
-    def begin_backfill(self, node: Node, most_seconds: float) -> Update | None:
-        """One chunk of the past, along with what is new: a commit speaks of one version of each source only."""
-        if not self.has_past_to_repair():
-            return None
+    def begin_backfill(self, update: Update, most_seconds: float) -> bool:
+        """Begin to recompute a chunk of the past, and what is new: a commit names one version of each source only."""
+        if not self.can_backfill():
+            return False
         if self.rebuilds:
-            return self._begun(node, self._rebuild)
-        return self._begun(
-            node,
-            lambda: None if self.append and _changed(self._source_states()) else self._recompute(most_seconds, True),
+            return self._begin(update, self._plan_rebuild)
+        return self._begin(
+            update,
+            lambda: (
+                None if self.append and _changed(self._source_states()) else self._plan_recompute(most_seconds, True)
+            ),
         )
 
 
 class BackfillNode(Node):
-    """The past of a derived table, computed again in chunks while nobody needs the track for anything newer."""
+    """The backfills of a derived table: its past is recomputed in chunks, while no live update waits for a track."""
 
     layer = "backfill"
 
@@ -293,17 +300,17 @@ class BackfillNode(Node):
         self.of = of
 
     def plan(self) -> Update | None:
-        return self._planned(self.of.block_seconds) if self.of.has_past_to_repair() else None
+        return self._planned(self.of.block_seconds) if self.of.can_backfill() else None
 
-    def begin(self, most_seconds: float = math.inf) -> Update | None:
-        return self.of.begin_backfill(self, most_seconds)
+    def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
+        return self.of.begin_backfill(update, most_seconds)
 
     def run(
         self,
         update: Update,
         spark: SparkSession,
         files: FileReader | None = None,
-        query: HostedUpdate | None = None,
+        hosted: HostedUpdate | None = None,
     ) -> None:
         self.of.run(update, spark, files)
 

@@ -1,9 +1,9 @@
-"""The stream queries inside a derived table, around an update: the states they go on from, and what the commit names.
+"""The stream queries inside a derived table: the states an update starts from, and what its commit says about them.
 
 Rows that the queries reject go to the table ``<table>__rejected``, each exactly once. Two tables cannot be committed
-together. So workers write such rows to files beside the table's states, the commit of the table names them, and only
-then they are committed to the other table. Whoever finds that the other table is behind, after a crash, brings it up:
-the files are named by the newest commit and stay until they are not needed any more.
+together. So workers write rejected rows to files beside the table's states, and the commit of the table names these
+files. Then the rows are committed to the table of rejected rows. If the process dies before that, the next update or
+the next start does it: the newest commit still names the files.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ class HostedQueries:
         self._table = table
         self._rejected = rejected
         if hosts:
-            self.commit_rejected()  # what an update that died in between has left to do
+            self.commit_rejected()  # left undone if the process died between the two commits
 
     def next_update(
         self, clock: tuple[str, int], files: Collection[tuple[str, DataFile]], rebuild: bool
     ) -> HostedUpdate:
-        """What the queries of the next update go on from; ``clock`` is how far the source has come, in its time, and
-        ``files`` are those of its files that are read, each with its path."""
+        """The next update of the queries, with the states to start from.
+
+        ``clock`` is the source's time column and its freshness. ``files`` are the files to read, each with its path.
+        """
         self.commit_rejected()
         before = CommitState.from_json(self._table.state, self._spec.name)
         return HostedUpdate(
@@ -60,26 +62,25 @@ class HostedQueries:
         except UserCodeError as error:
             raise UserCodeError(f"{self._spec.place}: table {self._spec.name!r} failed: {error}") from error.__cause__
 
-    def explained(self, error: UserCodeError, update: HostedUpdate) -> UserCodeError:
-        """The error of a job, in the words of a worker that had to end itself if there was one: Spark knows only that
-        it is gone."""
+    def with_reason(self, error: UserCodeError, update: HostedUpdate) -> UserCodeError:
+        """The error of a job; if a worker ended itself, with the reason it left. Spark only knows that it is gone."""
         verdict = update.verdict()
         if verdict is None:
             return error
         return UserCodeError(f"{self._spec.place}: table {self._spec.name!r} failed: {verdict}")
 
-    def named(self, update: HostedUpdate, rebuild: bool) -> dict[str, Any]:
-        """What the commit says of the queries: fields of ``CommitState``."""
+    def commit_fields(self, update: HostedUpdate, rebuild: bool) -> dict[str, Any]:
+        """What the commit says about the queries: fields of ``CommitState``."""
         files = update.rejected_files()
-        named = {"update": update.number, "files": list(files), "anew": rebuild}
+        rejected = {"update": update.number, "files": list(files), "anew": rebuild}
         return {
             "rejected": update.rejected_rows(),
             "queries": {name: states.to_json() for name, states in update.states().items()},
-            "rejected_files": named if files or rebuild else None,
+            "rejected_files": rejected if files or rebuild else None,
         }
 
     def commit_rejected(self) -> None:
-        """Commit what the table's newest commit names and the table of rejected rows does not have yet."""
+        """Commit the rejected rows that the table's newest commit names, unless that is done already."""
         named = CommitState.from_json(self._table.state).rejected_files
         if named is None or CommitState.from_json(self._rejected.state).update >= named["update"]:
             return

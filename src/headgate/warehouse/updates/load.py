@@ -1,9 +1,9 @@
-"""Base tables and dimensions: loaded from a source, bad rows rejected, one commit for each update.
+"""Loading streams and dimensions from their sources: one commit for each update, bad rows to a table of their own.
 
-Rows that do not parse or have no event time go to ``<stream>__rejected`` with the reason, so that rows in = rows in the
-table + rows rejected. The two tables cannot be committed together, so the rejected rows are committed first, with the
-range they came from: if the process dies in between, the next update finds that the rejected table is ahead, takes
-exactly that range again and commits the rest.
+Rows that do not parse or have no event time go to ``<stream>__rejected`` with the reason: every row of the source is in
+the table or in the table of rejected rows. The two tables cannot be committed together. So the rejected rows are
+committed first, with the range that they came from. If the process dies in between, the next update finds the table of
+rejected rows ahead, loads exactly that range again and commits the good rows.
 """
 
 from __future__ import annotations
@@ -50,11 +50,14 @@ class LoadedNode(Node):
         self._time = spec.time if isinstance(spec, StreamSpec) else None
         self._partition = spec.partition if isinstance(spec, StreamSpec) else None
 
-    def _load(self, wanted: Range) -> Update:
-        """An update that loads ``wanted``."""
-        update = self._planned(0.0, (wanted.oldest, wanted.newest, wanted.chunks))
+    @staticmethod
+    def _loads(update: Update, wanted: Range | None) -> bool:
+        """Make ``wanted`` what an update loads; False if that is nothing."""
+        if wanted is None:
+            return False
         update.plan = wanted
-        return update
+        update.arrived = (wanted.oldest, wanted.newest, wanted.chunks)
+        return True
 
     def _write(self, spark: SparkSession, wanted: Range, number: int, replace: bool) -> tuple[WrittenFiles, int]:
         """Write the good rows of ``wanted`` and commit the bad ones; the files, and how many rows were bad."""
@@ -82,12 +85,12 @@ class LoadedNode(Node):
 
 
 class StreamNode(LoadedNode):
-    """A base table and its source. ``period`` is as declared, or learned from arrivals; None before there were two.
+    """A stream: a table loaded from a source. ``period`` is declared, or learned; None before there were two arrivals.
 
     Invariant: ``_known`` is what had been loaded after update number ``_known_after``.
     """
 
-    #: what the latest arrivals count for when a period is learned
+    #: the weight of the latest arrivals when a period is learned
     LEARNING = 0.3
 
     def __init__(self, spec: StreamSpec, store: TableStore, rejected: TableStore) -> None:
@@ -100,7 +103,7 @@ class StreamNode(LoadedNode):
 
     @property
     def offset(self) -> Offset:
-        """What the table's commits say has been loaded, also if one was made whose answer was lost."""
+        """What has been loaded, by the table's commits; right even after a commit that seemed to have failed."""
         number = self.state.update
         if number != self._known_after:
             self._known, self._known_after = self._stored_offset(), number
@@ -126,11 +129,16 @@ class StreamNode(LoadedNode):
         waiting = self.source.latest(self.offset)
         if not waiting.chunks:
             return None
-        came = None if waiting.oldest is None or waiting.newest is None else (waiting.oldest, waiting.newest)
-        return self._planned(self._gain(waiting), None if came is None else (*came, waiting.chunks))
+        arrived = None
+        if waiting.oldest is not None and waiting.newest is not None:
+            arrived = (waiting.oldest, waiting.newest, waiting.chunks)
+        return self._planned(self._gain(waiting), arrived)
 
     def _gain(self, waiting: Pending) -> float:
-        """Event times are not known before the data is read; what arrived over so long tells of about so long."""
+        """How much event time is waiting: about as much as the time over which the data arrived.
+
+        Event times themselves are not known before the data is read.
+        """
         oldest, newest = waiting.oldest or 0.0, waiting.newest or 0.0
         if self._last_arrival is not None and newest <= self._last_arrival:
             return 0.0  # older than what has been loaded already
@@ -138,11 +146,9 @@ class StreamNode(LoadedNode):
             oldest = max(oldest, self._last_arrival)
         return max(newest - oldest, 0.0) + (self.period or 0.0)
 
-    def begin(self, most_seconds: float = math.inf) -> Update | None:
-        seconds = None if most_seconds == math.inf else most_seconds
-        first = self.spec.catch_up
-        wanted = self._interrupted() or self.source.next_range(self.offset, Limit(seconds=seconds, first=first))
-        return None if wanted is None else self._load(wanted)
+    def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
+        limit = Limit(seconds=None if most_seconds == math.inf else most_seconds, first=self.spec.catch_up)
+        return self._loads(update, self._interrupted() or self.source.next_range(self.offset, limit))
 
     def _interrupted(self) -> Range | None:
         """The range whose rejected rows are committed, but not its good ones."""
@@ -154,7 +160,7 @@ class StreamNode(LoadedNode):
         update: Update,
         spark: SparkSession,
         files: FileReader | None = None,
-        query: HostedUpdate | None = None,
+        hosted: HostedUpdate | None = None,
     ) -> None:
         started = time.perf_counter()
         wanted: Range = update.plan
@@ -192,13 +198,12 @@ class DimensionNode(LoadedNode):
     """A table without event time, replaced as a whole when its source has changed."""
 
     def plan(self) -> Update | None:
-        # Looked at whole, since files may be replaced by others of the same name.
+        # All files are compared, because one may be replaced by another of the same name.
         wanted = self._to_load()
         return None if wanted is None else self._planned(0.0, (wanted.newest, wanted.newest, wanted.chunks))
 
-    def begin(self, most_seconds: float = math.inf) -> Update | None:
-        wanted = self._to_load()
-        return None if wanted is None else self._load(wanted)
+    def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
+        return self._loads(update, self._to_load())
 
     def _to_load(self) -> Range | None:
         """All that the source has now, unless it is what was loaded last; None as long as it has nothing."""
@@ -213,11 +218,11 @@ class DimensionNode(LoadedNode):
         update: Update,
         spark: SparkSession,
         files: FileReader | None = None,
-        query: HostedUpdate | None = None,
+        hosted: HostedUpdate | None = None,
     ) -> None:
         started = time.perf_counter()
         wanted: Range = update.plan
-        # The rejected table may be ahead of a load that was interrupted; this one replaces what that left.
+        # After an interrupted load the table of rejected rows is ahead; this update replaces what it holds.
         number = max(self.state.update, CommitState.from_json(self._rejected.state).update) + 1
         good, update.rejected = self._write(spark, wanted, number, replace=True)
         update.work = time.perf_counter() - started
@@ -232,7 +237,7 @@ class DimensionNode(LoadedNode):
 
 
 def without_text_of_good_rows(rows: DataFrame, time: str | None) -> DataFrame:
-    """Nobody asks for the file and the text of a good row, and they are mostly larger than the rest of it."""
+    """Without the file and the raw text of good rows, which nobody reads and which are most of a row's bytes."""
     from pyspark.sql import functions as F
 
     bad = F.col(ERROR_COLUMN).isNotNull()
@@ -255,7 +260,7 @@ def split_frame(rows: DataFrame, time: str | None) -> tuple[DataFrame, DataFrame
 
 
 def split_rows(rows: pa.Table, time: str | None) -> tuple[pa.Table, pa.Table]:
-    """Rows as read from a source, as (good ones with the declared columns, bad ones with reason, file and raw text)."""
+    """(good rows with the declared columns, bad rows with reason, file and raw text), of rows read from a source."""
     reason = rows.column(ERROR_COLUMN)
     if time is not None:
         reason = pc.if_else(pc.and_(pc.is_null(reason), pc.is_null(rows.column(time))), NO_TIME, reason)

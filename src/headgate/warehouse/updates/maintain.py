@@ -1,6 +1,6 @@
-"""Maintenance of a table: merging small files, rolling up old partitions, deleting what nobody needs.
+"""Maintenance of a table: merge small files, merge old partitions into longer ones, delete files no longer needed.
 
-Never changes rows.
+It never changes rows.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from headgate.stream.spark.update import HostedUpdate
     from headgate.warehouse.updates.spark_files import FileReader
 
-#: merged when there are so many files more than partitions: the more files, the longer it takes to read them
+#: files are merged when there are this many more than partitions: many files take long to read
 MOST_EXTRA_FILES = 24
-#: old files are deleted, and old partitions looked for, once in so many commits
+#: old files are deleted, and old partitions merged, once in this many commits
 COMMITS_BETWEEN_CLEANING = 200
-#: a table's newest partitions stay as they are; those before are merged, so many to one
+#: the newest partitions of a table stay as they are; older ones are merged, this many into one
 PARTITIONS_KEPT, PARTITIONS_TO_ONE = 48, 24
-#: directories of updates that died are old enough to be deleted when no update can still be writing to them
+#: the directory of a failed update is deleted at this age, when no update can still be writing to it
 ABANDONED_SECONDS = 3600.0
 
 
 class MaintenanceNode(Node):
-    """The maintenance of one table. The plan of an update is whether it also cleans up."""
+    """The maintenance of one table. ``Update.plan`` is whether the update also cleans up: all but merging files."""
 
     layer = "maintenance"
 
@@ -44,26 +44,26 @@ class MaintenanceNode(Node):
 
     def plan(self) -> Update | None:
         statistics = self.store.statistics()
-        due = (
-            statistics.files - statistics.partitions >= MOST_EXTRA_FILES
-            or statistics.version - self._cleaned >= COMMITS_BETWEEN_CLEANING
-        )
-        return self._planned(1.0) if due else None
+        has_many_files = statistics.files - statistics.partitions >= MOST_EXTRA_FILES
+        return self._planned(1.0) if has_many_files or self._cleaning_is_due() else None
 
-    def begin(self, most_seconds: float = math.inf) -> Update | None:
-        update = self.plan()
-        if update is not None:
-            update.plan = self.store.version - self._cleaned >= COMMITS_BETWEEN_CLEANING
-            if update.plan:
-                self._cleaned = self.store.version
-        return update
+    def _cleaning_is_due(self) -> bool:
+        return self.store.version - self._cleaned >= COMMITS_BETWEEN_CLEANING
+
+    def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
+        if self.plan() is None:
+            return False
+        update.plan = self._cleaning_is_due()
+        if update.plan:
+            self._cleaned = self.store.version
+        return True
 
     def run(
         self,
         update: Update,
         spark: SparkSession,
         files: FileReader | None = None,
-        query: HostedUpdate | None = None,
+        hosted: HostedUpdate | None = None,
     ) -> None:
         started = time.perf_counter()
         self.store.compact()
@@ -81,7 +81,7 @@ class MaintenanceNode(Node):
         statistics = self.store.statistics()
         if statistics.partitions < PARTITIONS_KEPT + PARTITIONS_TO_ONE:
             return
-        # the first that stays; a table of single rows days apart has few partitions for all its length
+        # Counted in partitions, not in time: a table of single rows days apart has few partitions.
         kept = self.store.files_in([self.store.partitions()[-PARTITIONS_KEPT]])
         oldest = min((file.first for file in kept if file.first is not None), default=None)
         if oldest is not None:

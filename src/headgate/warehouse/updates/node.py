@@ -1,11 +1,17 @@
 """A node of an open warehouse: the work of one layer on one table.
 
-A node knows its table, its sources and what of them the table does not have yet. It plans an ``Update`` (``plan``:
-cheap, asked often), fixes what the update takes in (``begin``), runs it (``run``: one Spark job and one commit, on any
-thread), and takes note of how that went (``end``). Nodes built on the table are then told ``source_changed``.
+A node knows its table, its sources, and what of the sources is not in the table yet. It does four things, in this
+order, for every update:
 
-A node knows nothing of order, threads or other tables. Everything but ``query`` and ``run`` is for one thread at a
-time, and whoever runs updates must see to it that the nodes of one table never run at once.
+    plan    say what an update would gain; cheap, called often
+    begin   fix what the update reads
+    run     compute, write and commit: one Spark job, on any thread
+    end     note whether the update was committed or failed
+
+After a commit, ``source_changed`` is called on the nodes of the tables built on this one.
+
+A node knows nothing of scheduling, threads or other tables. All methods but ``prepare`` and ``run`` are for one thread
+at a time. The caller must not run two nodes of one table at once.
 """
 
 from __future__ import annotations
@@ -48,14 +54,20 @@ class Node(ABC):
 
     @abstractmethod
     def plan(self) -> Update | None:
-        """The update that could be made now, with what it would gain; None if there is nothing to do."""
+        """The next update, with what it would gain; None if there is nothing to do."""
 
     @abstractmethod
-    def begin(self, most_seconds: float = math.inf) -> Update | None:
-        """An update that takes in at most ``most_seconds`` of data; None if there is nothing to do after all."""
+    def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
+        """Fix what a planned update reads, at most ``most_seconds`` of data; False if there is nothing to do after all.
 
-    def query(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
-        """The stream queries that the table's function asks for, if others could share them; to be given to ``run``."""
+        What it reads goes into ``update.plan``, for ``run`` and ``end``.
+        """
+
+    def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
+        """The update's stream queries, to be passed to ``run``; None if there are none that other tables could share.
+
+        Called before ``run`` if several tables are updated together.
+        """
         return None
 
     @abstractmethod
@@ -64,23 +76,24 @@ class Node(ABC):
         update: Update,
         spark: SparkSession,
         files: FileReader | None = None,
-        query: HostedUpdate | None = None,
+        hosted: HostedUpdate | None = None,
     ) -> None:
-        """Compute and commit, and write into ``update`` what was done; ``files`` reads the files of tables.
+        """Compute, write and commit, and note the result in ``update``.
 
-        If it raises, nothing was committed, or the next update finds out what was.
+        ``files`` reads the files of source tables, ``hosted`` is what ``prepare`` returned. If this raises, nothing was
+        committed, or the next update finds out what was.
         """
 
     def end(self, update: Update) -> None:  # noqa: B027 - most have nothing to do
-        """The update is committed, or has failed and is still to be done."""
+        """The update was committed, or it failed and what it should have read is pending again."""
 
     def source_changed(self, source: str) -> None:  # noqa: B027 - most have nothing to do
-        """A table that this one is built on has been updated."""
+        """A source of this table has been updated."""
 
     def update(self, spark: SparkSession, most_seconds: float = math.inf) -> Update | None:
-        """Begin, run and end one update, for whoever has one thread only."""
-        update = self.begin(most_seconds)
-        if update is None:
+        """Plan, begin, run and end one update, on this thread; None if there is nothing to do."""
+        update = self.plan()
+        if update is None or not self.begin(update, most_seconds):
             return None
         try:
             self.run(update, spark)

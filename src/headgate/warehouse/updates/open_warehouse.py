@@ -1,4 +1,4 @@
-"""An open warehouse: the tables on disk, with a node for each that can bring it up to date.
+"""An open warehouse: the tables on disk, and the nodes that update them.
 
 Opening analyses every query on empty data and reads the state of every table from its log; nothing is computed.
 """
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenWarehouse:
-    """The nodes of a warehouse by name, each after those it is built on."""
+    """The live nodes of a warehouse by table, each after its sources."""
 
     spec: WarehouseSpec
     graph: Graph
     nodes: Mapping[str, Node]
 
     def updated(self, name: str) -> None:
-        """Tell those built on a table that it has changed."""
+        """Tell the nodes of the tables built on a table that it has changed."""
         for dependent in self.graph.downstream[self.graph.index[name]]:
             self.nodes[self.graph.names[dependent]].source_changed(name)
 
     def bring_up_to_date(self, spark: SparkSession) -> int:
-        """Update until nothing is pending, in the order of dependence; returns how many updates that took."""
+        """Update until nothing is pending, sources before the tables built on them; returns the number of updates."""
         count = 0
         while True:
             updates = sum(self._update(node, spark) for node in self.nodes.values())
@@ -52,8 +52,8 @@ class OpenWarehouse:
         """The nodes of derived tables."""
         return (node for node in self.nodes.values() if isinstance(node, TableNode))
 
-    def behind_live_updates(self) -> Iterator[Node]:
-        """What else is done to the tables: repairing the past of derived ones, and the maintenance of all."""
+    def background_nodes(self) -> Iterator[Node]:
+        """The nodes that work behind live updates: backfills of derived tables, and maintenance of all tables."""
         lengths = {node.name: node.partition for node in self.spec.nodes() if not isinstance(node, DimensionSpec)}
         for name, node in self.nodes.items():
             if isinstance(node, TableNode):
@@ -68,38 +68,35 @@ class OpenWarehouse:
 
 
 def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
-    """Open all tables of a warehouse; a mistake in any query is told before anything is touched."""
+    """Open all tables of a warehouse. If any query has a mistake, this raises before any table is opened."""
     graph = spec.graph()
-    order = tuple(graph.names[i] for i in graph.order)
-    analyses = analyse(spec, order, spark)
+    analyses = analyse(spec, spark)
     root = Path(spec.path) / "tables"
     declared = {node.name: node for node in spec.nodes()}
     opened: dict[str, SourceTable] = {}
     nodes: dict[str, Node] = {}
     appended = {stream.name for stream in spec.streams}
-    for name in order:
+    for name in (graph.names[i] for i in graph.order):
         node = declared[name]
         time = None if isinstance(node, DimensionSpec) else node.time
         store = TableStore(root / name, time)
+        rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
         opened[name] = SourceTable(name, store, analyses[name].schema, time)
         if isinstance(node, TableSpec):
             append = _appends(node, analyses[name], appended)
-            appended |= {name} if append else set()
+            if append:
+                appended.add(name)
             sources = [declared[source] for source in node.sources]
             lengths = [source.partition for source in sources if not isinstance(source, DimensionSpec)]
-            hosted = _hosted_queries(node, store, analyses[name])
+            analysis = analyses[name]
+            hosted = HostedQueries(node, store, rejected, analysis.hosts, analysis.has_states)
             deriver = TableDeriver(node, store, [opened[source] for source in node.sources], hosted)
             nodes[name] = TableNode(deriver, lengths, append)
+        elif isinstance(node, StreamSpec):
+            nodes[name] = StreamNode(node, store, rejected)
         else:
-            rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
-            kind = StreamNode if isinstance(node, StreamSpec) else DimensionNode
-            nodes[name] = kind(node, store, rejected)  # type: ignore[arg-type] # each takes its own kind of spec
+            nodes[name] = DimensionNode(node, store, rejected)
     return OpenWarehouse(spec, graph, nodes)
-
-
-def _hosted_queries(table: TableSpec, store: TableStore, analysis: Analysis) -> HostedQueries:
-    rejected = TableStore(store.directory.with_name(f"{table.name}{REJECTED_SUFFIX}"))
-    return HostedQueries(table, store, rejected, analysis.hosts, analysis.has_states)
 
 
 def _appends(table: TableSpec, analysis: Analysis, appended: set[str]) -> bool:

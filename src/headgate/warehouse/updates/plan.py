@@ -1,22 +1,22 @@
 """Planning an update of a derived table: which event times to compute, from which source versions, up to where.
 
-Pure arithmetic on versions, event times (microseconds) and ranges; it neither reads nor writes anything. See
+Pure arithmetic on versions and event times (microseconds); it neither reads nor writes anything. See
 ``docs/warehouse.md`` for the rules in words.
 
-Recomputing works in *blocks*: the shortest stretches of event time that are whole partitions of the table and of all
-its sources. Whole blocks can be read by choosing files, so the plan that Spark compiles stays the same from one update
-to the next, and a block that is computed again simply replaces what was there.
+Recomputing works in *blocks*: the shortest spans of event time that are whole partitions of the table and of all its
+sources. A block is read by choosing files, so the plan that Spark compiles stays the same from one update to the next.
+A block that is recomputed simply replaces the old one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 MICROS = 1_000_000
 
-#: a live update repairs at most so many blocks that late data touched; more of them are work for backfilling
+#: a live update recomputes at most this many blocks changed by late data; the rest is left to backfills
 MOST_LATE = 8
 
 #: event time from a moment to a moment, both included, in microseconds
@@ -25,9 +25,9 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """A source as an update finds it: its version and freshness, and what changed since the table last looked.
+    """A source when an update is planned: its version and freshness, and what changed since the table consumed it.
 
-    ``changed`` are the spans of files added or removed since; a dimension has no event time: no freshness.
+    ``changed`` are the event times of files added or removed. A dimension has no event time and no freshness.
     """
 
     name: str
@@ -39,7 +39,7 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What a derived table says of itself in its newest commit."""
+    """A derived table by its newest commit: its freshness, and the event times still to be recomputed."""
 
     freshness: int | None
     dirty: tuple[Span, ...] = ()
@@ -49,7 +49,7 @@ class TableState:
 class Shape:
     """What does not change from one update of a table to the next. Lengths are microseconds.
 
-    ``appended`` tables are never recomputed by live updates, so backfilling has to reach to the very end of them.
+    Live updates never recompute an ``appended`` table, so its backfills may reach up to its newest block.
     """
 
     block: int
@@ -69,10 +69,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class RecomputePlan:
-    """Compute the blocks that start at ``blocks`` and replace them.
+    """Recompute and replace the blocks that start at ``blocks``.
 
-    ``edge`` is the trailing edge: rows beyond it are not used. ``freshness`` and ``dirty`` are the table's new state,
-    ``versions`` the source versions it will have consumed.
+    ``edge`` is the trailing edge: rows beyond it are not used. ``freshness`` and ``dirty`` are the table's new state.
     """
 
     blocks: tuple[int, ...]
@@ -81,7 +80,6 @@ class RecomputePlan:
     edge: int
     freshness: int
     dirty: tuple[Span, ...]
-    versions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -90,7 +88,7 @@ class RecomputePlan:
 
     @property
     def read(self) -> tuple[Span, ...]:
-        """The event times of the sources that matter to the blocks."""
+        """The event times of the sources that the blocks are computed from."""
         return join((first - self.lookback, last) for first, last in self.spans)
 
 
@@ -128,23 +126,23 @@ def plan_update(
 ) -> RecomputePlan | None:
     """The next update of a table, or None if there is nothing to do.
 
-    Blocks from where the table ends are taken up to ``most_seconds`` of event time, one at least. Of the blocks before
-    that came to be touched by late data, the newest ``MOST_LATE`` come along. With ``backfill``, as much of what is
-    dirty before that is repaired as well. What is left is remembered as dirty: what lies
-    beyond the new freshness is for the next live update, what lies before is for backfilling.
+    It takes new blocks, from the table's freshness on, up to ``most_seconds`` of event time but at least one. It also
+    takes the newest ``MOST_LATE`` of the older blocks that late data changed. With ``backfill`` it also takes up to
+    ``most_seconds`` of dirty older blocks. All other changed blocks become dirty: those beyond the new freshness are
+    left to the next live update, older ones to backfills.
     """
     edge = trailing_edge(sources)
     if edge is None:
         return None
     latest = shape.start(edge)
     end = None if table.freshness is None else shape.start(table.freshness)
-    touched = _blocks(shape, [span for source in sources for span in source.changed])
+    changed = _blocks(shape, [span for source in sources for span in source.changed])
     passed = _passed_over(shape, table, edge)
     if passed is not None:
-        touched |= {start for start in _blocks(shape, [passed]) if start <= latest}
+        changed |= {start for start in _blocks(shape, [passed]) if start <= latest}
     dirty = {start for first, last in table.dirty for start in shape.range(first, last)}
-    new = sorted(b for b in touched | dirty if (end is None or b >= end) and b <= latest)
-    late = sorted(b for b in touched if end is not None and b < end)
+    new = sorted(b for b in changed | dirty if (end is None or b >= end) and b <= latest)
+    late = sorted(b for b in changed if end is not None and b < end)
     count = _count(shape, most_seconds, len(new))
     chosen = new[len(new) - count :] if shape.newest_first else new[:count]
     left_over = sorted(set(new) - set(chosen))
@@ -153,7 +151,7 @@ def plan_update(
     if left_over and not shape.newest_first:
         freshness = left_over[0] - 1 if table.freshness is None else max(left_over[0] - 1, table.freshness)
     if backfill:
-        chosen += _to_repair(shape, table, dirty - set(chosen), most_seconds)
+        chosen += _to_backfill(shape, table, dirty - set(chosen), most_seconds)
     if not chosen and freshness == table.freshness:
         return None
     return RecomputePlan(
@@ -162,34 +160,36 @@ def plan_update(
         lookback=shape.lookback,
         edge=edge,
         freshness=freshness,
-        dirty=_spans(shape, (touched | dirty) - set(chosen)),
-        versions={source.name: source.version for source in sources},
+        dirty=_spans(shape, (changed | dirty) - set(chosen)),
     )
 
 
-def _to_repair(shape: Shape, table: TableState, dirty: set[int], most_seconds: float) -> list[int]:
+def _to_backfill(shape: Shape, table: TableState, dirty: set[int], most_seconds: float) -> list[int]:
     if table.freshness is None:
         return []
-    old = sorted(start for start in dirty if start < _past(shape, table.freshness))
+    old = sorted(start for start in dirty if start < _backfill_end(shape, table.freshness))
     count = _count(shape, most_seconds, len(old))
     return old[len(old) - count :] if shape.newest_first else old[:count]
 
 
 def has_backfill(shape: Shape, table: TableState) -> bool:
-    """Whether there is anything to repair before where the table ends."""
-    return table.freshness is not None and any(first < _past(shape, table.freshness) for first, _ in table.dirty)
+    """Whether any event time before the table's freshness is dirty."""
+    if table.freshness is None:
+        return False
+    end = _backfill_end(shape, table.freshness)
+    return any(first < end for first, _ in table.dirty)
 
 
-def _past(shape: Shape, freshness: int) -> int:
-    """Where the blocks end that backfilling is for."""
+def _backfill_end(shape: Shape, freshness: int) -> int:
+    """The event time before which dirty blocks are left to backfills."""
     return shape.start(freshness) + (shape.block if shape.appended else 0)
 
 
 def _passed_over(shape: Shape, table: TableState, edge: int) -> Span | None:
-    """What the edge has moved over without its rows having changed.
+    """The event times between freshness and edge, if they must be computed even where no file changed.
 
-    Over several sources, rows of one become visible when the others catch up; and with lookback, earlier rows count
-    for a block that has none of its own.
+    With several sources, rows of one become visible when the others catch up. With lookback, a block without rows of
+    its own depends on earlier ones.
     """
     grown = table.freshness is not None and edge > table.freshness
     if not grown or not (shape.several_sources or shape.lookback):
@@ -199,9 +199,9 @@ def _passed_over(shape: Shape, table: TableState, edge: int) -> Span | None:
 
 
 def _blocks(shape: Shape, spans: Iterable[Span]) -> set[int]:
-    """The starts of the blocks that spans of the sources reach.
+    """The starts of the blocks that depend on ``spans`` of the sources.
 
-    Also of those beyond the edge: their rows are not asked about again when the edge comes to them.
+    Blocks beyond the edge are included: these changes are not reported again when the edge gets there.
     """
     starts: set[int] = set()
     for first, last in spans:
@@ -220,7 +220,7 @@ def _spans(shape: Shape, blocks: Iterable[int]) -> tuple[Span, ...]:
 
 
 def join(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Spans sorted, those that touch or overlap made one."""
+    """The spans in order; those that touch or overlap are merged."""
     joined: list[Span] = []
     for first, last in sorted(spans):
         if joined and first <= joined[-1][1] + 1:

@@ -1,10 +1,11 @@
-"""Files of tables that Spark reads, and large results that Spark writes, straight into the table's partitions.
+"""Reading table files with Spark, and writing large results with Spark.
 
-Tables of one group are updated one after the other by one track. What they read is kept in Spark's memory as long as
-that takes: on two cores, five small tables over the same files took 280 ms in place of 520.
+Tables of one group are updated one after the other by one track. Spark keeps the rows that they read in memory until
+all are done: on two cores, five small tables over the same files took 280 ms instead of 520.
 
-Small results come to the driver as Arrow and are written there, which takes half the time of a small Spark job. From
-``LARGE_BYTES`` of input on, only file names and statistics pass through the driver.
+Small results come to the driver as Arrow and are written there, which takes half as long as a small Spark job. Updates
+that read more than ``LARGE_BYTES`` are written by Spark into the table's partitions; only file names and statistics
+pass through the driver.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.files import NewFile
 from headgate.warehouse.storage.store import TableStore
-from headgate.warehouse.updates.plan import Span, join
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,7 +30,7 @@ LARGE_BYTES = 64 << 20
 
 
 class FileReader:
-    """Data frames over Parquet files; with ``keep``, each list of files is read once. Closed when used as a context."""
+    """Data frames over Parquet files. With ``keep``, each list of files is read once, and kept until the end."""
 
     def __init__(self, spark: SparkSession, keep: bool = False) -> None:
         self._spark = spark
@@ -48,8 +48,8 @@ class FileReader:
             self._kept[key] = frame.persist()
         return frame
 
-    def release_at_the_end(self, frames: Iterable[DataFrame]) -> None:
-        """Frames that Spark has been told to keep, to be let go of when the reader is closed."""
+    def release_at_end(self, frames: Iterable[DataFrame]) -> None:
+        """Unpersist these frames, too, when the context ends."""
         self._others.extend(frames)
 
     def __enter__(self) -> FileReader:
@@ -66,17 +66,11 @@ class FileReader:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """Files of an update that are on disk but not committed yet."""
+    """Files that an update has written but not committed yet."""
 
     files: Sequence[NewFile]
     rows: int
     schema: pa.Schema
-
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        """The event times in them."""
-        files = [new.file for new in self.files]
-        return join((file.first, file.last) for file in files if file.first is not None and file.last is not None)
 
     @property
     def last(self) -> int | None:
@@ -103,7 +97,7 @@ def write_with_spark(
 
 
 def _label(moment: Column, length: float) -> Column:
-    """The name of the partition that a moment belongs to, as ``storage.partitions`` has it."""
+    """The label of the partition of a moment, in Spark; the same as ``storage.partitions.partition_label``."""
     from pyspark.sql import functions as F
 
     seconds = F.floor(F.unix_micros(moment) / F.lit(round(length * 1_000_000))) * F.lit(round(length))
