@@ -48,7 +48,7 @@ class UpdateLines:
             rejected = f", {update.rejected} rejected" if update.rejected else ""
             print(f"{_clock()} {update.name}: {update.rows} rows{rejected} in {update.seconds:.2f} s", flush=True)
 
-    def tell(self, line: str) -> None:
+    def message(self, line: str) -> None:
         print(f"{_clock()} {line}", file=sys.stderr, flush=True)
 
 

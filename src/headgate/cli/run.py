@@ -142,7 +142,7 @@ def run_file(file: Path, options: RunOptions, spark: SparkOptions, limit: float 
         check_report(report)
     spec = load(file).spec()
     lines = UpdateLines()
-    running = WarehouseRun(spec, options, spark, lines.note, pipeline=file, told=lines.tell)
+    running = WarehouseRun(spec, options, spark, lines.note, pipeline=file, on_message=lines.message)
     started = time.monotonic()
     try:
         running.start()
@@ -168,16 +168,16 @@ def _setting(text: str) -> tuple[str, str]:
 def _watch(running: WarehouseRun, limit: float | None) -> None:
     """Show the live table until the run is stopped or ``limit`` seconds have passed."""
     runtime = running.runtime
-    asked = threading.Event()
-    before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    stopping = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         end = time.monotonic() + (float("inf") if limit is None else limit)
         console = Console()
         with Live(console=console, refresh_per_second=4, transient=True, auto_refresh=False) as live:
-            while not asked.is_set() and time.monotonic() < end and runtime.is_running:
+            while not stopping.is_set() and time.monotonic() < end and runtime.is_running:
                 if console.is_terminal:
                     live.update(live_view(running.spec.name, runtime.statistics(), time.time()), refresh=True)
-                asked.wait(min(0.5, max(0.0, end - time.monotonic())))
+                stopping.wait(min(0.5, max(0.0, end - time.monotonic())))
         for number in before:
             signal.signal(number, lambda *_: runtime.stop(cancel=True))
         runtime.stop()

@@ -1,8 +1,8 @@
 """Read the tables of a warehouse from its directory: without Spark, the pipeline file or the process that runs it.
 
-Tables are updated one by one, so they are never equally fresh. Several are therefore read at one *edge*, a moment of
-event time up to which all of them are complete: the least of their freshnesses, or an earlier one that you choose.
-Rows beyond the edge are left out. Tables without event time (rejected rows) are read whole.
+Tables are updated one by one, so they are not equally fresh. Several tables are therefore read up to one *edge*: an
+event time up to which all of them are complete. It is the least of their freshnesses, or an earlier one that you
+choose. Rows beyond the edge are left out. Tables without event time (rejected rows) are read whole.
 
 Every table is read at the version that was its newest when it was opened. Nothing is written.
 """

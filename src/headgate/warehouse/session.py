@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: How large a packet of rows for Python may become. Spark measures it again after every row, which takes as long as all
-#: the rest of the way to Python; a number that none can reach spares that, and the number of rows is limited anyway.
+#: The largest size of a packet of rows for Python. Spark checks the size after every row, which takes as long as the
+#: rest of the transfer. A limit that cannot be reached avoids the check; the number of rows is limited anyway.
 _PACKET_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _ANY_SIZE, _SPARKS_OWN_SIZE = str(2**31 - 1), str(64 << 20)
 
@@ -27,7 +27,7 @@ _SETTINGS: Mapping[str, str] = {
     # Small updates: 200 reduce tasks would be 199 too many, and adaptive execution re-plans what is known already.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
-    # Updates of a few files in one task: on two cores 48 ms in place of 65 (see `suit` for large ones).
+    # Updates of a few files in one task: on two cores 48 ms instead of 65 (see `tune` for large ones).
     "spark.sql.optimizer.singleTaskExecution.enabled": "true",
     "spark.sql.optimizer.singleTaskExecution.maxNumFiles": "1000",
     # Hundreds of tables have thousands of generated classes; with the default of 100 they are compiled again and again.
@@ -35,12 +35,12 @@ _SETTINGS: Mapping[str, str] = {
     # Files are named one by one; listing them must not become a job of its own.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     "spark.locality.wait": "0",
-    # Event times are UTC with microseconds everywhere; INT96 is what nobody else reads.
+    # Event times are UTC with microseconds everywhere; Spark's default, INT96, is not read by others.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     _PACKET_BYTES: _ANY_SIZE,
-    # A driver that lives for weeks keeps little of what happened.
+    # A driver that runs for weeks must not keep the history of all jobs.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedJobs": "50",
@@ -52,24 +52,24 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.maxPlanStringLength": "1000",
 }
 
-#: what suits jobs that read little: no shuffle where one task can do it all, and no planning anew half-way
+#: for jobs that read little: no shuffle where one task can do everything, and no planning again half-way
 _SMALL: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.optimizer.singleTaskExecution.maxNumFiles": "1000",
 }
-#: what suits those that read much
+#: for jobs that read much
 _LARGE: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.optimizer.singleTaskExecution.maxNumFiles": "1",
 }
-#: up to how much one task is as fast as many
+#: up to this size one task is as fast as many
 SMALL_BYTES = 8 << 20
-#: up to how much a job reads, no packet of it can be too large
+#: up to this size no packet of a job can be too large
 MODEST_BYTES = 64 << 20
 
 
-def suit(session: SparkSession, bytes_to_read: int) -> None:
-    """Set up ``session``, which must serve one job at a time, for a job that reads so much."""
+def tune(session: SparkSession, bytes_to_read: int) -> None:
+    """Set ``session`` for a job that reads this much. The session must run one job at a time."""
     wanted = _SMALL if bytes_to_read <= SMALL_BYTES else _LARGE
     if session.conf.get("spark.sql.adaptive.enabled") != wanted["spark.sql.adaptive.enabled"]:
         for key, value in wanted.items():
@@ -80,7 +80,7 @@ def suit(session: SparkSession, bytes_to_read: int) -> None:
 
 
 def open_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """A session for the warehouse ``name``; ``conf`` has the last word on every setting."""
+    """A session for the warehouse ``name``; ``conf`` overrides every other setting."""
     from pyspark.sql import SparkSession
 
     files = resources.files("headgate.warehouse")
@@ -90,8 +90,8 @@ def open_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | 
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{files.joinpath('log4j2.properties')}",
     }
     if master.startswith("local"):
-        # Functions of queries run in Python processes that Spark starts: with this interpreter, which has what the
-        # user's functions import, and not with whatever `python3` is. They look for modules where this process does.
+        # Spark starts Python processes for the functions of queries. They use this interpreter, which has the packages
+        # that the user's functions import, and find modules where this process finds them.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(_folders_added())
     settings |= conf or {}
@@ -104,7 +104,7 @@ def open_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | 
 
 
 def _folders_added() -> list[str]:
-    """Where modules are looked for, apart from the interpreter's own folders."""
+    """The folders of ``sys.path`` without those of the interpreter."""
     installed = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
     folders = map(os.path.abspath, sys.path)
     return [folder for folder in folders if os.path.exists(folder) and not folder.startswith(installed)]

@@ -1,8 +1,8 @@
 """Find every mistake in what was declared, so that all of them are reported at once.
 
-``find_mistakes`` reads a WarehouseSpec and nothing else: it runs no function of the user's, opens no file and knows no
-Spark. What only Spark can tell (columns, types, whether a query is valid) is checked when a warehouse is started.
-A new check is one more entry of ``_CHECKS``.
+``find_mistakes`` only reads a WarehouseSpec: it runs no user function, opens no file and needs no Spark. What needs
+Spark (columns, types, whether a query is valid) is checked when a warehouse is started. A new check is one more entry
+of ``_CHECKS``.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _names(spec: WarehouseSpec) -> Iterator[Mistake]:
 
 
 def _name_problem(name: object) -> str | None:
-    """Names are directories, SQL identifiers and parameters of functions, so they must be fit for all three."""
+    """Names are directories, SQL identifiers and function parameters, so they must be valid as all three."""
     if not isinstance(name, str) or not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
         return (
             f"the name takes letters, digits and '_', no digit first, and no word of Python's own; got {name!r}: "
@@ -211,7 +211,7 @@ def _meant(unknown: str, known: Iterable[str]) -> str:
 
 
 def _cycles(spec: WarehouseSpec) -> Iterator[Mistake]:
-    """One mistake for each set of cycles that share a table: mending it may leave another to be found."""
+    """One mistake for each set of cycles that share a table: after one is fixed, another may be reported."""
     tables: dict[str, TableSpec] = {}
     for table in spec.tables:
         if isinstance(table.name, str):
@@ -231,7 +231,7 @@ def _cycles(spec: WarehouseSpec) -> Iterator[Mistake]:
 
 
 def _cycle(feeding: Mapping[str, Iterable[str]]) -> list[str]:
-    """Names each of which feeds the next, and the last the first; empty if there is no cycle."""
+    """Names of which each feeds the next, and the last feeds the first; empty if there is no cycle."""
     try:
         TopologicalSorter(feeding).prepare()
     except CycleError as error:

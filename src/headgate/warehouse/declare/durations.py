@@ -49,7 +49,7 @@ class Lengths:
         self.problems: list[str] = []
 
     def needed(self, option: str, duration: Duration, otherwise: float) -> float:
-        """``otherwise`` stands in for what cannot be read, so that it is not complained of twice."""
+        """``duration`` in seconds; ``otherwise`` if it cannot be read, so that no check reports it a second time."""
         try:
             return seconds(duration, option)
         except DeclarationError as error:

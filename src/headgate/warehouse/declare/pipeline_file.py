@@ -1,6 +1,6 @@
 """Load a pipeline file: the user's Python file that declares one warehouse.
 
-The file is executed as a module, with its folder on ``sys.path`` meanwhile. Its one Warehouse is found among the
+The file is executed as a module; its folder is on ``sys.path`` while it runs. Its one Warehouse is found among the
 module's variables. The declarations are not checked here; ``Warehouse.spec`` does that.
 """
 
@@ -59,10 +59,10 @@ def _nearest(file: Path) -> str:
 
 @contextmanager
 def _importing_beside(file: Path, module: ModuleType) -> Iterator[None]:
-    """The module and its folder can be imported from, as long as the file is being executed.
+    """While the file is executed, the module and the files in its folder can be imported.
 
-    Afterwards the module must not be found by name: Spark sends functions of modules it can find as no more than a
-    name, and its worker processes could not import this one.
+    Afterwards the module must not be importable: Spark sends functions of importable modules by name only, and its
+    worker processes could not import this one.
     """
     sys.path.insert(0, str(file.parent))
     sys.modules[module.__name__] = module

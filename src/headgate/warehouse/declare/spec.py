@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Mode = Literal["auto", "append", "recompute"]
 CatchUp = Literal["oldest", "newest"]
 
-#: what is appended to the name of a stream, or of a table with queries inside, for the table of its rejected rows
+#: suffix of the table that holds the rejected rows of a stream, or of a table with stream queries
 REJECTED_SUFFIX = "__rejected"
 
 
@@ -38,7 +38,7 @@ class StreamSpec:
     """A base table and the source it is loaded from. Lengths of time are seconds.
 
     ``period`` None means learned from arrivals. ``partition`` is the length of event time in one partition.
-    ``catch_up`` is what an update that cannot load everything takes first.
+    ``catch_up`` is what an update loads first if it cannot load everything.
     """
 
     name: str
@@ -71,7 +71,7 @@ class TableSpec:
     """A derived table: ``function`` of its sources' data frames, or ``query`` in SQL over their names; never both.
 
     ``time`` is the event-time column of the result. ``lookback`` is how far before a partition its sources' rows still
-    matter to it. ``catch_up`` is what an update that cannot load everything takes first. Tables of one ``group`` and
+    matter to it. ``catch_up`` is what an update takes first if it cannot take everything. Tables of one ``group`` with
     the same sources are updated one after the other by one track, which reads the sources once.
     """
 

@@ -1,11 +1,11 @@
 """Declaring a warehouse: what a user writes, turned into frozen data.
 
-Declaring runs nothing and imports neither Spark nor Delta. It does not stop at a mistake: ``spec`` reports all of them
-at once, each with the line of the user's file. Durations that cannot be read are noted here, all other mistakes
+Declaring runs nothing and imports neither Spark nor Delta. It does not stop at the first mistake: ``spec`` reports all
+of them at once, each with its line in the user's file. Durations that cannot be read are noted here, all other mistakes
 are found by ``headgate.warehouse.declare.checks``.
 
-Relative paths, of the warehouse and of its sources, count from the folder of the pipeline file, wherever the command is
-run. The path of the warehouse in the spec is absolute; for the others there is ``base_folder(spec.place)``.
+Relative paths of the warehouse and of its sources start at the folder of the pipeline file, wherever the command is
+run. The path of the warehouse in the spec is absolute; those of sources are resolved with ``base_folder(spec.place)``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A declared stream, dimension or table: its name, also as text, so that it can stand in an f-string of SQL."""
+    """A declared stream, dimension or table. As text it is the name, so that it can be used in an f-string of SQL."""
 
     name: str
 
@@ -142,9 +142,9 @@ class Warehouse:
         """Declare a table computed by the function below, whose parameters name the sources it gets as data frames.
 
         ``lookback`` is how far before a partition the rows of its sources still matter to it. ``mode`` is how updates
-        are computed: worked out, unless stated. ``catch_up`` is what an update that cannot load everything takes
-        first. Tables of one ``group`` with the same sources are updated one after the other by one track, which reads
-        the sources once. The name is that of the function and the comment its docstring, unless stated.
+        are computed; by default that follows from the query. ``catch_up`` is what an update takes first if it cannot
+        take everything. Tables of one ``group`` with the same sources are updated one after the other by one track,
+        which reads the sources once. The default name is that of the function, the default comment its docstring.
         """
         lengths = Lengths()
         options = TableSpec(
@@ -242,8 +242,8 @@ class Warehouse:
     ) -> WarehouseRun:
         """Keep the tables fresh from now on, on threads of this process, until ``stop``.
 
-        What comes back can be used as a context, and its ``runtime`` be asked and changed. A ``spark`` session that is
-        given is used, and left open; otherwise one is opened at ``master`` with ``conf``.
+        Returns the run. It is a context manager, and its ``runtime`` has statistics and takes changes. If a ``spark``
+        session is passed, it is used and left open; otherwise one is opened at ``master`` with ``conf``.
         """
         from headgate.core import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
@@ -252,12 +252,12 @@ class Warehouse:
         if self._run is not None:
             raise HeadgateError(f"the warehouse {self.name!r} is running already: stop it first")
         options = RunOptions(tracks=tracks, policy=policy_from(policy), placement=placement_from(placement))
-        run = WarehouseRun(self.spec(), options, SparkOptions(master, conf or {}, spark), ended=self._forget_run)
+        run = WarehouseRun(self.spec(), options, SparkOptions(master, conf or {}, spark), on_end=self._forget_run)
         self._run = run.start()
         return run
 
     def stop(self, *, cancel: bool = False) -> None:
-        """Finish the updates that run, or with ``cancel`` cancel them; nothing happens if it is not running."""
+        """Finish the running updates, or with ``cancel`` cancel them; does nothing if it is not running."""
         if self._run is not None:
             self._run.stop(cancel=cancel)
 
@@ -272,9 +272,9 @@ class Warehouse:
     @overload
     def read(self, names: Sequence[str], at: datetime | None = None) -> dict[str, pyarrow.Table]: ...
     def read(self, names: str | Sequence[str], at: datetime | None = None) -> Any:
-        """The rows of a table; of several, at one common edge, so that they fit together. Needs no Spark.
+        """The rows of a table, or of several up to one event time to which all of them are complete. Needs no Spark.
 
-        ``at`` is an event time to read them at, instead of the newest that all of them have reached.
+        ``at`` is the event time to read up to; by default it is the newest possible.
         """
         from headgate.warehouse.reading import read
 
@@ -291,7 +291,7 @@ class Warehouse:
         return Handle(node.name)
 
     def _resolved(self, table: TableSpec) -> TableSpec:
-        """With the sources of a query spelt as they were declared: in SQL, capitals make no difference."""
+        """The table with the sources of its SQL spelt as they were declared: SQL ignores case."""
         if table.query is None:
             return table
         declared = {node.name.lower(): node.name for node in self._nodes if isinstance(node.name, str)}

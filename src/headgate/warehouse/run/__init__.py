@@ -1,1 +1,1 @@
-"""A warehouse that runs: the scheduler thread, tracks, control commands, the lock, the trace."""
+"""Running a warehouse: the scheduler thread, the tracks, control commands, the lock, the trace."""

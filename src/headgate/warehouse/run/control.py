@@ -1,9 +1,9 @@
 """Take commands for a running warehouse from other processes of the same user, over a Unix domain socket.
 
-Requests and answers are lines, see ``control_commands``; a connection may carry several requests, which are answered in
-order. The socket lies in a fresh directory that only the user may enter, which keeps other users out, and not in the
-warehouse, because the path of a socket must be short. The lock file of the warehouse names it. The other side is
-``control_client``.
+Requests and answers are lines, see ``control_commands``; the client is ``control_client``. A connection may carry
+several requests, which are answered in order. The socket is in a new directory that only the user may enter, which
+keeps other users out. It is not in the warehouse, because the path of a socket must be short. The lock file of the
+warehouse names it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from headgate.warehouse.run.control_commands import MOST_BYTES, Controlled, answ
 if TYPE_CHECKING:
     from headgate.warehouse.run.lock import WarehouseLock
 
-#: connections that are open at once; a new one beyond is told so and closed
+#: connections that may be open at once; a further one gets an error and is closed
 MOST_CONNECTIONS = 32
-#: seconds that a client may take to send a request, or to take its answer, before its connection is closed
+#: seconds after which the connection of a client that neither sends nor reads is closed
 PATIENCE = 10.0
 
 _SOCKET_NAME = "control"
@@ -35,24 +35,24 @@ _LONGEST_PATH = 100
 
 
 class CannotListenError(HeadgateError):
-    """No socket could be made to take commands on."""
+    """The socket for commands could not be created."""
 
 
 class BusyError(HeadgateError):
-    """More clients than are served at once."""
+    """More clients are connected than are served at once."""
 
 
 class ControlServer:
     """Takes commands for a running warehouse from ``start`` to ``stop``, or as a context.
 
-    ``start`` and ``stop`` are called once each, by who holds the lock. One thread accepts; every connection has a
-    thread of its own that ends with it, so that a slow client keeps nobody waiting but itself. All are daemons.
+    The holder of the lock calls ``start`` and ``stop`` once each. One thread accepts connections; every connection has
+    a thread, so that a slow client does not block others. All are daemon threads.
 
     Invariants:
     1. The lock file names the socket only while it is listened on.
     2. ``_open`` holds all and only the connections that are being served, at most ``MOST_CONNECTIONS``.
-    3. After ``stop`` there is no thread, no socket and no directory left, but for a command that takes longer than
-       ``patience`` to be done.
+    3. After ``stop`` there is no thread, no socket and no directory left, except for the thread of a command that
+       takes longer than ``patience``.
     """
 
     def __init__(self, run: Controlled, lock: WarehouseLock, patience: float = PATIENCE) -> None:
@@ -75,13 +75,13 @@ class ControlServer:
                 f"cannot make a socket to take commands on, in {tempfile.gettempdir()}: {error}; "
                 "set TMPDIR to a folder that can be written to"
             ) from error
-        # Nothing is ever sent through this pair: closing one end wakes who waits at the other.
+        # Nothing is sent through this pair: closing one end wakes the thread that waits at the other.
         self._waker, self._woken = socket.socketpair()
         self._acceptor.start()
         self._lock.announce(self._directory / _SOCKET_NAME)
 
     def stop(self) -> None:
-        """Take no more commands; those being done are finished and answered."""
+        """Take no more commands; commands in progress are finished and answered."""
         self._lock.announce(None)
         self._stopping.set()
         self._waker.close()
@@ -116,7 +116,7 @@ class ControlServer:
                     connection, _ = self._listener.accept()
                 except BlockingIOError:  # woken to stop, or the client has gone again
                     continue
-                except OSError:  # the process has too many open files, for example: better late than never
+                except OSError:  # for example, too many open files: try again a little later
                     self._stopping.wait(0.1)
                     continue
                 self._admit(connection)
@@ -140,7 +140,7 @@ class ControlServer:
             with connection, connection.makefile("rb") as requests:
                 while line := requests.readline(MOST_BYTES + 1):
                     connection.sendall(answered(self._run, line))
-                    if len(line) > MOST_BYTES:  # where the next request begins is anybody's guess
+                    if len(line) > MOST_BYTES:  # the beginning of the next request is unknown
                         break
         except OSError:  # the client is gone, or has been silent for too long
             pass
@@ -150,7 +150,7 @@ class ControlServer:
 
 
 def _private_directory() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="headgate-"))  # which nobody else may enter
+    directory = Path(tempfile.mkdtemp(prefix="headgate-"))  # only this user may enter it
     if len(os.fsencode(directory / _SOCKET_NAME)) <= _LONGEST_PATH:
         return directory
     directory.rmdir()
@@ -171,6 +171,6 @@ def _listening(path: Path) -> socket.socket:
 
 
 def _end_reading(connection: socket.socket) -> None:
-    """Let the thread that serves a connection find no more requests, and still send the answer it is at."""
+    """End the requests of a connection; the answer in progress can still be sent."""
     with suppress(OSError):  # it has ended by itself
         connection.shutdown(socket.SHUT_RD)

@@ -17,9 +17,9 @@ from typing import Any
 from headgate.core import DeclarationError, HeadgateError
 from headgate.warehouse.run.lock import Holder, holder
 
-#: seconds to wait for an answer; the process decides in milliseconds, but may be short of processor time
+#: seconds to wait for an answer; it takes milliseconds unless the process is short of processor time
 PATIENCE = 30.0
-#: seconds between two looks at whether a process has ended
+#: seconds between two checks whether a process has ended
 _LOOK_AGAIN = 0.1
 
 
@@ -32,7 +32,7 @@ class NotRunningError(ControlError):
 
 
 class RefusedError(HeadgateError):
-    """The process that runs the warehouse could not do what it was asked. ``kind`` is what it calls the reason."""
+    """The process that runs the warehouse refused a command, or failed at it. ``kind`` is the class of its error."""
 
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind
@@ -40,7 +40,7 @@ class RefusedError(HeadgateError):
 
 
 class RunningWarehouse:
-    """The warehouse in a directory, as run by whichever process does so when a method is called."""
+    """The warehouse in a directory, as run by the process that holds its lock when a method is called."""
 
     def __init__(self, directory: Path, patience: float = PATIENCE) -> None:
         self._directory = directory
@@ -55,22 +55,22 @@ class RunningWarehouse:
         return str(self._ask("explain", name=name))
 
     def replace_policy(self, policy: str) -> str:
-        """Decide by another policy, written as on the command line; returns it with all its parameters."""
+        """Use another policy, written as on the command line; returns it with all its parameters."""
         return str(self._ask("replace_policy", policy=policy))
 
     def replace_placement(self, placement: str) -> str:
-        """Place by another placement, written as on the command line; returns it with all its parameters."""
+        """Use another placement, written as on the command line; returns it with all its parameters."""
         return str(self._ask("replace_placement", placement=placement))
 
     def set_tracks(self, count: int) -> None:
-        """Let so many updates run at once."""
+        """Change the number of updates that may run at once."""
         self._ask("set_tracks", count=count)
 
     def set_priority(self, name: str, priority: float) -> None:
         self._ask("set_priority", name=name, priority=priority)
 
     def pause(self, name: str) -> None:
-        """Make no more updates of a table until it is resumed."""
+        """Begin no more updates of a table until it is resumed."""
         self._ask("pause", name=name)
 
     def resume(self, name: str) -> None:
@@ -78,21 +78,21 @@ class RunningWarehouse:
         self._ask("resume", name=name)
 
     def refresh(self, name: str) -> None:
-        """Update a table, and what it needs, before everything else."""
+        """Update a table, and the tables it is built on, before all others."""
         self._ask("refresh", name=name)
 
     def backfill(self, name: str, first: int, last: int, chunk: float | None = None) -> None:
-        """Recompute a range of event time, in microseconds, behind live updates; ``chunk`` seconds of it at a time."""
+        """Recompute a range of event time, in microseconds, behind live updates; ``chunk`` seconds per update."""
         self._ask("backfill", name=name, first=first, last=last, chunk=chunk)
 
     def stop_soon(self) -> int | None:
-        """Ask the run to finish; returns the process that was asked, None if it is unknown."""
+        """Ask the run to stop; returns the id of its process, None if it is unknown."""
         process = self._holder().process
         self._ask("stop_soon")
         return process
 
     def wait_until_released(self, process: int | None) -> None:
-        """Wait until ``process`` runs the warehouse no more."""
+        """Wait until ``process`` no longer runs the warehouse."""
         while (now := holder(self._directory)) is not None and now.process in (process, None):
             time.sleep(_LOOK_AGAIN)
 
@@ -133,7 +133,7 @@ class RunningWarehouse:
 
 
 def _content(line: bytes, who: str) -> Any:
-    """What an answer says."""
+    """The content of an answer, or the error that it reports."""
     try:
         message = json.loads(line)
     except ValueError:
@@ -145,5 +145,5 @@ def _content(line: bytes, who: str) -> Any:
             raise DeclarationError(text)
         case {"error": {"kind": str(kind), "message": str(text)}}:
             raise RefusedError(kind, text)
-    said = "it ended before it answered" if not line else f"its answer cannot be understood: {line[:200]!r}"
-    raise ControlError(f"{who}, but {said}")
+    problem = "it ended before it answered" if not line else f"its answer cannot be understood: {line[:200]!r}"
+    raise ControlError(f"{who}, but {problem}")

@@ -2,8 +2,8 @@
 
 A request is ``{"command": "pause", "arguments": {"name": "air"}}``; its answer is ``{"answer": null}`` or
 ``{"error": {"kind": "UnknownNameError", "message": "...", "asked_wrongly": true}}``. The commands are the methods of
-``Controlled`` and carry no code: policies and placements come as the text that a user writes, and explanations go as
-the text that one reads. How lines are sent is not known here.
+``Controlled``. They carry no code: policies and placements are sent as the text that a user writes, explanations as the
+text that a user reads. ``control`` and ``control_client`` send the lines.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RequestError(DeclarationError):
 
 
 class Controlled(Protocol):
-    """What a running warehouse lets others do to it, from any thread. What it refuses is a HeadgateError."""
+    """The methods of a running warehouse that other processes may call. It refuses by raising a HeadgateError."""
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
         """The statistics of every table now."""
@@ -54,18 +54,18 @@ class Controlled(Protocol):
     def resume(self, name: str) -> None: ...
 
     def refresh(self, name: str) -> None:
-        """Update a table, and what it needs, before everything else."""
+        """Update a table, and the tables it is built on, before all others."""
 
     def backfill(self, name: str, first: int, last: int, chunk: float | None = None) -> None:
-        """Recompute a range of event time, in microseconds, behind live updates; ``chunk`` seconds of it at a time."""
+        """Recompute a range of event time, in microseconds, behind live updates; ``chunk`` seconds per update."""
 
     def stop_soon(self) -> None:
-        """Ask the run to finish; returns at once."""
+        """Stop the run; returns at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ArgumentKind:
-    """A kind of argument: what messages call it, and which values are of it."""
+    """A kind of argument: its name in messages, and the values that it accepts."""
 
     described: str
     accepts: Callable[[Any], bool]
@@ -123,13 +123,13 @@ COMMANDS: Mapping[str, _Command] = {
 
 
 def answered(run: Controlled, line: bytes) -> bytes:
-    """The line that answers a request; whatever goes wrong is an answer too."""
+    """The line that answers a request; an error is an answer too."""
     try:
         command, arguments = _read(line)
         return as_line({"answer": finite(command.do(run, **arguments))})
     except HeadgateError as error:
         return as_line(error_answer(error, str(error)))
-    except Exception as error:  # our bug: send it to the client, who can report it, and go on
+    except Exception as error:  # our bug: the client gets it and can report it, and the run continues
         trace = "".join(traceback.format_exception(error)).rstrip()
         return as_line(error_answer(error, f"the running process failed at it:\n{trace}"))
 

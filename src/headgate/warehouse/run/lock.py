@@ -1,7 +1,7 @@
-"""One warehouse directory is run by one process, and its lock file says which and where that process takes commands.
+"""The lock of a warehouse directory: one process runs it. The lock file names the process and its control socket.
 
-The lock is the operating system's: it is released when the process that holds it ends in whatever way, so there is
-never a stale one to clean up. The content of the file counts only while the lock is held: one JSON object in one line,
+It is a lock of the operating system, which releases it when the process ends in any way, so no stale lock is left. The
+content of the file is valid only while the lock is held: one JSON object in one line,
 ``{"process": 4711, "control": "/tmp/headgate-x1/control"}``.
 """
 
@@ -19,7 +19,7 @@ from headgate.core import HeadgateError, InvariantError
 
 FILE_NAME = "headgate.lock"
 
-#: a process that only looks whether a warehouse is run holds the lock for a moment; so try a few times
+#: a process that checks whether a warehouse is run holds the lock for a moment, so acquiring is tried a few times
 _GLANCES = 5
 _GLANCE = 0.02
 _LONGEST_LINE = 4096
@@ -31,7 +31,7 @@ class WarehouseInUseError(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who runs a warehouse: the process, None if it has not said, and the socket it listens on, None if it does not."""
+    """Who runs a warehouse: the process id, None if unknown, and its control socket, None if it has none."""
 
     process: int | None = None
     control: str | None = None
@@ -45,7 +45,7 @@ class WarehouseLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock, or say who has it."""
+        """Take the lock, or raise an error that names the process which has it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         if not _locked(descriptor):
@@ -60,11 +60,11 @@ class WarehouseLock:
         self.announce(None)
 
     def announce(self, control: Path | None) -> None:
-        """Tell whoever reads the file on which socket commands are taken; None: they are not, or no more."""
+        """Write into the file on which socket commands are taken; None if there is none."""
         if self._descriptor is None:
             raise InvariantError("only the holder of the lock can say where commands are taken: call acquire first")
         line = json.dumps(asdict(Holder(os.getpid(), None if control is None else str(control)))) + "\n"
-        # Written over and then cut off, so that the first line is whole whenever somebody reads it.
+        # Overwritten first and then truncated, so that a reader always finds a complete first line.
         os.ftruncate(self._descriptor, os.pwrite(self._descriptor, line.encode(), 0))
 
     def release(self) -> None:
@@ -84,7 +84,7 @@ class WarehouseLock:
 
 
 def holder(warehouse: Path) -> Holder | None:
-    """Who runs a warehouse now, None if nobody does."""
+    """Who runs a warehouse now; None if no process does."""
     try:
         descriptor = os.open(warehouse / FILE_NAME, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
@@ -99,7 +99,7 @@ def holder(warehouse: Path) -> Holder | None:
 
 
 def running_process(warehouse: Path) -> int | None:
-    """The id of the process that runs a warehouse now, None if nobody does; -1 if somebody unknown does."""
+    """The id of the process that runs a warehouse now; None if there is none, -1 if its id is unknown."""
     found = holder(warehouse)
     if found is None:
         return None

@@ -1,6 +1,6 @@
-"""A run of a warehouse in this process: the lock, Spark, the runtime, and those who may talk to it meanwhile.
+"""A run of a warehouse in this process: the lock, Spark, the runtime, the trace, the control socket.
 
-Puts together what the command line and ``Warehouse.start`` both need, and takes it apart again, whatever happens.
+The command line and ``Warehouse.start`` both use it. Everything that is opened is closed again, whatever happens.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from headgate.warehouse.declare.spec import WarehouseSpec
 
-#: how often a pipeline file is looked at for changes, in seconds
+#: seconds between two checks of a pipeline file for changes
 WATCH_SECONDS = 1.0
 #: when a file was changed, in nanoseconds, and its size
 Stamp = tuple[int, int]
@@ -41,7 +41,7 @@ Stamp = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Where Spark runs and how it is set up. A ``session`` that is given is used, and left open at the end."""
+    """Where Spark runs, and its settings. If a ``session`` is passed, it is used instead and left open at the end."""
 
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class SparkOptions:
 class WarehouseRun:
     """Runs a warehouse from ``start`` to ``stop``, or as a context.
 
-    With ``pipeline``, the file that declares the warehouse is watched: when it is saved without mistakes, the run goes
-    on as it says then. ``told`` gets a line for people about that. ``ended`` is called after the end.
+    With ``pipeline``, the file that declares the warehouse is watched: when it is saved without mistakes, the run
+    continues with the new declarations. ``on_message`` gets lines for the user about that, ``on_end`` is called last.
     """
 
     def __init__(
@@ -62,18 +62,18 @@ class WarehouseRun:
         spark: SparkOptions | None = None,
         observer: Observer | None = None,
         pipeline: Path | None = None,
-        told: Callable[[str], None] = lambda line: None,
-        ended: Callable[[], None] = lambda: None,
+        on_message: Callable[[str], None] = lambda line: None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.spec = resolved(spec)
         self._options = options or RunOptions()
         self._spark_options = spark or SparkOptions()
         self._observer = observer
         self._pipeline = pipeline
-        # Now, and not when Spark has started: what is saved in between has not been read.
+        # Taken now, before Spark starts: a change while Spark starts must be noticed.
         self._loaded = None if pipeline is None else _stamp(pipeline)
-        self._told = told
-        self._ended = ended
+        self._on_message = on_message
+        self._on_end = on_end
         self._cleanup = ExitStack()
         self._runtime: Runtime | None = None
         #: where the trace of this run is written; None before the start
@@ -81,13 +81,13 @@ class WarehouseRun:
 
     @property
     def runtime(self) -> Runtime:
-        """What is running, to be asked and changed; only between ``start`` and ``stop``."""
+        """The running warehouse, for statistics and changes; only between ``start`` and ``stop``."""
         if self._runtime is None:
             raise HeadgateError(f"the warehouse {self.spec.name!r} is not running: start it first")
         return self._runtime
 
     def start(self) -> WarehouseRun:
-        """Take the lock, open Spark and all tables, and begin. Mistakes in queries are told before anything runs."""
+        """Take the lock, open Spark and all tables, and start. Mistakes in queries are reported before that."""
         with ExitStack() as undo:
             lock = undo.enter_context(WarehouseLock(Path(self.spec.path)))
             spark = self._spark_options.session
@@ -108,7 +108,9 @@ class WarehouseRun:
             undo.callback(runtime.stop)
             undo.enter_context(ControlServer(runtime, lock))
             if self._pipeline is not None:
-                watch = _PipelineWatch(self._pipeline, self._loaded, lambda spec: self._reload(spec, spark), self._told)
+                watch = _PipelineWatch(
+                    self._pipeline, self._loaded, lambda spec: self._reload(spec, spark), self._on_message
+                )
                 undo.callback(watch.stop)
             self._runtime = runtime
             self._cleanup = undo.pop_all()
@@ -128,14 +130,14 @@ class WarehouseRun:
         )
         trace = TraceWriter(runs_folder(Path(self.spec.path)), header)
         if trace.trouble:
-            self._told(trace.trouble)
+            self._on_message(trace.trouble)
         self.trace = trace.path
         return trace
 
     def stop(self, *, cancel: bool = False) -> None:
-        """Finish the updates that run, or with ``cancel`` cancel them, and close everything."""
+        """Finish the running updates, or with ``cancel`` cancel them, and close everything."""
         with ExitStack() as last:
-            last.callback(self._ended)
+            last.callback(self._on_end)
             last.callback(self._cleanup.close)
             if self._runtime is not None and cancel:
                 self._runtime.stop(cancel=True)
@@ -162,7 +164,7 @@ class WarehouseRun:
 
 
 def _stamp(file: Path) -> Stamp | None:
-    """What changes when a file is saved."""
+    """Changes when the file is saved; None if it cannot be read."""
     try:
         status = file.stat()
     except OSError:
@@ -171,15 +173,19 @@ def _stamp(file: Path) -> Stamp | None:
 
 
 class _PipelineWatch:
-    """Looks at a pipeline file now and then, and hands over its declarations when it was saved."""
+    """Checks a pipeline file every second, and passes its declarations to ``reload`` when it was saved."""
 
     def __init__(
-        self, file: Path, loaded: Stamp | None, reload: Callable[[WarehouseSpec], None], told: Callable[[str], None]
+        self,
+        file: Path,
+        loaded: Stamp | None,
+        reload: Callable[[WarehouseSpec], None],
+        on_message: Callable[[str], None],
     ) -> None:
         """``loaded`` is the stamp that the file had when its declarations were read."""
         self._file = file
         self._reload = reload
-        self._told = told
+        self._on_message = on_message
         self._stamp = loaded
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="headgate-pipeline-watch", daemon=True)
@@ -197,13 +203,13 @@ class _PipelineWatch:
             self._stamp = stamp
             try:
                 self._reload(load(self._file).spec())
-                self._told(f"{self._file.name} has changed: going on as it says now")
+                self._on_message(f"{self._file.name} has changed: going on as it says now")
             except Exception as error:
-                self._told(f"{self._file.name} has changed, but cannot be used, so nothing changes: {error}")
+                self._on_message(f"{self._file.name} has changed, but cannot be used, so nothing changes: {error}")
 
 
 def resolved(spec: WarehouseSpec) -> WarehouseSpec:
-    """The spec with relative source paths taken from the pipeline file's folder."""
+    """The spec with the relative paths of sources resolved against the pipeline file's folder."""
     base = base_folder(spec.place)
     return replace(
         spec,

@@ -1,7 +1,7 @@
 """Record a run of a warehouse: one file of lines for each run, in the folder ``runs`` of the warehouse.
 
-Every line is written to the file as soon as it is noted, so that a process that is killed leaves all it had. What the
-lines look like and mean is in ``headgate.core.trace``. Importing this imports nothing of Spark or Arrow.
+Every line is written to the file at once, so that the trace of a process that is killed is complete up to then. The
+format of the lines is in ``headgate.core.trace``. Importing this module imports neither Spark nor Arrow.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTab
 from headgate.core.trace.lines import change_line, end_line, full_line, header_line, update_line
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
-#: a trace records no more when it has become so large
+#: recording stops when a trace has reached this size
 MOST_BYTES = 64 * 1024 * 1024
-#: traces of a warehouse that are kept, the newest
+#: how many traces of a warehouse are kept, the newest ones
 KEPT = 20
 
 _NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z\.jsonl")
@@ -58,17 +58,17 @@ class TraceWriter:
         self._append(header_line(header), header.started)
 
     def note(self, update: Update) -> None:
-        """An update was committed, or has failed."""
+        """Record an update that was committed or failed."""
         self._append(update_line(update), update.ended)
 
     def change(self, at: float, what: Mapping[str, object]) -> None:
-        """Somebody has changed something, such as ``{"policy": "fifo"}``."""
+        """Record a change by a user, such as ``{"policy": "fifo"}``."""
         self._append(change_line(Change(at, what)), at)
 
     def close(self, at: float) -> None:
-        """The run ends. Closing twice is closing once."""
+        """Record the end of the run. Closing a second time does nothing."""
         self._append(end_line(at), at)
-        self._let_go()
+        self._close_file()
 
     def _append(self, line: str, at: float) -> None:
         if self._file is None:
@@ -78,7 +78,7 @@ class TraceWriter:
         if full:
             content = full_line(at, self._most_bytes).encode()
         try:
-            # Unbuffered and in one piece: what has been noted is out of the process, and a line is whole or the last.
+            # Unbuffered and in one write: nothing is lost if the process dies, and only the last line can be cut off.
             whole = self._file.write(content) == len(content)
             why = None if whole else "no space left"
         except OSError as error:
@@ -91,9 +91,9 @@ class TraceWriter:
 
     def _give_up(self, why: str) -> None:
         self.trouble = f"the run is no longer recorded: {why}"
-        self._let_go()
+        self._close_file()
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
@@ -101,9 +101,9 @@ class TraceWriter:
 
 
 def read_trace(path: Path) -> Trace:
-    """The trace in a file, also of a run that still goes on or was killed."""
+    """The trace in a file, also of a run that was killed or is still running."""
     try:
-        # A letter that was cut in two is no UTF-8; it can only be in the last line, which is then passed over.
+        # A character that was cut in two is not UTF-8. It can only be in the last line, which is then skipped.
         with path.open(encoding="utf-8", errors="replace") as lines:
             return trace_from(lines, str(path))
     except OSError as error:
@@ -136,7 +136,7 @@ def _traces(folder: Path) -> list[Path]:
 
 
 def _path(folder: Path, started: float) -> Path:
-    """Called by the start in UTC, so that the order of names is the order of runs; no two runs have the same."""
+    """A file named by the start in UTC, so that names sort by time; no two runs have the same name."""
     moment = datetime.fromtimestamp(started, UTC)
     while (path := folder / f"{moment:%Y%m%dT%H%M%S.%fZ}.jsonl").exists():
         moment += timedelta(microseconds=1)

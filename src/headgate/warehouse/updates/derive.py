@@ -21,7 +21,7 @@ from headgate.core import HeadgateError, Update, UserCodeError
 from headgate.stream.spark.update import HostedUpdate
 from headgate.warehouse.declare.analysis import apply_query
 from headgate.warehouse.declare.spec import TableSpec
-from headgate.warehouse.session import suit
+from headgate.warehouse.session import tune
 from headgate.warehouse.storage.files import ALL, DataFile, Everything
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
@@ -124,7 +124,7 @@ class TableDeriver:
 
     def call_function(self, spark: SparkSession, plan: DerivePlan, files: FileReader) -> HostedUpdate:
         """Call the table's function or SQL, once for an update, and give its stream queries their states."""
-        suit(spark, plan.bytes)
+        tune(spark, plan.bytes)
         frames = {source.name: self._frame(spark, source, plan, files) for source in self.sources}
         try:
             result = apply_query(self.spec, frames, spark)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core import Update
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec
-from headgate.warehouse.session import suit
+from headgate.warehouse.session import tune
 from headgate.warehouse.sources import Limit, Offset, Pending, Range
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
 from headgate.warehouse.storage.files import ALL
@@ -61,7 +61,7 @@ class LoadedNode(Node):
 
     def _write(self, spark: SparkSession, wanted: Range, number: int, replace: bool) -> tuple[WrittenFiles, int]:
         """Write the good rows of ``wanted`` and commit the bad ones; the files, and how many rows were bad."""
-        suit(spark, wanted.bytes)
+        tune(spark, wanted.bytes)
         frame = self.source.read(spark, wanted)
         if wanted.bytes > LARGE_BYTES:
             bad_frame, good_frame = split_frame(frame, self._time)
