@@ -1,1 +1,1 @@
-"""What a run did, for people: reports, charts, the drawing of the graph."""
+"""Reports of runs with charts, and drawings of the graph of tables."""

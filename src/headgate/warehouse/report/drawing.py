@@ -1,7 +1,7 @@
-"""The graph of tables as a picture: plain text, Mermaid for Markdown, and SVG.
+"""Drawings of the graph of tables: plain text, Mermaid for Markdown, and SVG.
 
-All three are pure functions of a checked WarehouseSpec, and the same spec gives the same picture. The SVG is laid out
-in layers from left to right: every table right of all its sources, few crossings, edges around boxes and not below.
+All three are pure functions of a checked WarehouseSpec. The SVG is laid out in layers from left to right: every table
+is to the right of all its sources, there are few crossings, and edges lead around boxes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec,
 
 
 def counts(spec: WarehouseSpec) -> str:
-    """How many of what was declared, in words."""
+    """The numbers of streams, dimensions and tables, in words."""
     numbers = [("stream", len(spec.streams)), ("dimension", len(spec.dimensions)), ("table", len(spec.tables))]
     parts = [f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in numbers if n or kind != "dimension"]
     return ", ".join(parts)
@@ -30,7 +30,7 @@ def counts(spec: WarehouseSpec) -> str:
 
 
 def text(spec: WarehouseSpec) -> str:
-    """One line for each node, below the heading of its level: the longest way from a source."""
+    """One line for each node, grouped by level: the length of the longest path from a source."""
     graph = spec.graph()
     nodes = spec.nodes()
     rows = [_text_row(node) for node in nodes]
@@ -68,11 +68,11 @@ def mermaid(spec: WarehouseSpec) -> str:
 
 
 def _mermaid_id(name: str) -> str:
-    """Never a word of Mermaid's own, such as ``end``."""
+    """An identifier that is not a keyword of Mermaid, such as ``end``."""
     return f"t_{name}"
 
 
-# --- what is said about a node -------------------------------------------------------------------------------
+# --- labels of nodes -----------------------------------------------------------------------------------------
 
 
 def _priority(node: NodeSpec) -> str:
@@ -80,16 +80,16 @@ def _priority(node: NodeSpec) -> str:
 
 
 def _details(node: NodeSpec) -> list[str]:
-    """Options that were stated and that change when the node is updated."""
-    said = []
+    """The declared options that influence when the node is updated."""
+    details = []
     if isinstance(node, StreamSpec) and node.period is not None:
-        said.append(f"every {readable(node.period)}")
+        details.append(f"every {readable(node.period)}")
     if not isinstance(node, DimensionSpec):
-        said += [f"target lag {readable(node.target_lag)}"] if node.target_lag is not None else []
-        said += [f"class {node.importance_class}"] if node.importance_class else []
+        details += [f"target lag {readable(node.target_lag)}"] if node.target_lag is not None else []
+        details += [f"class {node.importance_class}"] if node.importance_class else []
     if isinstance(node, TableSpec) and node.group is not None:
-        said.append(f"group {node.group}")
-    return said
+        details.append(f"group {node.group}")
+    return details
 
 
 def _small_print(node: NodeSpec) -> list[str]:
@@ -110,7 +110,7 @@ _MARGIN, _HEADING = 24.0, 34.0
 _NAME_SIZE, _SMALL_SIZE, _LINE = 13.0, 11.0, 15.0
 _BETWEEN_LAYERS, _BETWEEN_BOXES, _PADDING = 72.0, 18.0, 12.0
 _TIP = 8.0
-_LETTER = 0.602  # of the font's size: what a letter of a monospaced font is wide
+_LETTER = 0.602  # width of a letter of a monospaced font, relative to the font size
 
 _STYLE = (
     f"text{{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:{_INK}}}"
@@ -121,7 +121,7 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """What is written into one node, and the room that takes."""
+    """The text in the box of one node, and the size of the box."""
 
     name: str
     kind: str
@@ -139,7 +139,7 @@ class _Box:
 
 
 def svg(spec: WarehouseSpec) -> str:
-    """A picture that stands for itself: no script, no font and no file beside it."""
+    """A self-contained picture, without scripts, fonts or other files."""
     boxes = [_Box(n.name, kind_of(n), tuple(_small_print(n)), n.comment or n.name) for n in spec.nodes()]
     layout = _Layout(spec.graph(), [box.height for box in boxes], [box.width for box in boxes])
     heading = f"{spec.name}: {counts(spec)}"
@@ -208,7 +208,7 @@ class _Layout:
         self.height = max((y + h / 2 for y, h in zip(self._y, self._heights, strict=True)), default=0.0)
 
     def corner(self, node: int) -> tuple[float, float]:
-        """The upper left corner of a node's box; boxes stand in the middle of their column."""
+        """The upper left corner of a node's box; boxes are centred in their column."""
         free = self._columns[self._layer[node]] - self._widths[node]
         return self._left[self._layer[node]] + free / 2, self._y[node] - self._heights[node] / 2
 
@@ -234,7 +234,7 @@ class _Layout:
         return [source, *bends, target]
 
     def _untangle(self) -> None:
-        """Orders each layer by where the neighbours are, forth and back, and keeps the order with fewest crossings."""
+        """Order each layer by the positions of neighbours, forth and back; keep the order with fewest crossings."""
         best, fewest = [list(row) for row in self._rows], self._crossings()
         for sweep in range(12):
             forth = sweep % 2 == 0
@@ -261,7 +261,7 @@ class _Layout:
         return total
 
     def _place(self) -> None:
-        """Moves everything towards its neighbours, as near as the order and the room between boxes allow."""
+        """Move all boxes towards their neighbours, as far as the order and the gaps between boxes allow."""
         for row in self._rows:
             self._settle(row, [0.0] * len(row))
         for sweep in range(8):
@@ -273,9 +273,10 @@ class _Layout:
         self._y = [y - top for y in self._y]
 
     def _settle(self, row: Sequence[int], wanted: Sequence[float]) -> None:
-        """The places nearest to ``wanted`` (least squares) that keep the order and the distances of a layer.
+        """Set the positions nearest to ``wanted`` (least squares) that keep the order and the distances of a layer.
 
-        Less the least distances, places need only be in ascending order: neighbours that are not share their mean.
+        After subtracting the least distances, positions only have to ascend (isotonic regression): neighbours that do
+        not ascend get their mean.
         """
         distances = [(self._heights[a] + self._heights[b]) / 2 + _BETWEEN_BOXES for a, b in pairwise(row)]
         least = list(accumulate(distances, initial=0.0))
@@ -292,7 +293,7 @@ class _Layout:
 
 
 def _layers(graph: Graph) -> list[int]:
-    """By the longest way from a source; but sources stand right before the first table that reads them."""
+    """The layer of each node: its longest path from a source; a source is just before its first reader."""
     return [
         min((int(graph.depth[j]) for j in graph.downstream[i]), default=1) - 1 if not graph.upstream[i] else int(depth)
         for i, depth in enumerate(graph.depth)

@@ -1,7 +1,6 @@
-"""The figures of a report: what a recorded run was like, table by table.
+"""The figures of a report on a recorded run. ``text`` and ``page`` show them.
 
-Lengths of time are seconds, moments are seconds since the epoch, shares are from 0 to 1. ``text`` and ``page`` show
-them.
+Durations are seconds, moments are seconds since the epoch, shares are from 0 to 1.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from headgate.core.trace import FreshnessHistory, Trace, TraceTable, measured, o
 
 Recorded = Literal["end", "killed", "full"]
 
-#: into so many stretches of equal length a run is cut for the pictures
+#: a run is divided into this many stretches of equal length for the charts
 STRETCHES = 40
 
 
@@ -31,10 +30,11 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class TableFigures:
-    """One table. Updates, rows, times and operators are of live updates. ``staleness`` are its stretches, None before
-    it had rows. ``operators`` are those of the stream queries inside it.
+    """One table. Updates, rows, durations and operators are those of live updates.
 
-    What a table does not have is None: a dimension has no staleness, and without a target nothing is on time.
+    ``staleness`` has one entry per stretch, None before the table had rows. ``operators`` are those of the stream
+    queries inside it. A figure that a table does not have is None: a dimension has no staleness, and ``on_time`` needs
+    a target.
     """
 
     name: str
@@ -69,10 +69,10 @@ class FailureFigures:
 class RunFigures:
     """A whole run; the tables by priority, the highest first.
 
-    ``recorded`` says up to where: the end, or until the process was killed or the trace full. ``weighted_staleness`` is
-    the sum of priority times mean staleness, ``typical_staleness`` that by the sum of the priorities. ``busy`` is the
-    share of all track time that each layer took, ``overhead`` the share of the time of updates that was not reading,
-    computing and writing data.
+    ``recorded`` says how the trace ends: with the run, or because the process was killed or the trace was full.
+    ``weighted_staleness`` is the sum of priority times mean staleness, ``typical_staleness`` is that divided by the sum
+    of the priorities. ``busy`` is the share of track time used by each layer, ``overhead`` the share of the duration of
+    updates that was not reading, computing or writing data.
     """
 
     warehouse: str
@@ -94,7 +94,7 @@ class RunFigures:
 
 
 def figures_of(trace: Trace) -> RunFigures:
-    """Everything that a report says."""
+    """All figures of a report."""
     tables = sorted(_tables(trace), key=lambda table: (-table.priority, table.name))
     whole = measured(trace)
     counted = sum(table.priority for table in whole.tables if table.mean_staleness is not None)
@@ -164,14 +164,14 @@ def _busy(trace: Trace) -> dict[str, float]:
     moments = [begin, *(min(max(at, begin), end) for at, _ in trace.track_changes()), end]
     counts = [trace.header.tracks, *(count for _, count in trace.track_changes())]
     track_time = sum((last - first) * n for (first, last), n in zip(pairwise(moments), counts, strict=True))
-    taken: dict[str, float] = dict.fromkeys(get_args(Layer), 0.0)
+    used: dict[str, float] = dict.fromkeys(get_args(Layer), 0.0)
     for update in trace.updates:
-        taken[update.layer] += max(0.0, min(update.ended, end) - max(update.began, begin))
-    return {layer: seconds / track_time if track_time > 0 else 0.0 for layer, seconds in taken.items()}
+        used[update.layer] += max(0.0, min(update.ended, end) - max(update.began, begin))
+    return {layer: seconds / track_time if track_time > 0 else 0.0 for layer, seconds in used.items()}
 
 
 def _failures(trace: Trace) -> tuple[FailureFigures, ...]:
-    """By when each first happened."""
+    """The failures, in the order in which they first happened."""
     found: dict[tuple[str, str, str], list[float]] = {}
     for update in trace.updates:
         if update.error is not None:

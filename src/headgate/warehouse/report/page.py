@@ -1,7 +1,7 @@
 """A report as one HTML page without script or network, with its two kinds of chart as SVG.
 
-The charts are pure functions of numbers and texts. Everything in them has colours of its own, and a class (``grid``,
-``label``, ``most``, ``mean``, ``bar``) by which the page gives it others.
+The charts are pure functions of numbers and texts. Their elements have default colours, and classes (``grid``,
+``label``, ``most``, ``mean``, ``bar``) by which the page's style sheet overrides them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headgate.warehouse.report.text import (
     title,
 )
 
-#: tables that get a picture, those of the highest priority
+#: how many tables get a chart: those of the highest priority
 MOST_PICTURES = 60
 
 _STYLE = """
@@ -180,7 +180,7 @@ _LONGEST_NAME = 28
 
 
 def rounded_up(value: float) -> float:
-    """The next of 1, 2 and 5 times a power of ten, as the top of an axis.
+    """The next larger 1, 2 or 5 times a power of ten, as the top of an axis.
 
     >>> [rounded_up(value) for value in (0.03, 1.0, 7.0, 130.0)]
     [0.05, 1.0, 10.0, 200.0]
@@ -193,7 +193,7 @@ def rounded_up(value: float) -> float:
 
 
 def over_time(points: Sequence[tuple[float, float] | None], seconds: float, description: str) -> str:
-    """(mean, maximum) of stretches of equal length, None where there is nothing, over a run of ``seconds``."""
+    """A chart of (mean, maximum) over stretches of equal length of a run of ``seconds``; None leaves a gap."""
     top = rounded_up(max((largest for _, largest in filter(None, points)), default=0.0))
     across = (_WIDTH - _LEFT - _RIGHT) / max(1, len(points))
 
@@ -220,7 +220,7 @@ def over_time(points: Sequence[tuple[float, float] | None], seconds: float, desc
 
 
 def bars(rows: Iterable[tuple[str, str, float | None]], description: str) -> str:
-    """A bar for each (name, what to say beside it, seconds), from top to bottom; None has no bar."""
+    """A bar for each (name, text beside it, seconds), from top to bottom; None has no bar."""
     rows = list(rows)
     longest = max((value for _, _, value in rows if value is not None), default=0.0) or 1.0
     start = _NAMES + _PRIORITIES
@@ -243,7 +243,7 @@ def bars(rows: Iterable[tuple[str, str, float | None]], description: str) -> str
 def _unbroken(
     points: Sequence[tuple[float, float] | None],
 ) -> list[list[tuple[int, tuple[float, float]]]]:
-    """The numbered points, cut where there is nothing."""
+    """The numbered points, split at gaps."""
     runs = groupby(enumerate(points), key=lambda numbered: numbered[1] is not None)
     return [[(number, point) for number, point in run if point is not None] for there, run in runs if there]
 

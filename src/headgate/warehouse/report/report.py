@@ -18,7 +18,7 @@ def _as_json(figures: RunFigures) -> str:
     return json.dumps(asdict(figures), indent=2) + "\n"
 
 
-#: {end of the file's name: what makes its content}
+#: {suffix: the function that writes the format}
 FORMATS: Mapping[str, Callable[[RunFigures], str]] = {
     ".html": html,
     ".md": markdown,
@@ -28,7 +28,7 @@ FORMATS: Mapping[str, Callable[[RunFigures], str]] = {
 
 
 def check_report(path: Path) -> None:
-    """Refuse a file that no report can be written to, before the run whose report it is to be."""
+    """Raise if no report can be written to ``path``; called before the run begins."""
     if path.suffix.lower() not in FORMATS:
         raise ParameterError(f"a report is written to a file called {', '.join(f'*{s}' for s in FORMATS)}; got {path}")
     if not path.parent.is_dir():
@@ -36,7 +36,7 @@ def check_report(path: Path) -> None:
 
 
 def write_report(trace: Trace, path: Path) -> None:
-    """Write the report of a run, in the format that the end of the file's name says."""
+    """Write the report of a run, in the format of the file's suffix."""
     check_report(path)
     content = FORMATS[path.suffix.lower()](figures_of(trace))
     try:

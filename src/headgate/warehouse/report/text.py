@@ -1,4 +1,4 @@
-"""A report as text: Markdown and plain, and the words that all formats share."""
+"""A report as Markdown and plain text, and the texts that all formats share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.warehouse.report.figures import FailureFigures, RunFigures, TableF
 MISSING = "-"
 
 Row = TypeVar("Row")
-#: {heading: what stands below it}
+#: {heading: the function that formats a cell}
 Columns = Mapping[str, Callable[[Row], str]]
 #: an operator of a stream query, and the table that it is inside of
 InsideTable = tuple[str, OperatorFigures]
@@ -24,7 +24,7 @@ def length(seconds: float | None) -> str:
 
 
 def share(part: float | None) -> str:
-    """A share in per cent, with a place more where that would otherwise look like none or all."""
+    """A share in per cent, with two decimals if it would otherwise be shown as 0% or 100%."""
     if part is None:
         return MISSING
     return f"{part:.0%}" if part in (0.0, 1.0) or 0.01 <= part <= 0.99 else f"{part:.2%}"
@@ -35,7 +35,7 @@ def moment(at: float) -> str:
 
 
 def micros_per_row(operator: OperatorFigures) -> str:
-    """What a row costs, in microseconds so that operators can be compared at a glance."""
+    """The cost of a row, always in microseconds, so that operators are easy to compare."""
     if not operator.rows_in:
         return MISSING
     micros = operator.cost * 1e6
@@ -105,7 +105,7 @@ def title(figures: RunFigures) -> str:
 
 
 def how(figures: RunFigures) -> str:
-    """When it ran, for how long and how it decided, in a sentence or two."""
+    """When the run was, how long it took, its policy and placement, in a sentence or two."""
     tracks = f"{figures.tracks} track{'' if figures.tracks == 1 else 's'}"
     return (
         f"From {moment(figures.started)}, for {readable(figures.seconds)}, under policy {figures.policy} and placement"
@@ -129,7 +129,7 @@ def summary(figures: RunFigures) -> dict[str, str]:
 
 
 def failure_line(failure: FailureFigures) -> str:
-    """What failed, how often and when; its message is said beside."""
+    """What failed, how often and when, without the message."""
     what = failure.table if failure.layer == "live" else f"{failure.table} ({failure.layer})"
     if failure.times == 1:
         return f"{what}, at {moment(failure.first)}"
@@ -142,12 +142,12 @@ def inside_tables(figures: RunFigures) -> list[InsideTable]:
 
 
 def notes(figures: RunFigures) -> tuple[str, ...]:
-    """What the words mean that the report has."""
+    """Explanations of the terms in the report."""
     return (*NOTES, *OPERATOR_NOTES) if inside_tables(figures) else NOTES
 
 
 def markdown(figures: RunFigures) -> str:
-    """The report without its pictures, for a wiki or a pull request."""
+    """The report without charts, for a wiki or a pull request."""
     lines = [f"# {_cell(title(figures))}", "", _cell(how(figures)), ""]
     lines += [f"- {name}: {_cell(value)}" for name, value in summary(figures).items()]
     lines += ["", *_piped(COLUMNS, figures.tables)]
@@ -180,7 +180,7 @@ def text(figures: RunFigures) -> str:
 
 
 def _piped(columns: Columns[Row], rows: Sequence[Row], words: int = 1) -> list[str]:
-    """A table of Markdown; the first ``words`` columns are flush left and the others, which are numbers, right."""
+    """A Markdown table; the first ``words`` columns are left-aligned, the others, which are numbers, right-aligned."""
     return [
         f"| {' | '.join(columns)} |",
         f"|{'---|' * words}{'---:|' * (len(columns) - words)}",
@@ -189,7 +189,7 @@ def _piped(columns: Columns[Row], rows: Sequence[Row], words: int = 1) -> list[s
 
 
 def _aligned(columns: Columns[Row], rows: Sequence[Row], words: int = 1) -> list[str]:
-    """Columns of equal width; the first ``words`` are flush left and the others, which are numbers, right."""
+    """Aligned columns; the first ``words`` are left-aligned, the others, which are numbers, right-aligned."""
     cells = [list(columns), *([show(row) for show in columns.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     sides = "<" * words + ">" * (len(columns) - words)
@@ -197,6 +197,6 @@ def _aligned(columns: Columns[Row], rows: Sequence[Row], words: int = 1) -> list
 
 
 def _cell(words: str) -> str:
-    """Text of a user's as Markdown shows it literally."""
+    """Text with Markdown's special characters escaped."""
     special = "\\`*_{}[]<>#|"
     return "".join(f"\\{letter}" if letter in special else letter for letter in " ".join(words.split()))

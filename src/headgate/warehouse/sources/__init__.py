@@ -1,6 +1,6 @@
-"""Where streams are loaded from: a directory of files, or a generator. ``protocol`` says what other sources must do.
+"""Sources of streams: a directory of files, or a generator. ``protocol`` defines what other sources must do.
 
-Making a source imports neither Spark nor Arrow; reading from it does.
+Declaring a source imports neither Spark nor Arrow; reading from it does.
 """
 
 from headgate.warehouse.sources.errors import SourceChanged, SourceError, SourceUnreadable

@@ -1,9 +1,9 @@
-"""Errors of sources. What is declared wrongly is a DeclarationError instead.
+"""Errors of sources while they are used. A wrong declaration is a DeclarationError.
 
 HeadgateError
 └── SourceError              a source cannot give what it is asked for; the message says what to do
-    ├── SourceChanged        data that a range names has gone or has been altered, so reading it again would differ
-    └── SourceUnreadable     the operating system refuses to let us read
+    ├── SourceChanged        data that a range names was removed or changed
+    └── SourceUnreadable     the operating system does not allow reading it
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from headgate.core import HeadgateError
 
 
 class SourceError(HeadgateError):
-    """A source cannot give what it is asked for. Nothing has been lost: the same request may succeed later."""
+    """A source cannot give what it is asked for. No data is lost: the same request may succeed later."""
 
 
 class SourceChanged(SourceError):  # noqa: N818 - states what happened; it is the user's files that err, not the code
-    """Data named by a range is no longer what it was when the range was made. ``chunk`` is the one that differs."""
+    """Data named by a range was removed or changed since the range was planned. ``chunk`` is the one that differs."""
 
     def __init__(self, chunk: str, problem: str, advice: str) -> None:
         self.chunk = chunk
@@ -27,11 +27,11 @@ class SourceChanged(SourceError):  # noqa: N818 - states what happened; it is th
 
 
 class SourceUnreadable(SourceError):  # noqa: N818 - as above
-    """The operating system does not allow reading something that is there."""
+    """The operating system does not allow reading data that exists."""
 
 
 def current_user() -> str:
-    """Whom to give permission to, in a message."""
+    """The user who needs permission, for messages."""
     try:
         return f"the user {getpass.getuser()!r}"
     except (KeyError, OSError):

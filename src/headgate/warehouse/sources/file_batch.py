@@ -1,4 +1,4 @@
-"""Hand exactly the named files to Spark: no listing, no schema inference, and no file silently left out."""
+"""Have Spark read exactly the named files: without listing, without schema inference, and without skipping any."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from headgate.warehouse.sources.schema import Column
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: what Spark calls the path of a row's file, in frames that come straight from ``load``
+#: Spark's name for the path of a row's file, in frames returned by ``load``
 PATH = "_metadata.file_path"
 
-#: a name is a name, whatever characters are in it; directories called date=2026-11-15 add no columns; a file that
-#: cannot be read fails the job
+#: names are not patterns, whatever characters they have; directories called date=2026-11-15 add no columns; a file
+#: that cannot be read fails the job
 _EXACTLY = {
     "__globPaths__": "false",
     "recursiveFileLookup": "true",
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
 }
-#: Hadoop's usual view of local files looks for a checksum file beside each, which it cannot name if the name has a
-#: colon in it, as timestamps do; this view does not
+#: Hadoop's default file system looks for a checksum file beside each file, which fails if the name has a colon, as
+#: in a timestamp; this one does not
 _WITHOUT_CHECKSUMS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
@@ -71,7 +71,7 @@ def finished(
 
 
 def no_rows(spark: SparkSession, columns: Iterable[Column]) -> DataFrame:
-    """What ``finished`` gives when there is nothing to read."""
+    """What ``finished`` returns when there is nothing to read."""
     return spark.createDataFrame([], ddl([*columns, *(Column(n, "string") for n in ADDED)]))
 
 
@@ -79,7 +79,7 @@ ADDED = (FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)
 
 
 def as_json(fields: Iterable[str]) -> str:
-    """In SQL, a row of ``fields`` as text, for rows that never were text."""
+    """SQL for a row of ``fields`` as JSON: the raw text of rows that were not read from text."""
     options = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
     return f"to_json(struct({', '.join(fields)}), {sql_map(options)})"
 
@@ -109,6 +109,6 @@ def sql_map(options: Mapping[str, str]) -> str:
 
 def _relative_name(batch: FileBatch, path: str) -> str:
     """The name of a row's file in the batch's directory; ``path`` gives one such as ``file:/landing/a%20b+c.json``."""
-    # in an encoded path, unlike in an encoded form, a plus sign is a plus sign
+    # url_decode would turn a plus sign into a space, which is right for forms but not for paths
     decoded = f"regexp_replace(url_decode(replace({path}, '+', '%2B')), '^file:/+', '/')"
     return f"substring({decoded}, {len(batch.path('')) + 1})"

@@ -1,8 +1,8 @@
-"""The formats that files can have, what each lets the user say, and how parquet and orc are read.
+"""The file formats, the options that each accepts, and how parquet and orc are read.
 
-Parquet and ORC carry their own types. Columns are found by name; a declared one that a file lacks is null, others are
-not read. A row cannot be malformed here, only a whole file, and then Spark's job fails and names it. ``line_formats``
-reads the formats with one row per line.
+Parquet and ORC files contain their types. Columns are found by name: a declared column that a file lacks is null, other
+columns are not read. A single row cannot be malformed, only a whole file; then Spark's job fails and names the file.
+``line_formats`` reads the formats with one row per line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OURS = {
     *("columnnameofcorruptrecord", "multiline", "wholetext", "linesep", "encoding", "charset", "comment"),
     *("singlevariantcolumn", "columnpruning"),
 }
-#: options that Headgate reads itself as well
+#: options that Headgate uses itself, too
 _SPELLED = ("header", "sep", "quote", "escape")
 _WHY_NOT = {
     "multiline": "a row is one line",
@@ -69,7 +69,7 @@ class FileFormat:
                 )
 
     def checked_options(self, options: Mapping[str, object], where: str) -> dict[str, str]:
-        """The user's options as Spark takes them, under their one spelling."""
+        """The user's options as texts, with one spelling for each name."""
         checked = {}
         for name, value in options.items():
             if name.lower() in _OURS or (name.lower() == "header" and self.name != "csv"):
@@ -149,7 +149,7 @@ def orc_is_complete(path: str) -> bool:
 
 
 def _ends(path: str, first: int, last: int) -> tuple[bytes, bytes, int | None]:
-    """The first and last bytes of a file and its size; None for a file that we may not read: reading it will tell."""
+    """The first and last bytes of a file and its size; None if it is not readable, which is reported later."""
     try:
         with open(path, "rb") as file:
             beginning = file.read(first)

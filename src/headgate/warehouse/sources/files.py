@@ -1,11 +1,11 @@
 """A source of files: new files in a directory, each loaded once.
 
-A chunk is a file. Where a file stands in name or time does not matter to whether it is loaded, only to when. Files
-still being written are left alone, files that change after they were loaded are reported. Nothing is ever deleted or
-moved: whoever owns the directory may do that at any time after a file was loaded.
+A chunk is a file. Every new file is loaded, whatever its name and time; these only decide the order. Files that are
+still being written are skipped until they are complete. Files that change after they were loaded are reported. Nothing
+is deleted or moved: the owner of the directory may do that at any time after a file was loaded.
 
-A file is known by its name, relative to the directory, so every file needs a name of its own. An offset is the set of
-loaded files that still exist, not a place in some order: a file that comes late under an early name is still found.
+A file is identified by its name relative to the directory, so no two files may have the same name. An offset is the set
+of loaded files that still exist, not a position in an order: a late file with an early name is still found.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class FileOffset(Offset, kind="files"):
 
 @dataclass(frozen=True, slots=True)
 class FileRange(Range, kind="files"):
-    """Files to load together, each as it must still be when it is read.
+    """Files to load together, each with the stamp that it must still have when it is read.
 
-    ``gone`` are files of the offset before it that have been removed meanwhile and need not be remembered.
+    ``gone`` are loaded files that have been removed since: the next offset does not need them.
     """
 
     files: Mapping[str, Stamp]
@@ -201,7 +201,7 @@ class Files:
             found.sort(key=ORDERS[self.order], reverse=limit.first == "newest")
             chosen = within(limit, found)
             gone = self._listing.gone(loaded)
-            # Asked last: if the directory was unmounted a moment ago, not all that seems to be gone is gone.
+            # Checked last: if the directory was just unmounted, ``gone`` is wrong, and the chosen files are missing.
             if self._listing.unchanged(chosen):
                 break
         arrivals = [file.arrived for file in chosen]
@@ -217,7 +217,7 @@ class Files:
         for name, stamp in files.items():
             self._check_file(name, stamp)
             self._check_readable(name)
-        # an empty file has no rows in any format, and some readers stumble over it
+        # An empty file has no rows in any format, and some of Spark's readers fail on it.
         names = tuple(name for name, stamp in files.items() if stamp.size > 0)
         return self._format.read(spark, replace(self._batch, names=names))
 

@@ -29,7 +29,7 @@ _BYTES = {"string": 12, "boolean": 1, "tinyint": 1, "smallint": 2, "int": 4, "fl
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How the rows of a chunk are made. Lengths of time are microseconds; ``late`` and ``malformed`` are shares."""
+    """How the rows of a chunk are generated. Durations are microseconds; ``late`` and ``malformed`` are shares."""
 
     columns: tuple[Column, ...]
     time: str
@@ -43,11 +43,11 @@ class Recipe:
 
     @property
     def bytes_per_chunk(self) -> int:
-        """An estimate; nobody has made the rows yet."""
+        """An estimate, without generating the rows."""
         return self.rows * sum(_BYTES.get(column.kind, 8) for column in self.columns)
 
     def chunk(self, number: int, arrives: int) -> pa.Table:
-        """The rows of one chunk, which arrives at ``arrives`` and whose events fill the time since the one before."""
+        """The rows of the chunk that arrives at ``arrives``, with event times since the chunk before it."""
         import pyarrow as pa
 
         rng = np.random.default_rng([self.seed, number])
@@ -81,7 +81,7 @@ class Recipe:
 
 
 def check_kind(kind: object, columns: Sequence[Column], time: str, where: str) -> None:
-    """Raise a DeclarationError unless rows of this kind can be made for these columns."""
+    """Raise a DeclarationError unless rows of this kind can be generated for these columns."""
     if callable(kind):
         return
     if kind not in KINDS:

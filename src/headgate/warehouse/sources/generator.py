@@ -1,8 +1,8 @@
-"""A source of generated rows that arrive on time: to try things out, for tests and for measurements.
+"""A source of generated rows that arrive on schedule: for trials, tests and measurements.
 
-Chunk ``k`` arrives at ``start + k * every`` and holds events of the time since the chunk before it. Its rows depend on
-the seed, on ``k`` and on when the stream began, on nothing else. So after a crash the same rows come again, and so
-do the chunks that would have arrived in between.
+Chunk ``k`` arrives at ``start + k * every`` and holds events of the time since the chunk before it. Its rows depend
+only on the seed, on ``k`` and on when the stream began. So after a restart the same rows can be read again, and the
+chunks that arrived in between are there as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class GeneratorOffset(Offset, kind="generator"):
     """When the stream began, in microseconds since the epoch, and which chunks have been loaded.
 
-    ``loaded`` are runs of chunks, first and last, in order, none touching the next. Newest first leaves gaps.
+    ``loaded`` are ranges of chunks (first, last), in order and with gaps between them: loading the newest first leaves
+    gaps.
     """
 
     began: int
@@ -111,7 +112,7 @@ class Generator:
     """A source of generated rows.
 
     - ``schema``: the columns. The first timestamp is the event time unless ``time`` names another.
-    - ``rows_per_chunk``, ``every``: how many rows come how often.
+    - ``rows_per_chunk``, ``every``: rows per chunk, and the time between chunks.
     - ``seed``: the same seed gives the same rows.
     - ``start``: when chunk 0 arrives, in seconds since the epoch or as in ``"2026-11-15T10:00:00Z"``. If it is not
       set, that is the moment at which the stream is loaded for the first time.
@@ -227,7 +228,7 @@ class Generator:
         chunks = [self._recipe.chunk(k, self._arrival(run.began, k)) for k in range(run.first, run.last + 1)]
         columns = self._recipe.columns
         schema = f"{ddl(columns)}, {CHUNK} string, {BROKEN} boolean"
-        # permissive, because a user's column may happen to be all null in one chunk
+        # Permissive, because a column of a user's function may be all null in one chunk.
         rows = spark.createDataFrame(pa.concat_tables(chunks, promote_options="permissive"), schema)
         text = as_json(column.quoted for column in columns)
         file, raw, error = ADDED
@@ -250,7 +251,7 @@ class Generator:
         return began + number * self._recipe.every
 
     def _most(self, limit: Limit) -> int | None:
-        """How many chunks a limit allows; all are of one size and come at one pace."""
+        """How many chunks a limit allows; all have the same size and the same distance in time."""
         allowed = []
         if limit.chunks is not None:
             allowed.append(limit.chunks)

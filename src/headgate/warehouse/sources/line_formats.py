@@ -1,10 +1,10 @@
 """Formats with one row per line, read so that the text of every row is kept: json, csv, text.
 
-Lines are read as text and parsed by an expression, not by Spark's reader of the format. The reader parses only the
-columns that a query uses, so the same row would be bad in one query and good in another, and then be lost or
-loaded twice; and it does not keep the text of good rows, of which some turn out to have no event time.
+Lines are read as text and parsed by an expression, not by Spark's reader of the format. Spark's reader parses only the
+columns that a query uses: the same row would be bad in one query and good in another, and be lost or loaded twice. It
+also does not keep the text of good rows, and some of these have no event time and must be rejected with their text.
 
-Blank lines are not rows. A byte order mark at the beginning of a line is no part of it.
+Blank lines are not rows. A byte order mark at the beginning of a line is ignored.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def read_text(spark: SparkSession, batch: FileBatch) -> DataFrame:
 def read_json(spark: SparkSession, batch: FileBatch) -> DataFrame:
     """One JSON object per line.
 
-    Spark's parser stops at the end of the first value and would not see what follows on the line, such as a second
-    object. So a line is wrapped before it is parsed, and what comes out is right only around a single object.
+    Spark's parser stops at the end of the first value and ignores what follows on the line, such as a second object.
+    So every line is wrapped into an object before it is parsed: the result is as expected only around a single object.
     """
     if not batch.names:
         return no_rows(spark, batch.columns)
@@ -140,11 +140,11 @@ def _read_records(
 def _parsed_lines(
     spark: SparkSession, batch: FileBatch, names: Sequence[str], parse: str, header: str = ""
 ) -> DataFrame:
-    """Lines as they are in their files, as valid UTF-8, and what ``parse`` makes of them, worked out once per line.
+    """The lines of files, the same as valid UTF-8, and the result of ``parse``, computed once per line.
 
-    Left to itself, Spark moves a later filter on the error below this step, with a copy of ``parse`` in place of every
-    mention of its result: four times the work. It does not move anything past an expression whose value may change
-    from call to call, and the number of the partition counts as one. It is never negative, so it changes nothing.
+    Otherwise Spark moves a later filter on the error below this step and repeats ``parse`` for every use of its result:
+    four times the work. It does not move a filter past an expression that may change from call to call, such as the
+    number of the partition. That is never negative, so it does not change the result.
     """
     lines = load(spark, batch, names, "text", f"{_LINE} string", {}).selectExpr(
         _LINE,
@@ -172,10 +172,10 @@ def _reason(
     values: Sequence[str],
     texts: Callable[[str, Column], str],
 ) -> str:
-    """Why a row is bad, in SQL: the columns that hold a text but no value, or ``otherwise`` if it is not even texts.
+    """SQL for why a row is bad: the columns whose text is not of their type, or ``otherwise`` if it has no columns.
 
-    The row is parsed a second time with every column a string. That is bound to ``seen`` by a ``transform`` over an
-    array of one, so that it happens once, and only for bad rows.
+    The row is parsed a second time with every column as a string. A ``transform`` over an array of one binds the result
+    to ``seen``, so that it is computed once, and only for bad rows.
     """
     misfits = ", ".join(
         _misfit(column, value, texts("seen", column)) for column, value in zip(columns, values, strict=True)
@@ -220,7 +220,7 @@ def _header(path: str) -> str:
 
 
 def _found_columns(header: str, batch: FileBatch, name: str, options: Mapping[str, str]) -> list[Column]:
-    """The columns of a file in its order; those that were not declared get names that Headgate makes."""
+    """The columns of a file in its order; those that were not declared get private names."""
     declared = {column.name.lower(): column for column in batch.columns}
     found = [
         declared.pop(title.strip().lower(), Column(f"{PRIVATE_PREFIX}extra_{position}", "string"))

@@ -1,14 +1,15 @@
-"""Which files of a directory are new and complete, found cheaply however many old ones lie beside them.
+"""Which files of a directory are new and complete, found cheaply even if the directory has many old files.
 
-A *look* costs a listing of the directory, a check of every name against those already loaded, and a ``stat`` of each
-file that is new since the last look or not complete yet. What is remembered between looks only saves work: a fresh
-`Listing` gives the same answers.
+A *look* lists the directory, compares every name with those already loaded, and calls ``stat`` for each file that is
+new since the last look or not complete yet. What is remembered between looks only saves work: a new `Listing` gives
+the same answers.
 
 Listing ten thousand names takes some milliseconds, too long to do ten times a second for every stream. So a
-`Directory` lists again only when something may have changed. A directory's modification time changes whenever a name
-in it appears or goes, so while it stands still the last listing is true. Two exceptions: a change in the same tick of
-the file system's clock as the listing leaves no trace, so a young modification time is not trusted; and some file
-systems (mounted object stores) do not keep it at all, so now and then we list anyway.
+`Directory` lists again only when something may have changed. The modification time of a directory changes whenever a
+name is added or removed; as long as it is the same, the last listing is still right. There are two exceptions. A change
+in the same tick of the file system's clock as the listing does not change the time, so a recent modification time is
+not trusted. And some file systems (mounted object stores) do not update it, so the directory is listed every few
+seconds anyway.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from typing import NamedTuple
 from headgate.warehouse.sources.errors import SourceError, SourceUnreadable, current_user
 from headgate.warehouse.sources.protocol import Notice
 
-#: a modification time younger than this when the directory is listed proves nothing, because file systems count in
-#: steps: of some milliseconds, or of one or two whole seconds
+#: a modification time younger than this when the directory is listed is not trusted: clocks of file systems tick in
+#: steps of some milliseconds, or of one or two whole seconds
 FINE_STEP_NS, COARSE_STEP_NS = 100_000_000, 2_500_000_000
-#: an unchanged modification time is believed for this long
+#: an unchanged modification time is trusted for this long
 LIST_ANYWAY_SECONDS = 5.0
 
 
@@ -97,7 +98,7 @@ class Directory:
 
     def _folder(self, relative: str) -> _Folder:
         path = os.path.join(self._path, relative) if relative else str(self._path)
-        # The system's own clock, even where another was passed in: this is compared with times of the file system.
+        # The system's clock, even if another was passed in, because this is compared with times of the file system.
         looked_at_ns = time.time_ns()
         modified = os.stat(path).st_mtime_ns
         now = self._clock()
@@ -134,7 +135,7 @@ CHECKED_PER_LOOK = 100
 
 
 class Stamp(NamedTuple):
-    """Its size and time of modification, in microseconds: they tell without reading whether a file has changed."""
+    """The size and modification time (microseconds) of a file: they show whether it has changed."""
 
     size: int
     modified: int
@@ -168,10 +169,10 @@ class Look:
 
 
 class Listing:
-    """The new files of one directory. Any thread may call; looks are made one at a time.
+    """The new files of one directory. Any thread may call; only one look runs at a time.
 
-    A file is complete when nothing about it has changed for ``settle`` seconds by ``clock``, which has to agree with
-    the clock of the file system that closely, and when ``complete``, called with its path, says so.
+    A file is complete when it has not changed for ``settle`` seconds and ``complete`` returns True for its path.
+    ``clock`` must not differ from the clock of the file system by more than ``settle``.
     """
 
     def __init__(
@@ -193,7 +194,7 @@ class Listing:
         self._lock = threading.Lock()
         self._directory = Directory(folder, recursive=recursive, clock=clock)
         self._whole: dict[str, Found] = {}
-        #: {name of a file found incomplete: as what}, so that its end is not read again until it has changed
+        #: {name of an incomplete file: its stamp}, so that its end is not read again until it has changed
         self._incomplete: dict[str, Stamp] = {}
         self._unwanted: set[str] = set()
         self._reported: set[str] = set()
@@ -234,7 +235,7 @@ class Listing:
         with self._lock:
             names = self._directory.names()
             missing = loaded.keys() - set(names) if names is not None else ()
-            # a listing may skip a name while others change, so each is asked for by itself
+            # A listing may skip a name while others change, so each missing name is checked.
             return tuple(sorted(name for name in missing if not os.path.lexists(self._path(name))))
 
     def _path(self, name: str) -> str:
@@ -281,7 +282,7 @@ class Listing:
             return False
         if not stat.S_ISREG(status.st_mode):
             return False
-        # the time of change, unlike that of modification, cannot be set back by copying tools
+        # The change time, unlike the modification time, cannot be set back by copying tools.
         if self._settle > 0 and now - status.st_ctime < self._settle:
             return True
         stamp = stamp_of(status)

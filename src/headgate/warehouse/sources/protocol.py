@@ -1,15 +1,19 @@
 """The protocol of every source, whatever it reads: files in a directory, generated rows, a message queue.
 
-A source is a sequence of *chunks* that arrive over time: a file, a generated batch, a run of messages. An *offset*
-says which of them have been loaded; a *range* names some that lie behind an offset. Both are plain values that
-become JSON, because they are kept in the commits of the stream's table: that is all a restarted warehouse has. A
-source object may cache things to be quick, but nothing that would change a result.
+A source is a sequence of *chunks* that arrive over time: a file, a generated batch, some messages. An *offset* says
+which chunks have been loaded. A *range* names chunks that are not in an offset yet. Both are plain values that become
+JSON, because they are kept in the commits of the stream's table: a restarted warehouse has nothing else. A source
+object may cache to be fast, but its results must not depend on the cache.
 
-The loop of a warehouse is: poll ``latest``; when an update is due, ``next_range``, ``read``, write, ``verify``, commit
-the range; from then on the offset is ``advance(offset, range)``. Every chunk that ever arrives is in exactly one
-committed range, in whatever order ranges are taken and however often the process stops in between.
+A warehouse uses a source like this:
 
-``latest`` may be called from another thread than the rest.
+1. It polls ``latest`` on the scheduler thread.
+2. When an update begins, it calls ``next_range``, also on the scheduler thread.
+3. A track calls ``read``, writes the rows, calls ``verify`` and commits the range.
+4. From then on the offset is ``advance(offset, range)``.
+
+Every chunk that arrives is in exactly one committed range, in whatever order ranges are loaded and however often the
+process stops in between. Methods may be called on different threads at the same time.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from headgate.warehouse.sources.errors import SourceError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: columns that ``read`` adds to the declared ones: which chunk a row came from, the row as text, and why it is bad
+#: columns that ``read`` adds to the declared ones: the chunk of a row, the row as text, and why it is bad
 FILE_COLUMN = "_file"
 RAW_COLUMN = "_raw"
 ERROR_COLUMN = "_error"
@@ -35,8 +39,8 @@ ERROR_COLUMN = "_error"
 class Stored(ABC):
     """A value that is written into a commit and found again by its ``kind``.
 
-    A subclass that is given a kind (``class FileRange(Range, kind="files")``) says how its content becomes JSON and
-    back; ``Range.from_json`` then finds the right class by itself.
+    A subclass with a kind (``class FileRange(Range, kind="files")``) defines how its content becomes JSON and back;
+    ``Range.from_json`` finds the class by the kind.
     """
 
     __slots__ = ()
@@ -52,12 +56,12 @@ class Stored(ABC):
         elif kind:
             cls.kind = kind
         if cls.kind:
-            # a dataclass with slots is made twice, the second time without the keyword: the later one counts
+            # A dataclass with slots is created twice, the second time without the keyword: keep the second.
             cls._kinds[cls.kind] = cls
 
     @abstractmethod
     def _content(self) -> dict[str, object]:
-        """Everything there is to keep, as JSON values."""
+        """All fields to store, as JSON values."""
 
     @classmethod
     @abstractmethod
@@ -70,7 +74,7 @@ class Stored(ABC):
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        """The value that ``to_json`` was asked of."""
+        """The inverse of ``to_json``."""
         noun = cls._role.__name__.lower()
         if not isinstance(value, Mapping) or "kind" not in value:
             raise SourceError(f"a stored {noun} is a JSON object with a 'kind'; got {_short(value)}")
@@ -110,12 +114,12 @@ class Range(Stored):
     @property
     @abstractmethod
     def chunks(self) -> int:
-        """How many chunks there are in it."""
+        """The number of chunks."""
 
     @property
     @abstractmethod
     def bytes(self) -> int:
-        """How large they are together, where they lie."""
+        """The size of all chunks together, as stored in the source."""
 
     def names_the_same_as(self, other: Range) -> bool:
         """Whether reading either gives the same rows."""
@@ -124,7 +128,7 @@ class Range(Stored):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something a person should know about one chunk; the stream goes on."""
+    """A problem with one chunk that a user should know; the stream continues."""
 
     chunk: str
     problem: str
@@ -132,11 +136,11 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What lies behind an offset and can be loaded now.
+    """The chunks that are not in an offset and can be loaded now.
 
-    ``oldest`` and ``newest`` say when the first and the last of it arrived, in wall-clock seconds since the epoch;
-    None when there is nothing. ``note`` says what the source is waiting for, if it waits for something in
-    particular. Each notice is given once, to the first who asks.
+    ``oldest`` and ``newest`` are the arrival times of the first and the last chunk, in wall-clock seconds since the
+    epoch; None if there are no chunks. ``note`` says what the source is waiting for, if anything in particular. Each
+    notice is returned once.
     """
 
     chunks: int = 0
@@ -149,9 +153,9 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much to take at most; None is no limit. One chunk is always taken, however large it is.
+    """How much to load at most; None is no limit. At least one chunk is loaded, however large it is.
 
-    ``seconds`` limits the time between the arrivals of the first and the last chunk. ``first`` is the end to begin at.
+    ``seconds`` limits the time between the arrivals of the first and the last chunk. ``first`` is the end to start at.
     """
 
     chunks: int | None = None
@@ -168,7 +172,7 @@ class Limit:
 
 
 class Sized(Protocol):
-    """A chunk as far as limits are concerned."""
+    """What ``within`` needs to know about a chunk."""
 
     @property
     def size(self) -> int: ...
@@ -181,7 +185,7 @@ SizedChunk = TypeVar("SizedChunk", bound=Sized)
 
 
 def within(limit: Limit, chunks: Iterable[SizedChunk]) -> list[SizedChunk]:
-    """As many of ``chunks`` from the front as ``limit`` allows, and one at least if there is one."""
+    """As many of ``chunks`` from the front as ``limit`` allows; at least one if there is one."""
     taken: list[SizedChunk] = []
     size, oldest, newest = 0, float("inf"), float("-inf")
     for chunk in chunks:
@@ -201,7 +205,7 @@ StoredValue = TypeVar("StoredValue", bound=Stored)
 
 
 def expect_kind(value: Stored, expected: type[StoredValue], source: object) -> StoredValue:
-    """``value``, checked to be of the class that ``source`` makes: a table must not go on from another source."""
+    """``value``, checked to be of the class that ``source`` uses: a table must not continue with another source."""
     if isinstance(value, expected):
         return value
     if not isinstance(value, Stored):
@@ -214,36 +218,36 @@ def expect_kind(value: Stored, expected: type[StoredValue], source: object) -> S
 
 @runtime_checkable
 class DataSource(Protocol):
-    """Where a stream comes from. See the module for the rules that every source keeps."""
+    """A source of a stream. The module's docstring has the rules for every source."""
 
     @property
     def schema(self) -> str:
-        """The declared columns as Spark writes them: ``'ts timestamp, sensor string'``."""
+        """The declared columns in Spark's notation: ``'ts timestamp, sensor string'``."""
 
     def resolve(self, base: Path) -> DataSource:
-        """The same source, its relative paths taken from ``base``."""
+        """The same source with its relative paths resolved against ``base``."""
 
     def start(self) -> Offset:
         """The offset before anything has been loaded."""
 
     def latest(self, offset: Offset) -> Pending:
-        """What lies behind ``offset``. Cheap: it is asked about every 100 ms."""
+        """The chunks after ``offset``. Must be cheap: it is called up to 20 times a second."""
 
     def next_range(self, offset: Offset, limit: Limit) -> Range | None:
-        """Some of what lies behind ``offset``, or None if nothing does."""
+        """The next chunks after ``offset`` to load, or None if there are none."""
 
     def advance(self, offset: Offset, loaded: Range) -> Offset:
-        """``offset`` with ``loaded`` behind it. A pure function, and advancing twice is advancing once."""
+        """``offset`` with ``loaded`` added. A pure function; adding the same range twice changes nothing."""
 
     def read(self, spark: SparkSession, wanted: Range) -> DataFrame:
         """The rows of ``wanted``: the declared columns, then ``_file``, ``_raw`` and ``_error`` (null in a good row).
 
-        Which rows are good does not depend on which columns are used; a bad row has in its columns what could be made
-        out. Raises SourceChanged if the rows are no longer those that the range was made of.
+        Whether a row is good must not depend on which columns are used. A bad row has the values that could be parsed.
+        Raises SourceChanged if the chunks have changed since the range was planned.
         """
 
     def verify(self, loaded: Range) -> None:
-        """Raise SourceChanged if what ``loaded`` names has changed since: ask after reading, before committing.
+        """Raise SourceChanged if the chunks of ``loaded`` have changed; called after reading and before the commit.
 
-        A data frame is read only when its result is asked for, so ``read`` cannot know about changes meanwhile.
+        Spark reads a data frame only when its result is needed, so ``read`` cannot notice changes after it returned.
         """

@@ -1,6 +1,6 @@
 """Column lists as Spark writes them, read just far enough to find mistakes before Spark is started.
 
-Knows names, the kinds of types and how brackets nest; what it lets through, Spark reads again.
+It knows names, types and nested brackets. What passes is parsed again by Spark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headgate.warehouse.storage import PARTITION_COLUMN
 
 #: names that every stream's table or a source's rows already use
 RESERVED = frozenset({PARTITION_COLUMN, "_file", "_raw", "_error"})
-#: names that Headgate gives to columns of its own while it reads begin like this
+#: prefix of the columns that Headgate adds while it reads
 PRIVATE_PREFIX = "_headgate_"
 
 _ALIASES = {
@@ -57,7 +57,7 @@ class Column:
 
     @property
     def quoted(self) -> str:
-        """The name as it stands in SQL."""
+        """The name as written in SQL."""
         return "`{}`".format(self.name.replace("`", "``"))
 
 

@@ -1,6 +1,6 @@
-"""Tables on disk: Parquet files, and the Delta log that says which of them make up each version.
+"""Tables on disk: Parquet files, and the Delta log that names the files of each version.
 
-``store`` is the way in: one `TableStore` is one table. ``files`` and ``errors`` hold what it returns and raises.
+``store`` is the entry: one `TableStore` is one table. ``files`` and ``errors`` hold what it returns and raises.
 Importing this package alone imports neither Arrow nor Delta.
 """
 

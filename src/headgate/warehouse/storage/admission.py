@@ -1,4 +1,4 @@
-"""Checks of a commit before it may reach the log, which checks nothing itself."""
+"""Checks of a commit before it is written. The Delta library checks none of this itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def admit_files(table: Path, files: Iterable[NewFile], index: FileIndex, schema:
 
 
 def admit_state(state: State) -> None:
-    """Refuse a state that would not come back from the log as it is."""
+    """Refuse a state that JSON cannot store without a change."""
     try:
         returned = json.loads(json.dumps(dict(state), allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -41,7 +41,7 @@ def admit_state(state: State) -> None:
 def admit_schema(
     current: pa.Schema | None, update: pa.Schema, time_column: str | None, replaced: Collection[str] | Everything | None
 ) -> pa.Schema | None:
-    """The table's new columns if ``update`` makes a table or adds columns to it, None if they stay as they are."""
+    """The table's new columns if ``update`` creates the table or adds columns; None if they stay as they are."""
     stored = schemas.storable(update)
     if time_column is not None and (time_column not in stored.names or stored.field(time_column).type != EVENT_TIME):
         raise SchemaError(f"the time column {time_column!r} must be a column of {EVENT_TIME}; got {stored}")

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-#: the directory of a table that all its data files are below
+#: the directory of a table that holds all its data files
 DATA_DIRECTORY = "data"
-#: the JSON object that a commit carries: everything needed to go on from there
+#: the JSON object that a commit carries: everything needed to continue after a restart
 State = Mapping[str, Any]
 
 
@@ -31,12 +31,12 @@ ALL: Final = Everything.ALL
 class DataFile:
     """One Parquet file that a version of the table consists of.
 
-    ``path`` is relative to the table. ``partition`` is None in tables without event time, and so are ``first`` and
-    ``last``, the least and the largest event time in the file, in microseconds.
+    ``path`` is relative to the table. ``first`` and ``last`` are the least and the largest event time in the file, in
+    microseconds. They and ``partition`` are None in tables without event time.
 
-    ``arrived`` orders files by the commit that brought their rows: files of one update have the same number, those of
-    a later update a larger one. It is the time of the commit in milliseconds, as the log has it. A file that
-    maintenance has merged has the largest number among its sources. It is 0 before the commit and in files removed.
+    ``arrived`` orders files by the commit that added their rows: files of one update have the same number, those of
+    a later update a larger one. It is the time of the commit in milliseconds, as written in the log. A file that
+    maintenance has merged has the largest number of its sources. It is 0 before the commit and in removed files.
     """
 
     path: str
@@ -50,7 +50,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A data file that is on disk but in no commit yet: what it will be, its statistics as JSON, its columns."""
+    """A data file that is written but not committed yet, with its statistics as JSON and its columns."""
 
     file: DataFile
     statistics: str = field(repr=False)
@@ -99,7 +99,7 @@ class StoreStatistics:
 class Staging:
     """The directories that updates write their files into, before a commit names them.
 
-    Every directory is registered before it exists and until its update is committed. So one that is neither
+    Every directory is registered before it exists and until its update is committed. So a directory that is neither
     registered nor named by the log belongs to an update that failed, or to a process that died. Not thread-safe.
     """
 
@@ -115,7 +115,7 @@ class Staging:
         return directory.name in self._staged
 
     def stage(self, update: int | None) -> Path:
-        """Register a new directory and say where it will be; whoever writes into it creates it."""
+        """Register a new directory; the writer creates it."""
         name = f"{'m' if update is None else f'u{update}'}-{secrets.token_hex(6)}"
         self._staged[name] = update
         return self._data / name
@@ -124,11 +124,11 @@ class Staging:
         del self._staged[directory.name]
 
     def release_updates(self, newest: int) -> None:
-        """Forget the directories of all updates up to ``newest``: they are committed, or never will be."""
+        """Forget the directories of all updates up to ``newest``: they are committed or abandoned."""
         self._staged = {name: update for name, update in self._staged.items() if update is None or update > newest}
 
 
 def directory_of(path: str) -> str:
-    """The name of the staged directory that the file ``path``, relative to its table, lies in; of others' files, ''."""
+    """The name of the staged directory of the file ``path``, relative to its table; '' if there is none."""
     top, _, rest = path.partition("/")
     return rest.split("/")[0] if top == DATA_DIRECTORY else ""

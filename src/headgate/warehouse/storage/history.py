@@ -1,10 +1,9 @@
-"""The log of a table, read: what one entry says, and what a range of entries says about changes and earlier states.
+"""Reading the log of a table: single entries, the changes between two versions, earlier states.
 
-An entry is a JSON file with one action a line; its name is its version. Entries that Headgate wrote say more than
-others: they carry the state, and for each file removed what only its addition knew.
+An entry is a JSON file with one action per line; its name is its version. Entries that Headgate wrote hold more than
+others: the state, and for each removed file its rows and event times.
 
-History goes back as far as the log does. Entries older than that are cleaned up; asking for them raises
-HistoryLostError.
+Old entries are cleaned up; reading them raises HistoryLostError.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from headgate.warehouse.storage.partitions import parse_time
 LOG_DIRECTORY = "_delta_log"
 #: the key of the commit's metadata that holds the state
 STATE_KEY = "headgate"
-#: the key that holds, for each path removed, its rows and event times: Delta's own remove actions lack them
+#: the key that holds the rows and event times of each removed path, which Delta's remove actions do not have
 REMOVED_KEY = "headgateRemoved"
 _REMEMBERED_ENTRIES = 256
 _NAMED = re.compile(rb'"path":"data/([^/"]+)/')
@@ -34,9 +33,10 @@ _NAMED = re.compile(rb'"path":"data/([^/"]+)/')
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One version: its update (None: maintenance), its state, and the files by which it changed the table's rows.
+    """One version: its update (None: maintenance), its state, and the files that it added and removed.
 
-    Entries of others may lack what is needed to know those files; then ``unknown`` says what is missing.
+    Files that maintenance rewrote without changing rows are left out. If another program wrote the entry, the details
+    of files may be missing; ``unknown`` says which.
     """
 
     version: int
@@ -52,7 +52,7 @@ def entry_path(table: Path, version: int) -> Path:
 
 
 def read_entry(table: Path, version: int, time_column: str | None) -> LogEntry:
-    """What ``version`` says; HistoryLostError if its entry was cleaned up."""
+    """The entry of ``version``; HistoryLostError if it was cleaned up."""
     try:
         lines = entry_path(table, version).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -71,7 +71,7 @@ def read_entry(table: Path, version: int, time_column: str | None) -> LogEntry:
 
 
 def removal_details(files: Iterable[DataFile]) -> dict[str, list[int | None]]:
-    """What a commit that removes ``files`` says under `REMOVED_KEY`."""
+    """The value of `REMOVED_KEY` in a commit that removes ``files``."""
     return {file.path: [file.rows, file.first, file.last] for file in files}
 
 
@@ -97,9 +97,9 @@ def _removed(remove: dict[str, Any], details: dict[str, list[int | None]]) -> Da
 
 
 class History:
-    """The log entries of one table: the latest from memory, older ones read when they are asked for.
+    """The log entries of one table: the latest ones from memory, older ones from disk.
 
-    Entries never change, so every thread may read while one at a time calls `remember`.
+    Entries never change, so all threads may read. Only one thread at a time may call `remember`.
     """
 
     def __init__(self, table: Path, time_column: str | None) -> None:
@@ -113,11 +113,11 @@ class History:
             del self._remembered[next(iter(self._remembered))]
 
     def entry(self, version: int) -> LogEntry:
-        """What ``version`` says; HistoryLostError if its entry was cleaned up."""
+        """The entry of ``version``; HistoryLostError if it was cleaned up."""
         return self._remembered.get(version) or read_entry(self._table, version, self._time_column)
 
     def changes(self, since: int, until: int) -> TableChanges:
-        """What the entries after ``since`` add up to, without files that were added and removed in between."""
+        """The changes after ``since`` up to ``until``, without files that were added and removed in between."""
         added: dict[str, DataFile] = {}
         removed: dict[str, DataFile] = {}
         for version in range(since + 1, until + 1):
@@ -143,13 +143,13 @@ class History:
                 yield entry.state
                 any_found, carried = True, entry.update is None
             elif entry.update is not None:
-                # Maintenance carries the state of the update before it, which must not count twice.
+                # An entry of maintenance repeats the state of the update before it, which must not be yielded twice.
                 if not carried:
                     yield entry.state
                 carried = False
 
     def state(self, version: int) -> State:
-        """The state at ``version``: that of its own entry, or an older one if others have written since."""
+        """The state at ``version``: of its entry, or of an older one if other programs have written since."""
         for state in self.states(version):
             return state
         raise StorageError(
@@ -158,7 +158,7 @@ class History:
         )
 
     def version_of(self, update: int, newest: int) -> int | None:
-        """The version that committed ``update``, looked for from ``newest`` back; None if the log has it no more."""
+        """The version that committed ``update``, at most ``newest``; None if its entry was cleaned up."""
         committed = (entry for entry in self._backwards(newest) if entry.update is not None)
         found = next((entry for entry in committed if entry.update is not None and entry.update <= update), None)
         return found.version if found is not None and found.update == update else None
@@ -172,7 +172,7 @@ class History:
 
 
 def named_directories(table: Path) -> set[str]:
-    """The directories below ``data`` that some entry still in the log names."""
+    """The directories below ``data`` that any entry in the log names."""
     names: set[str] = set()
     for path in (table / LOG_DIRECTORY).glob("*.json"):
         names.update(name.decode() for name in _NAMED.findall(path.read_bytes()))
@@ -198,7 +198,7 @@ def removed_since(table: Path, newest: int, seconds: float) -> set[str]:
 def clean_up_log(table: Path, newest: int, seconds: float) -> None:
     """Delete the entries before the newest checkpoint that is not after version ``newest`` and older than ``seconds``.
 
-    That checkpoint makes up for them: every version from it on can still be read.
+    Every version from that checkpoint on can still be read.
     """
     limit = time.time() - seconds
     log = table / LOG_DIRECTORY

@@ -1,4 +1,4 @@
-"""The newest version of one table in memory: its files by partition and event time, and how a commit changes it.
+"""The newest version of one table in memory: its files by partition and event time, updated after every commit.
 
 Invariants of `FileIndex` (``validate`` checks them):
 1. ``_files`` holds each live file once, by path; ``_partitions`` holds the same files by partition.
@@ -92,7 +92,7 @@ class FileIndex:
 
     def partitions_between(self, first: int, last: int) -> tuple[str, ...]:
         """The partitions with a file whose event times overlap ``first`` to ``last``, both included."""
-        # No file reaches further than _longest from the start of its partition, so earlier starts need no look.
+        # No file reaches further than _longest from the start of its partition, so earlier partitions are skipped.
         begin = bisect_left(self._order, (first - self._longest, ""))
         end = bisect_left(self._order, (last + 1, ""))
         return tuple(label for _, label in self._order[begin:end] if self._overlaps(label, first, last))
@@ -127,9 +127,10 @@ class FileIndex:
 
 @dataclass(slots=True)
 class LiveTable:
-    """What is known of the newest version. Not thread-safe.
+    """The newest version of a table. Not thread-safe.
 
-    ``version`` and ``last_update``, the newest update committed, are -1 before the table exists."""
+    ``last_update`` is the number of the newest committed update. It and ``version`` are -1 before the table exists.
+    """
 
     history: History
     version: int = -1
@@ -139,11 +140,11 @@ class LiveTable:
     index: FileIndex = field(default_factory=FileIndex)
 
     def next_arrival(self) -> int:
-        """When the rows of the next commit arrive: now, but after all rows before, even if the clock was set back."""
+        """The arrival of the next commit's rows: now, but later than all before, even if the clock was set back."""
         return max(time.time_ns() // 1_000_000, self.index.latest_arrival + 1)
 
     def apply(self, version: int, commit: Commit) -> None:
-        """Follow ``commit``, which the log has as ``version``."""
+        """Apply ``commit``, which was written to the log as ``version``."""
         for removed in commit.removed:
             self.index.remove(removed.path)
         for new in commit.added:
@@ -157,6 +158,6 @@ class LiveTable:
         else:
             self.last_update = commit.update
             added = tuple(new.file for new in commit.added)
-            # The entry on disk does not say when the files that it removes arrived, so this one must not either.
+            # The entry on disk does not have the arrival of removed files, so this one must not have it either.
             removed_files = tuple(replace(file, arrived=0) for file in commit.removed)
             self.history.remember(LogEntry(version, commit.update, commit.state, added, removed_files))

@@ -1,10 +1,11 @@
-"""The log of one table, written and read through `deltalake`: the only module that writes with it.
+"""The log of one table, written and read with `deltalake`. No other module writes with it.
 
-One entry is one atomic commit. The library does not check the files, silently drops a new schema when it appends,
-and commits the same update twice if asked to. So whoever calls this has checked the commit before (``admission``).
+One entry is one atomic commit. The library does not check the files, drops a new schema without an error when it
+appends, and would commit the same update twice. So the caller must check a commit first (``admission``).
 
-Entries are written without the library's own work after a commit (cleaning up, checkpoints), which looks through the
-whole log every time, so that each commit is slower the longer the log is. `checkpoint` does it every so often.
+The library's work after a commit (cleaning up, checkpoints) is switched off: it reads the whole log every time, so
+commits become slower as the log grows. `checkpoint` does this work once in a while.
+
 Not thread-safe.
 """
 
@@ -39,20 +40,20 @@ from headgate.warehouse.storage.partitions import EVENT_TIME
 from headgate.warehouse.storage.schemas import with_partition
 
 CHECKPOINT_INTERVAL = 50
-#: so many of the newest entries stay, however old they are: a table that changes rarely keeps its history too
+#: this many of the newest entries are kept, however old they are, so that a table that changes rarely has a history
 KEPT_ENTRIES = 4 * CHECKPOINT_INTERVAL
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one log entry is to say. ``update`` is None for maintenance, which changes files but no rows.
+    """The content of one log entry. ``update`` is None for maintenance, which changes files but no rows.
 
-    ``grown_schema`` is the whole new schema if the table gains columns (or is created). A table that exists can gain
-    columns only in a commit whose ``removed`` files are all those of whole partitions, or all files.
+    ``grown_schema`` is the whole new schema if the table is created or gains columns. A table that exists can gain
+    columns only in a commit whose ``removed`` files are those of whole partitions, or all files.
 
-    When the rows of a file arrived is written as its modification time: checkpoints keep that for every live file,
-    unlike the version or the update that added it.
+    The arrival of a file's rows is written as its modification time: checkpoints keep that for every live file, but
+    not the version or the update that added it.
     """
 
     state: State
@@ -64,7 +65,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """A version of the table as the log tells it; ``last_update`` is -1 if there was none."""
+    """A version of the table, read from the log; ``last_update`` is -1 if there was none."""
 
     version: int
     last_update: int
@@ -102,7 +103,7 @@ class DeltaLog:
         return self._loaded(self._opened_at(version))
 
     def read(self, version: int, columns: Sequence[str] | None) -> pa.Table:
-        """All rows of one version, in memory; HistoryLostError if they cannot be had any more."""
+        """All rows of one version, in memory; HistoryLostError if they were cleaned up."""
         handle = self._opened_at(version)
         try:
             return handle.to_pyarrow_table(columns=list(columns) if columns is not None else None)
@@ -110,7 +111,7 @@ class DeltaLog:
             raise HistoryLostError(self._directory.name, version) from error
 
     def append(self, commit: Commit) -> int:
-        """Write ``commit`` as the next entry; what the library does after writing it may fail without harm."""
+        """Write ``commit`` as the next entry; an error that the library raises after writing it is ignored."""
         expected = self.version + 1
         try:
             if self.version < 0:
@@ -130,9 +131,9 @@ class DeltaLog:
         return expected
 
     def checkpoint(self) -> None:
-        """Sum up the log in one file, clean up entries older than the history to keep, and reopen the table.
+        """Write a checkpoint, delete entries older than the history to keep, and reopen the table.
 
-        Reopening is what frees memory: a handle that only follows the log grows with every commit.
+        Reopening frees memory: a handle that is only updated grows with every commit.
         """
         handle = self._current()
         self._handle = None
@@ -148,7 +149,7 @@ class DeltaLog:
         return self.version - newest >= CHECKPOINT_INTERVAL
 
     def _current(self) -> DeltaTable:
-        """The table opened at the version known; refuses to go on if the log is ahead of it."""
+        """The table at the known version; raises ForeignCommitError if the log is ahead of it."""
         if self._handle is None:
             self._handle = DeltaTable(self._directory)
         elif self._handle.version() < self.version:
@@ -160,7 +161,7 @@ class DeltaLog:
     def _is_ours(self, commit: Commit, version: int) -> bool:
         text = entry_path(self._directory, version).read_text(encoding="utf-8")
         entry = read_entry(self._directory, version, self._time_column)
-        # The directories carry random tokens, so nobody else can name them.
+        # The names of directories hold random tokens, so no other process can have written them.
         ours = all(directory_of(new.file.path) in text for new in commit.added)
         return ours and (entry.update, entry.state) == (commit.update, commit.state)
 
@@ -180,10 +181,10 @@ class DeltaLog:
             name=self._directory.name,
             configuration={
                 "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
-                # Readers look at the statistics of the first 32 columns unless told otherwise. The time column
-                # must be among them, wherever it stands; files carry no statistics of the others beyond.
+                # By default, readers use the statistics of the first 32 columns only. The time column must be among
+                # them at any position; there are no statistics of other columns beyond the 32nd.
                 "delta.dataSkippingNumIndexedCols": "-1",
-                # Cleaning up is left to `checkpoint`, which also keeps a number of entries; the library would not.
+                # `checkpoint` cleans up: unlike the library, it also keeps a number of entries.
                 "delta.enableExpiredLogCleanup": "false",
                 "delta.logRetentionDuration": interval,
                 "delta.deletedFileRetentionDuration": interval,
@@ -199,7 +200,7 @@ class DeltaLog:
         if commit.grown_schema is None:
             actions += _remove_actions(commit)
         else:
-            # Only an overwrite can change the schema, and it works out itself which files its filter removes.
+            # Only an overwrite can change the schema; the library finds the files to remove by its filter.
             mode, schema = "overwrite", self._delta_schema(commit.grown_schema)
             if self._time_column is not None:
                 filters = [(PARTITION_COLUMN, "in", sorted({str(file.partition) for file in commit.removed}))]

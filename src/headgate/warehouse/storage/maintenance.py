@@ -1,4 +1,4 @@
-"""Maintenance of data files: which to merge into fewer, and deleting those that no version needs."""
+"""Maintenance of data files: choosing files to merge, and deleting files that no version needs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def staged_directories(table: Path, older_than_seconds: float) -> list[Path]:
 
 
 def delete_unneeded(table: Path, directories: Iterable[Path], needed: Container[str]) -> int:
-    """Delete the files below ``directories`` that are not ``needed``, then what has become empty; how many files."""
+    """Delete the files below ``directories`` that are not ``needed``, and empty directories; returns how many files."""
     deleted = 0
     for top in directories:
         for folder, _, names in os.walk(top, topdown=False):

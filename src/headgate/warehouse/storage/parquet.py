@@ -1,7 +1,7 @@
 """Writing rows as Parquet, and describing the Parquet files that Spark wrote, with their statistics.
 
-Knows files and columns; knows nothing of the log. Files written here look like those of Spark: microseconds in UTC,
-no partition column inside.
+This module knows nothing of the log. Files written here look like those of Spark: microseconds in UTC, no partition
+column inside.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.warehouse.storage.schemas import is_stored_as_is, storable
 
 _PARTITION_PREFIX = f"{PARTITION_COLUMN}="
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-#: as in other Delta writers; the time column is described wherever it stands
+#: columns with statistics, as in other Delta writers; the time column always has them
 DESCRIBED_COLUMNS = 32
 _LONGEST_TEXT = 32
 _EPOCH_DAY = date(1970, 1, 1)
@@ -58,10 +58,9 @@ def write_file(table: Path, path: Path, rows: pa.Table, partition: str | None, t
 
 
 def adopt_files(table: Path, directory: Path, time_column: str | None) -> list[NewFile]:
-    """Describe the files that Spark wrote into ``directory``, and delete all else (markers, checksums, empty files).
+    """Describe the files that Spark wrote into ``directory``; delete all others (markers, checksums, empty files).
 
-    The markers have to go because they would keep the directory from becoming empty when its files are not needed
-    any more.
+    Otherwise the directory could not be removed when its data files are deleted.
     """
     if table / DATA_DIRECTORY not in directory.parents:
         raise StorageError(f"{directory} is not below {table / DATA_DIRECTORY}; let Spark write where `stage` says")
@@ -126,16 +125,17 @@ def _partition_of(path: Path, directory: Path) -> str | None:
 
 
 def _free_path(directory: Path, label: str | None) -> Path:
-    """A name that says what is in the file, without the characters that need escaping."""
+    """A file name that contains the partition, without characters that need escaping."""
     name = "all" if label is None else label.replace("-", "").replace(":", "")
     return directory / f"{name}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class FileStatistics:
-    """What the log says of one file, as JSON in ``text``; ``first`` and ``last`` bound its event times in microseconds.
+    """The statistics of one file, as JSON for the log in ``text``.
 
-    Readers skip files by these bounds, so one that is too narrow would hide rows: whatever is not certain is left out.
+    ``first`` and ``last`` are its least and largest event time in microseconds. Readers skip files by these bounds, so
+    a bound that is too narrow would hide rows: bounds that are not certain are left out.
     """
 
     rows: int
@@ -184,7 +184,7 @@ def _columns_with_statistics(footer: pq.FileMetaData, schema: pa.Schema, time_co
 
 
 def _bounds(chunks: list[Any]) -> tuple[Any, Any] | None:
-    """The physical bounds over all row groups; row groups that are entirely null have none and need none."""
+    """The physical bounds over all row groups; row groups that are entirely null are skipped."""
     bounded = [chunk for chunk in chunks if chunk.has_min_max]
     if not bounded or not all(chunk.has_min_max or chunk.num_values == 0 for chunk in chunks):
         return None

@@ -1,8 +1,8 @@
 """How event time is cut into partitions, and how partitions are named.
 
-A partition is named after its start, written ``2026-11-15T10:00:00Z``, so that the order of the names is the order of
-time. The name does not say how long the partition is: old ones are rolled up into longer ones of the same kind of
-name. Times are whole microseconds since the epoch; lengths are whole seconds, counted from the epoch.
+A partition is named by its start, written ``2026-11-15T10:00:00Z``, so that names sort by time. The name does not
+contain the length of the partition: maintenance merges old partitions into longer ones that are named in the same way.
+Times are whole microseconds since the epoch. Lengths are whole seconds; partitions are aligned to the epoch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def partition_start(label: str) -> int:
 
 
 def split_by_partition(rows: pa.Table, time_column: str, length_seconds: float) -> list[tuple[str, pa.Table]]:
-    """``rows`` cut into their partitions, earliest first; inside a partition the order of the rows stays."""
+    """``rows`` split by partition, earliest first; rows of one partition stay in their order."""
     if rows.num_rows == 0:
         return []
     row_starts = _starts(rows.column(time_column), length_seconds)
@@ -68,7 +68,7 @@ def split_by_partition(rows: pa.Table, time_column: str, length_seconds: float) 
 
 
 def format_time(micros: int) -> str:
-    """A time as it stands in the statistics of a Delta log."""
+    """A time as it is written in the statistics of a Delta log."""
     return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds") + "Z"
 
 

@@ -59,7 +59,7 @@ def merge(current: pa.Schema, update: pa.Schema) -> pa.Schema:
 
 
 def check_file(schema: pa.Schema, table: pa.Schema, path: str) -> None:
-    """Refuse a data file of columns ``schema`` that readers of a table of columns ``table`` would trip over."""
+    """Refuse a data file of columns ``schema`` that does not fit a table of columns ``table``."""
     for field in schema:
         if field.name not in table.names:
             raise SchemaError(f"{path} has a column {field.name!r} that the table is not to have; got {table.names}")
@@ -74,7 +74,7 @@ def with_partition(schema: pa.Schema) -> pa.Schema:
 
 
 def is_stored_as_is(kind: pa.DataType) -> bool:
-    """Whether files may store ``kind`` without a cast; what may be null does not matter, as readers expect more."""
+    """Whether files may store ``kind`` without a cast. Nullability does not matter: readers expect nulls anyway."""
     if pa.types.is_nested(kind):
         return all(is_stored_as_is(kind.field(i).type) for i in range(kind.num_fields))
     return bool(_stored(kind, "") == kind)

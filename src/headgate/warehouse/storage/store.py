@@ -1,10 +1,10 @@
-"""One table on disk: a Delta table whose every change is one atomic log entry that also carries the state.
+"""One table on disk: a Delta table. Every change is one atomic log entry that also carries the state.
 
-Files are written first, into a directory of the update's own (``data/u<update>-<token>``), by this process or by
-Spark; then one commit names them. So whatever happens in between leaves, at worst, files that no entry names
-(`TableStore.sweep` deletes them), and opening the table again gives the state of the last commit.
+Files are written first, by this process or by Spark, into a directory for the update (``data/u<update>-<token>``). Then
+one commit names them. If the process dies in between, files are left that no entry names (`TableStore.sweep` deletes
+them), and opening the table again gives the state of the last commit.
 
-Knows nothing of schedules, sources and queries. It is the only writer of its directory.
+This module knows nothing of schedules, sources and queries. A `TableStore` is the only writer of its directory.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TableStore:
         self._in_doubt = False
         self._table = self._load()
 
-    # ---- what is there -----------------------------------------------------------------------------------------
+    # ---- reading -----------------------------------------------------------------------------------------------
 
     @property
     def exists(self) -> bool:
@@ -124,8 +124,8 @@ class TableStore:
     def partitions_between(self, first: int, last: int) -> tuple[str, ...]:
         """The partitions with a file whose event times overlap ``first`` to ``last``, both included.
 
-        A partition that was rolled up is longer than the others: whoever replaces it must supply all the rows of its
-        files, whose event times may lie outside ``first`` to ``last``.
+        A partition that maintenance has merged is longer than the others. Who replaces it must supply all rows of its
+        files, also those outside ``first`` to ``last``.
         """
         with self._settled() as table:
             return table.index.partitions_between(first, last)
@@ -204,10 +204,10 @@ class TableStore:
         state: State,
         schema: pa.Schema,
     ) -> int:
-        """Add ``files`` and remove those of the partitions in ``replace``, in one log entry; its version.
+        """Add ``files`` and remove those of the partitions in ``replace``, in one log entry; returns its version.
 
-        Makes the table if there is none. Refuses, before anything is written: an update that is in the log already,
-        columns lost or changed (gaining some is fine), and files that are not there or do not fit.
+        Creates the table if there is none. Refuses, before anything is written: an update that is in the log already,
+        columns that are missing or changed (new ones are allowed), and files that are missing or do not fit.
         """
         with self._writing:
             with self._settled() as table:
@@ -219,7 +219,7 @@ class TableStore:
                 columns = table.schema if grown is None else grown
                 removed = _named_by(replace, table.index)
                 arrival = table.next_arrival()
-            # Nothing else changes the index while _writing is held, so the file system can be asked without _guard.
+            # Nothing else changes the index while _writing is held, so files can be checked without _guard.
             admit_files(self.directory, files, table.index, columns, self.time_column is not None)
             admit_state(state)
             kept = copy.deepcopy(dict(state))
@@ -260,8 +260,8 @@ class TableStore:
     def vacuum(self, retention_seconds: float | None = None) -> int:
         """Delete the files that no version of the last ``retention_seconds`` has; how many.
 
-        The default is the length of history, so that every version that can be read stays readable. Nothing is
-        written to the log, and no commit waits: what is live when the look begins is kept.
+        The default is the length of history, so that every version in it stays readable. Nothing is written to the log
+        and no commit is blocked: files that are live at the beginning are kept.
         """
         retention = self.history_seconds if retention_seconds is None else retention_seconds
         candidates = maintenance.staged_directories(self.directory, retention)
@@ -273,7 +273,7 @@ class TableStore:
         return maintenance.delete_unneeded(self.directory, chosen, needed)
 
     def checkpoint(self) -> None:
-        """Sum up the log so that it opens fast, and clean up entries older than the history."""
+        """Write a checkpoint, so that the table opens fast, and delete log entries older than the history."""
         with self._writing:
             if self.exists:
                 self._delta.checkpoint()
@@ -282,7 +282,7 @@ class TableStore:
 
     @contextmanager
     def _settled(self) -> Iterator[LiveTable]:
-        """What is known of the newest version, under ``_guard``; read again first if a write has left it in doubt."""
+        """The newest version, under ``_guard``; after a failed write it is first read from the log again."""
         with self._guard:
             if self._in_doubt:
                 self._table = self._load()
@@ -291,10 +291,10 @@ class TableStore:
 
     @contextmanager
     def _doubtful(self) -> Iterator[None]:
-        """Around writing the log: if it fails, or is interrupted, only the log knows whether it took place.
+        """Around writing the log: after a failure or an interrupt, only the log can tell whether the commit is in it.
 
-        Whoever settles the doubt uses ``_delta`` without ``_writing``. That is safe because a writer settles first, so
-        while it writes there is no doubt, and this is the last it does.
+        ``_settled`` then uses ``_delta`` without ``_writing``. That is safe: a writer calls ``_settled`` before it
+        writes, so nothing is in doubt while it writes, and it does not use ``_delta`` after a failure.
         """
         try:
             yield
@@ -313,7 +313,7 @@ class TableStore:
         return LiveTable(history, loaded.version, loaded.last_update, state, loaded.schema, index)
 
     def _append(self, commit: Commit) -> int:
-        """Write a commit to the log and follow it in memory; called with ``_writing`` held and nothing in doubt."""
+        """Write a commit to the log and apply it in memory; called with ``_writing`` held and nothing in doubt."""
         with self._doubtful():
             version = self._delta.append(commit)
             with self._guard:
@@ -325,7 +325,7 @@ class TableStore:
         return version
 
     def _rewrite(self, rewrites: Sequence[Rewrite], schema: pa.Schema) -> int | None:
-        """Merge files without changing rows. Files that an update has replaced meanwhile are left alone."""
+        """Merge files without changing rows. Files that an update has replaced meanwhile are skipped."""
         if not rewrites:
             return None
         with self._guard:
@@ -357,7 +357,7 @@ class TableStore:
         return merged.arriving(max(file.arrived for file in rewrite.sources))
 
     def _checkpoint_if_due(self) -> None:
-        """A commit that stands must not fail for a checkpoint: without one the log is only slower to open."""
+        """Write a checkpoint if it is due. If that fails, the commit before it is valid: the log only opens slower."""
         try:
             if self._delta.checkpoint_is_due():
                 self._delta.checkpoint()
