@@ -1,7 +1,7 @@
-"""How the stateful operators of a query are written, as far as their states depend on it, and whether old states fit.
+"""Whether stored states still fit a query: a fingerprint of each operator with states, compared with the stored one.
 
-What has no state may change at will, and an operator that is gone takes its states with it. An operator that is new, or
-is written differently, has no states that would be those of a serial run: then the table has to be built anew.
+Operators without states may change freely. If an operator with states was removed, its states are dropped. If one was
+added or changed, there are no right states for it: the table must be rebuilt.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from functools import partial
 from headgate.stream.errors import QueryDeclarationError
 from headgate.stream.spec import Kind, OperatorSpec
 
-#: {operator: how it is written}
+#: {operator: its kind, keys, state class and arguments, as text}
 Fingerprint = Mapping[str, str]
 
 
 class StatesDoNotFitError(QueryDeclarationError):
-    """A query has changed so that it cannot go on from its states."""
+    """A query has changed so that it cannot continue from its stored states."""
 
 
 def fingerprint(stateful: Sequence[OperatorSpec]) -> dict[str, str]:
@@ -25,12 +25,12 @@ def fingerprint(stateful: Sequence[OperatorSpec]) -> dict[str, str]:
 
 
 def stateful(operators: Sequence[OperatorSpec]) -> list[OperatorSpec]:
-    """Those of the operators that have states."""
+    """The operators that have states."""
     return [operator for operator in operators if operator.kind in (Kind.PARTITIONED, Kind.STATEFUL)]
 
 
 def check_fit(query: str, then: Fingerprint, buckets_then: int, now: Fingerprint, buckets: int) -> None:
-    """Raise if states that were written by a query as it was then are of no use to it as it is now."""
+    """Raise if the stored states of a query (``then``) do not fit it any more (``now``)."""
     if buckets != buckets_then:
         changed = [f"it has {buckets} buckets, and its states are in {buckets_then}"]
     else:

@@ -1,9 +1,9 @@
-"""A data frame with stream queries in it that is computed later: what ``on_spark`` gives.
+"""The frame that ``on_spark`` returns: a data frame with stream queries in it that is computed later.
 
-A query with states has to know the states of the table's last commit, and queries of several tables may be computed in
-one pass. Both are known to the driver that makes the update, not to the function that describes the table. So a
-``HostedFrame`` describes: it holds requests for queries, and the DataFrame methods that were called on their rows. The
-driver *resolves* it, which gives a DataFrame. Outside of any table it resolves itself, without states.
+A query with states needs the states of the table's last commit, and queries of several tables may be computed in one
+pass. The driver of the update knows both; the table's function does not. So a ``HostedFrame`` computes nothing: it
+holds requests for queries, and the DataFrame methods that were called on their rows. The driver *resolves* it into a
+DataFrame. Outside of any table it resolves itself, without states.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.stream.spec import QuerySpec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: methods that would use the rows behind the driver's back, without the table's states
+#: methods that would compute the rows without the table's states
 _REFUSED = frozenset(
     {
         *("createTempView", "createOrReplaceTempView", "createGlobalTempView", "createOrReplaceGlobalTempView"),
@@ -33,10 +33,10 @@ _REFUSED = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A query that is to run on Spark, with the frame that it reads and what the user said about it.
+    """A query to run on Spark, with the frame that it reads and the user's options.
 
-    ``arrival`` tells the order in which rows of the same time arrived. ``together`` means one task for all buckets in
-    place of one for each.
+    ``arrival`` is the order of rows with the same event time. ``together`` means one task for all buckets instead of
+    one task per bucket.
     """
 
     frame: DataFrame | HostedFrame
@@ -53,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """A method that was called on a frame which is not there yet."""
+    """A method call on a frame that is not resolved yet."""
 
     frame: HostedFrame
     method: str
@@ -61,16 +61,16 @@ class _Call:
     kwargs: Mapping[str, Any]
 
 
-#: gives the rows of a request
+#: computes the rows of a request
 Rows = Callable[[Request], "DataFrame"]
 
 
 class HostedFrame:
-    """The rows of a stream query, and what is to be done with them. Takes the methods of a DataFrame.
+    """The rows of a stream query, and the DataFrame methods called on them. It has the methods of a DataFrame.
 
-    Methods that give a DataFrame or a GroupedData are noted, and called when the frame is resolved. Methods that give
-    a result (``collect``, ``toArrow``, ``schema``) run the query at once, without states: they are for use outside of
-    tables.
+    Methods that return a DataFrame or a GroupedData are recorded, and called when the frame is resolved. Methods that
+    return a result (``collect``, ``toArrow``, ``schema``) run the query at once, without states: they are for use
+    outside of tables.
     """
 
     def __init__(self, origin: Request | _Call, grouped: bool = False) -> None:
@@ -116,7 +116,7 @@ class HostedFrame:
         return f"{self._origin.frame!r}.{self._origin.method}(...)"
 
     def requests(self) -> Iterator[Request]:
-        """All queries that are asked for, each before those that read its rows."""
+        """All requested queries, each before those that read its rows."""
         seen: set[int] = set()
         for request in self._walk():
             if id(request) not in seen:
@@ -136,7 +136,7 @@ class HostedFrame:
                 yield from argument._walk()
 
     def resolve(self, rows: Rows) -> Any:
-        """The DataFrame (or GroupedData), where ``rows`` gives those of each request."""
+        """The DataFrame (or GroupedData); ``rows`` computes the rows of each request."""
         if isinstance(self._origin, Request):
             return rows(self._origin)
         call = self._origin
@@ -146,7 +146,7 @@ class HostedFrame:
         return getattr(target, call.method)(*args, **kwargs)
 
     def plain(self) -> DataFrame:
-        """The DataFrame outside of any table: no states to go on from, none left behind."""
+        """The DataFrame outside of any table: without stored states, and none are saved."""
         if self._plain is None:
             from headgate.stream.spark.passes import plain_rows
 
@@ -159,7 +159,7 @@ def _resolved(argument: Any, rows: Rows) -> Any:
 
 
 def requests_in(result: object) -> tuple[Request, ...]:
-    """The queries that a table's function asks for by what it returns; none if that is no frame of ``on_spark``."""
+    """The queries in what a table's function returned; none if it is not a frame of ``on_spark``."""
     if not isinstance(result, HostedFrame):
         return ()
     requests = tuple(result.requests())

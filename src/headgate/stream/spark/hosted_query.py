@@ -1,6 +1,6 @@
-"""What travels between the driver and the tasks of a stream query on Spark: queries and options out, reports back.
+"""What is sent between the driver and the tasks of a stream query on Spark: queries and options, and reports back.
 
-Everything here is plain data and can be pickled; the functions in it are the user's own, sent by the user's own driver.
+Everything here is plain data that can be pickled. The functions in it are the user's, sent by the user's driver.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Build = Callable[[Stream], Stream]
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How an engine runs in a task. Without workers, loop and policy it is the serial loop of the task's own thread.
+    """How an engine runs in a task. Without workers, loop and policy, the task's thread runs the operators serially.
 
-    ``time_limit`` is in seconds for one packet at one operator, ``memory_limit`` in bytes for the whole process.
+    ``time_limit`` is in seconds per packet and operator, ``memory_limit`` in bytes for the whole process.
     """
 
     workers: int | None = None
@@ -41,9 +41,9 @@ class EngineOptions:
 class HostedQuery:
     """A stream query that runs inside Spark tasks.
 
-    ``folder`` is where states and rejected rows go, None outside of any table. ``previous`` are the files with the
-    states of each bucket to go on from. ``ends_at`` is how far the stream has come after the update, by which windows
-    close.
+    ``folder`` is where states and rejected rows are written, None outside of any table. ``previous`` are the files with
+    the states of each bucket to start from. ``ends_at`` is the time column and the event time that the stream has
+    reached after the update; it closes windows.
     """
 
     table: str
@@ -58,7 +58,7 @@ class HostedQuery:
 
     @property
     def label(self) -> str:
-        """What the query is called in an engine that it may share with those of other tables."""
+        """The name of the query in an engine that it may share with queries of other tables."""
         return f"{self.table}.{self.name}" if self.table else self.name
 
     @property
@@ -68,7 +68,7 @@ class HostedQuery:
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """A query that failed in a task: which operator, in words, and the traceback of the user's code."""
+    """A query that failed in a task: a message that names the operator, and the traceback of the user's code."""
 
     message: str
     traceback: str
@@ -76,7 +76,7 @@ class TaskFailure:
 
 @dataclass
 class TaskReport:
-    """What a task reports of one query. ``states`` are the files to go on from; ``rejected`` is a file of rows."""
+    """What a task reports about one query. ``states`` are the new state files; ``rejected`` is a file of rows."""
 
     query: str
     bucket: int

@@ -1,9 +1,10 @@
-"""Limits of time and memory for user code in a task: what does not come back is brought back, with its name.
+"""Limits of time and memory for user code in a task.
 
-A thread watches which operator the task's own thread is in, since when, and how much memory the process has. When a
-limit is passed it has an exception raised there, between two steps of Python, in the middle of the user's function: the
-query then fails like any other, naming the operator. Code that never comes back to Python cannot be reached so; when
-the exception has not arrived after a while the process ends itself, leaving a note for the driver that says why.
+A thread watches which operator each thread is running and since when, and how much memory the process has. If a limit
+is exceeded, it raises an exception in that thread, in the middle of the user's function, between two Python
+instructions. The query then fails like any other, and the error names the operator. Code that does not return to Python
+cannot be interrupted like this: if the exception has not arrived after ``GRACE`` seconds, the process ends itself and
+leaves a note for the driver that says why.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from typing import Any, Self
 from headgate.core import HeadgateError
 from headgate.stream.operators import Operator, SourceOperator
 
-#: seconds between two looks
+#: seconds between two checks
 LOOK_EVERY = 0.05
-#: seconds in which an exception has to arrive before the process is ended
+#: seconds to wait for the exception to arrive before the process is ended
 GRACE = 2.0
-#: what a process that ended itself exits with
+#: exit status of a process that ended itself
 ENDED_ITSELF = 77
-#: one that Spark and Python leave to others
+#: a signal that neither Spark nor Python uses
 _SIGNAL = signal.SIGUSR2
 
 
 class LimitError(HeadgateError):
-    """User code took longer, or more memory, than it may."""
+    """User code took more time or memory than allowed."""
 
 
 class TimeLimitError(LimitError):
@@ -58,18 +59,18 @@ class Watch:
         verdict: Path | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # A source waits for Spark, and that is nobody's fault.
+        # A source may wait long for Spark, so sources are not limited.
         self._operators = [each for each in operators if not isinstance(each, SourceOperator)]
         self._time_limit = time_limit
         self._memory_limit = memory_limit
         self._verdict = verdict
         self._clock = clock
-        #: {operator and thread: the number of its packet, and since when it has been at that}
+        #: {(operator, thread): (number of its packet, when it was first seen at that packet)}
         self._since: dict[tuple[int, int], tuple[int, float]] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headgate-watch", daemon=True)
         self._main = threading.get_ident() if threading.current_thread() is threading.main_thread() else None
-        self._complaint: LimitError | None = None
+        self._pending_error: LimitError | None = None
         self._handler: Any = None
 
     def __enter__(self) -> Self:
@@ -89,36 +90,36 @@ class Watch:
             signal.signal(_SIGNAL, self._handler)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        complaint, self._complaint = self._complaint, None
-        if complaint is not None:
-            raise complaint
+        error, self._pending_error = self._pending_error, None
+        if error is not None:
+            raise error
 
     def _run(self) -> None:
         while not self._over.wait(LOOK_EVERY):
             for operator, thread, seconds in self._at_work():
-                complaint = self._judged(operator, seconds)
-                if complaint is not None:
-                    self._interrupt(complaint, operator, thread)
-                    if isinstance(complaint, MemoryLimitError):
-                        self._memory_limit = None  # what one query has left behind is not the others' fault
+                error = self._exceeded(operator, seconds)
+                if error is not None:
+                    self._interrupt(error, operator, thread)
+                    if isinstance(error, MemoryLimitError):
+                        self._memory_limit = None  # the memory may stay in use; do not fail the other queries for it
                     break
 
     def _at_work(self) -> list[tuple[Operator, int, float]]:
-        """Who is at work in which thread, and for how long at the same packet."""
+        """(operator, thread, seconds at the same packet) for each operator that is running."""
         now = self._clock()
-        found: dict[tuple[int, int], tuple[int, float]] = {}
-        made = []
+        since_when: dict[tuple[int, int], tuple[int, float]] = {}
+        running = []
         for place, operator in enumerate(self._operators):
             for thread in tuple(operator.inside):
                 packet = operator.counters.packets
                 before = self._since.get((place, thread))
                 since = before[1] if before is not None and before[0] == packet else now
-                found[place, thread] = packet, since
-                made.append((operator, thread, now - since))
-        self._since = found
-        return made
+                since_when[place, thread] = packet, since
+                running.append((operator, thread, now - since))
+        self._since = since_when
+        return running
 
-    def _judged(self, operator: Operator, seconds: float) -> LimitError | None:
+    def _exceeded(self, operator: Operator, seconds: float) -> LimitError | None:
         where = f"operator {operator.spec.name!r} of query {operator.query.name!r}"
         if self._time_limit is not None and seconds > self._time_limit:
             return TimeLimitError(
@@ -133,32 +134,32 @@ class Watch:
             )
         return None
 
-    def _interrupt(self, complaint: LimitError, operator: Operator, thread: int) -> None:
+    def _interrupt(self, error: LimitError, operator: Operator, thread: int) -> None:
         if thread == self._main:
-            # A signal also ends waiting, as in sleep or for a socket.
-            self._complaint = complaint
+            # A signal also interrupts waiting, as in sleep or for a socket.
+            self._pending_error = error
             signal.pthread_kill(thread, _SIGNAL)
         else:
-            _raise_in(thread, complaint)
+            _raise_in(thread, error)
         until = self._clock() + GRACE
         while self._clock() < until:
             if self._over.wait(LOOK_EVERY) or operator.query.stopped or thread not in operator.inside:
                 return
         if self._verdict is not None:
-            leave_verdict(self._verdict, str(complaint))
+            leave_verdict(self._verdict, str(error))
         os._exit(ENDED_ITSELF)
 
 
 def _raise_in(thread: int, error: LimitError) -> None:
-    """Have an exception raised in another thread, when it next comes to a step of Python."""
+    """Raise an exception in another thread, at its next Python instruction."""
     kind, message = type(error), str(error)
-    # An exception that is raised from outside is made without arguments, so its class must bring the text.
-    told = type(kind.__name__, (kind,), {"__init__": lambda self: kind.__init__(self, message)})
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(told))
+    # Python creates such an exception without arguments, so the message must be in its class.
+    with_message = type(kind.__name__, (kind,), {"__init__": lambda self: kind.__init__(self, message)})
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(with_message))
 
 
 def leave_verdict(path: Path, reason: str) -> None:
-    """Write down why the process is about to end."""
+    """Write a note why the process is about to end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{path.name}")
     hidden.write_text(reason, encoding="utf-8")
@@ -166,7 +167,7 @@ def leave_verdict(path: Path, reason: str) -> None:
 
 
 def read_verdict(path: Path) -> str | None:
-    """Why a process ended itself, if one did; the note is gone afterwards."""
+    """Why a process ended itself, if one did; the note is deleted."""
     try:
         reason = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -176,12 +177,12 @@ def read_verdict(path: Path) -> str | None:
 
 
 def own_memory() -> int:
-    """Bytes of memory that belong to this process alone: files that are mapped into it do not count."""
+    """Bytes of memory of this process, without files that are mapped into memory."""
     try:
         with open("/proc/self/status", encoding="ascii") as status:
             for line in status:
                 if line.startswith("RssAnon:"):
                     return int(line.split()[1]) * 1024
     except OSError:
-        pass  # not on this system: no limit can be watched
+        pass  # not available on this system: memory is not limited
     return 0

@@ -1,4 +1,4 @@
-"""Putting a query into a table: Spark reads and partitions, an engine in each Python worker runs the operators.
+"""``on_spark``: a stream query inside a table. Spark reads and partitions, engines in Python workers run the operators.
 
     @wh.table(time="window_end", mode="append")
     def sessions(clicks):
@@ -7,9 +7,8 @@
     def by_session(rows):
         return rows.key_by("user").session("ts", timedelta(hours=1)).aggregate(n="count")
 
-A query without states runs on whatever partitions Spark has made. One with states gets the rows of each bucket of keys
-in one task, in the order of event time and then of arrival, and goes on from the states that the table's last commit
-names.
+A query without states runs on the partitions that Spark has. A query with states gets the rows of each bucket of keys
+in one task, ordered by event time and then by arrival. It continues from the states that the table's last commit names.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DEFAULT_BUCKETS = 8
-#: seconds for one packet at one operator, unless something else is said
+#: seconds per packet and operator
 DEFAULT_TIME_LIMIT = 600.0
 
 Late = Literal["process", "reject"]
@@ -59,19 +58,19 @@ def on_spark(
     time_limit: float | None = DEFAULT_TIME_LIMIT,
     memory_limit: int | None = None,
 ) -> HostedFrame:
-    """The rows that a stream query makes of a data frame, as a frame that takes the methods of a DataFrame.
+    """Run a stream query over a data frame; returns its rows, as a frame with the methods of a DataFrame.
 
-    ``build`` takes a stream with the frame's columns and gives the stream that comes out. In a table's function, return
-    the frame: the update that it belongs to computes it, going on from the states of the table's last commit.
+    ``build`` gets a stream with the frame's columns and returns the output stream. In a table's function, return the
+    frame: the update computes it, continuing from the states of the table's last commit.
 
     ``keys`` are the columns by which rows find their states; every ``key_by`` in the query must contain them. ``time``
-    is the event time by which rows are ordered. A query whose states see everything (``fold``, ``top_k``) takes one
-    bucket. ``late`` is what becomes of a row that comes in a later update although its time lies before what its key
-    has seen: processed where it comes, or rejected.
+    is the event time by which rows are ordered. A query with a state over all rows (``fold``, ``top_k``) takes one
+    bucket. ``late`` is what happens to a row of a later update whose time is before a time that its key has already
+    seen: it is processed, or rejected.
 
-    An engine in each task runs the operators, by default one after the other in the task's own thread. ``workers``,
+    An engine in each task runs the operators, by default one after the other in the task's thread. ``workers``,
     ``policy`` and ``loop`` are those of ``Engine``. ``time_limit`` is how many seconds an operator may take for one
-    packet, ``memory_limit`` how many bytes the worker process may have; whoever takes more fails by name.
+    packet, ``memory_limit`` how many bytes the worker process may use; a query that exceeds a limit fails.
     """
     options = _options(workers, policy, loop, packet_rows, time_limit, memory_limit)
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -103,7 +102,7 @@ def _options(
     if loop is not None and loop not in LOOPS:
         raise ParameterError(f"on_spark: loop is one of {', '.join(LOOPS)}; got {loop!r}")
     if policy is not None:
-        policy_from(policy)  # a wrong name is told here and not in a worker
+        policy_from(policy)  # report a wrong name here, not in a worker
     return EngineOptions(workers, loop, policy, packet_rows, time_limit, memory_limit)
 
 
@@ -122,8 +121,7 @@ def _after_rejecting(build: Build, keys: tuple[str, ...], time: str, stream: Str
 
 
 def _send_along(build: Build) -> None:
-    """Have the function's module sent to the workers with it, unless they have it installed: a pipeline file is a
-    module that only the driver has loaded."""
+    """Send the function's module to the workers, unless it is installed: only the driver has the pipeline file."""
     from pyspark import cloudpickle
 
     module = sys.modules.get(getattr(build, "__module__", ""))

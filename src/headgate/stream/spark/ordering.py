@@ -1,9 +1,9 @@
-"""Rows for queries with states: those of each bucket of keys in one partition, by event time and then by arrival.
+"""The order of rows for queries with states: each bucket of keys in one partition, by event time and then by arrival.
 
-Rows of the same event time are sorted by the commit that brought them, then by file and place in the file. Storage
-knows the commit of each file. Files of one commit came at once, so any order of theirs will do that is always the same.
-What rows are sorted by beside their time are two integers, which Spark shuffles and sorts at a fraction of the price of
-paths, and which do not go on to the workers.
+Rows of the same event time are sorted by the commit that added them, then by file and position in the file. Storage
+knows the commit of each file. Files of one commit arrived together, so any fixed order of them will do. The order is
+expressed in two integer columns: Spark shuffles and sorts integers much faster than paths. They are dropped before the
+rows go to the workers.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 BUCKET = "headgate_bucket"
 ARRIVED_FILE, ARRIVED_ROW = "headgate_file", "headgate_row"
 _PATH = "headgate_path"
-#: more files than this are not looked up in a list, which is gone through for every row
+#: up to this many files are looked up in a list, which Spark searches for every row
 _MOST_LISTED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivedFile:
-    """A file that an update reads: where it lies, its bytes, and the number of the commit that brought its rows."""
+    """A file that an update reads: its path, its size, and the number of the commit that added its rows."""
 
     path: str
     size: int
@@ -35,10 +35,10 @@ class ArrivedFile:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalOrder:
-    """What tells the order of arrival.
+    """How the order of arrival is found.
 
-    ``sizes`` are the bytes of the files, oldest first, if that tells them apart: to look up a number in a short list
-    costs Spark next to nothing. Otherwise ``paths`` gives each file its place, and rows are joined to it.
+    If all files have different sizes, ``sizes`` are these, oldest first: looking up a number in a short list costs
+    Spark very little. Otherwise ``paths`` has the position of each file, and rows are joined to it.
     """
 
     by: Literal["row", "file", "commit"] = "commit"
@@ -47,7 +47,7 @@ class ArrivalOrder:
 
     @classmethod
     def of(cls, files: Collection[ArrivedFile]) -> ArrivalOrder:
-        """Of rows in these files."""
+        """The order of the rows in these files."""
         if len(files) <= 1:
             return cls("row")
         if len({file.commit for file in files}) == 1:
@@ -66,14 +66,14 @@ class ArrivalOrder:
         if self.by == "commit" and self.sizes:
             listed = ", ".join(f"{size}L" for size in self.sizes)
             place = f"array_position(array({listed}), _metadata.file_size)"
-            # Rows of other files than the update's own still stand in some fixed order.
+            # Rows of files that are not in the list are in some fixed order.
             return {ARRIVED_FILE: f"coalesce(nullif({place}, 0L), xxhash64(_metadata.file_path))", **row}
         if self.by == "commit":
             return {_PATH: "_metadata.file_path", **row}
         return {ARRIVED_FILE: "xxhash64(_metadata.file_path)", **row}
 
 
-#: outside of any table there are no commits: rows of one file stay in their order, and files come in some fixed one
+#: outside of any table there are no commits: rows of a file stay in their order, files are in some fixed order
 NO_COMMITS = ArrivalOrder("file")
 
 
@@ -85,11 +85,10 @@ def in_order(
     arrival: ArrivalOrder,
     together: bool = False,
 ) -> DataFrame:
-    """The frame with its rows in order, each bucket in a partition of its own; or all buckets ``together`` in one
-    partition, one after the other, with the bucket as a further column if there are several.
+    """The frame with its rows in order, each bucket in its own partition; or all buckets ``together`` in one partition,
+    one after the other, with the bucket as a further column if there are several.
 
-    What is added is written as SQL: every column that is built from Python costs calls into the JVM, and this is done
-    for every update.
+    Columns are written as SQL, because building them in Python costs calls into the JVM for every update.
     """
     several = bool(keys) and buckets > 1
     bucket = f"pmod(hash({', '.join(map(_quoted, keys))}), {buckets})" if several else "0"
@@ -106,24 +105,26 @@ def in_order(
 
 
 def _marked(frame: DataFrame, bucket: str, marks: dict[str, str]) -> tuple[DataFrame, dict[str, str]]:
-    """The frame with the bucket and with those of ``marks`` that it has; after an aggregation, say, rows do not know
-    their file any more, and their order is Spark's."""
+    """The frame with the bucket, and with ``marks`` if its rows come from files.
+
+    After an aggregation, for example, they do not; then rows of the same time are in Spark's order.
+    """
     from pyspark.errors import AnalysisException
 
     if "_metadata" in frame._jdf.queryExecution().analyzed().metadataOutput().mkString(" "):
         try:
             return frame.selectExpr("*", bucket, *(f"{text} AS {name}" for name, text in marks.items())), marks
         except AnalysisException:
-            pass  # a Python function lies in between: Spark says that there are files, and does not hand them on
+            pass  # behind a Python function Spark still reports the metadata, but does not pass it on
     return frame.selectExpr("*", bucket), {}
 
 
 def _with_places(marked: DataFrame, paths: Mapping[str, int]) -> DataFrame:
-    """Each row with the place of its file in the order of arrival, in place of the file's path."""
+    """The rows with the position of their file in the order of arrival, instead of its path."""
     from pyspark.sql import functions as F
 
     spark = marked.sparkSession
-    # Spark writes a path as Hadoop does, with some characters escaped: only Hadoop knows which.
+    # Spark writes paths like Hadoop, with some characters escaped, so Hadoop escapes ours.
     hadoop_path = spark._jvm.org.apache.hadoop.fs.Path  # type: ignore[union-attr] # there is one: it has a frame
     places = pa.table(
         {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark import Accumulator, AccumulatorParam
     from pyspark.sql import DataFrame
 
-#: in rows for several tables: the number of the query that made the row, and a column of structs for each
+#: columns of rows for several tables: the number of the row's query, and a struct for each query
 QUERY, ROW = "headgate_query", "headgate_row_{}"
 
 
@@ -29,32 +29,32 @@ class HostedQueryError(UserCodeError):
 
 
 def plain_rows(request: Request) -> DataFrame:
-    """The rows that a query makes outside of any table."""
+    """The rows of a query outside of any table."""
     frame = request.frame
     return rows_of(replace(request, frame=frame.plain()) if isinstance(frame, HostedFrame) else request, None)
 
 
 def rows_of(request: Request, reports: Accumulator[list[TaskReport]] | None) -> DataFrame:
-    """The rows that one query makes; its tasks report to ``reports``."""
+    """The rows of one query; its tasks report to ``reports``."""
     one_pass = _pass([request], reports)
     return _ordered(request).mapInArrow(one_pass.of_one, spark_schema(request.query.output))
 
 
 def rows_of_all(requests: Sequence[Request], reports: Accumulator[list[TaskReport]]) -> DataFrame:
-    """The rows that several queries make, computed once and kept by Spark; ``rows_for`` picks those of one."""
+    """The rows of several queries, computed once and kept by Spark; ``rows_for`` selects those of one."""
     one_pass = _pass(requests, reports)
     return _ordered(requests[0]).mapInArrow(one_pass.of_all, spark_schema(one_pass.tagged)).persist()
 
 
 def rows_for(number: int, all_rows: DataFrame) -> DataFrame:
-    """Of the rows that several queries made, those of one."""
+    """The rows of one query, from those of ``rows_of_all``."""
     from pyspark.sql import functions as F
 
     return all_rows.where(F.col(QUERY) == number).select(f"{ROW.format(number)}.*")
 
 
 def that_go_together(requests: Iterable[Request]) -> list[list[Request]]:
-    """The requests in sets, each of which one pass can serve."""
+    """The requests in groups; one pass can compute a group."""
     sets: list[list[Request]] = []
     for request in requests:
         for known in sets:
@@ -67,7 +67,7 @@ def that_go_together(requests: Iterable[Request]) -> list[list[Request]]:
 
 
 def _go_together(one: Request, other: Request) -> bool:
-    """Whether both can be served by one pass: the same rows, in the same order, with the same options."""
+    """Whether one pass can compute both: the same rows, in the same order, with the same options."""
     same = all(
         getattr(one, name) == getattr(other, name) for name in ("keys", "time", "buckets", "together", "options")
     )
@@ -88,7 +88,7 @@ def new_reports(frame: DataFrame) -> Accumulator[list[TaskReport]]:
 
 
 def _concatenation() -> AccumulatorParam[list[TaskReport]]:
-    """An accumulator's way to add: one list behind the other."""
+    """How the accumulator adds: it concatenates lists."""
     from pyspark import AccumulatorParam
 
     class Concatenation(AccumulatorParam[list[TaskReport]]):
@@ -105,7 +105,7 @@ def _concatenation() -> AccumulatorParam[list[TaskReport]]:
 
 
 def _ordered(request: Request) -> DataFrame:
-    frame: DataFrame = request.frame  # type: ignore[assignment] # whoever asks for rows has resolved it
+    frame: DataFrame = request.frame  # type: ignore[assignment] # resolved by the caller
     if not request.query.stateful:
         return frame
     return in_order(frame, request.keys, request.time, request.buckets, request.arrival, together=request.together)
@@ -118,14 +118,16 @@ def _pass(requests: Sequence[Request], reports: Accumulator[list[TaskReport]] | 
     return _Pass(first.input, queries, first.options, reports, in_turn)
 
 
-#: what this process still holds of the tasks that it has run; the only thing that outlives a task
+#: the states that this worker process keeps between tasks
 _live = LiveStates()
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """A pass as it is sent to the workers. ``in_turn`` is how many buckets come to one task, one after the other; 0 if
-    each has a task of its own."""
+    """A pass, as it is sent to the workers.
+
+    ``in_turn`` is how many buckets one task runs, one after the other; 0 if each bucket has its own task.
+    """
 
     input: pa.Schema
     queries: tuple[HostedQuery, ...]
@@ -135,7 +137,7 @@ class _Pass:
 
     @property
     def tagged(self) -> pa.Schema:
-        """The columns of rows for several tables: one struct is there, the others are null."""
+        """The columns of rows for several tables: in each row one struct is set, the others are null."""
         structs = [pa.field(ROW.format(n), pa.struct(list(query.output))) for n, query in enumerate(self.queries)]
         return pa.schema([pa.field(QUERY, pa.int32()), *structs])
 
@@ -168,7 +170,7 @@ class _Pass:
     def _run_bucket(self, bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[QueryRows]:
         first = next(batches, None)
         if first is None and not any(_waits_for_time(query, bucket) for query in self.queries):
-            return  # a bucket without rows keeps the states that it has
+            return  # a bucket without rows keeps its states
         rows = self._input_columns(batches if first is None else _chained(first, batches))
         task = Task(bucket, self.input, tuple(_only(query, bucket) for query in self.queries), self.options)
         yield from run_task(task, rows, _live, self._report)
@@ -192,7 +194,7 @@ def _partition() -> int:
 
 
 def _waits_for_time(query: HostedQuery, bucket: int) -> bool:
-    """Whether windows of a bucket may have to be closed although it has no rows."""
+    """Whether windows of a bucket may have to be closed even if it has no new rows."""
     return query.ends_at is not None and bucket in query.previous
 
 

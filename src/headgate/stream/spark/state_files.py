@@ -1,19 +1,18 @@
-"""The files that the states of a bucket are kept in: Arrow tables and JSON, safe to read and quick to restore.
+"""The files with the states of a bucket: Arrow tables and JSON.
 
-    8 bytes that say what it is | Arrow streams, each at a multiple of 64 bytes | JSON that says where | its length | 8
-    bytes
+    magic (8 bytes) | Arrow streams, each at a multiple of 64 bytes | JSON index | length of the index | magic
 
-A file holds, of each operator, a whole snapshot or what has changed since another file of the same folder, its base,
-which may have a base in turn. A *chain* is the names of these files, the newest first, the whole one last; a commit
-names chains, so what can be deleted is known without opening a file. Two rules keep reading and writing short:
+For each operator a file holds a full snapshot, or the changes since another file in the same folder, its base. The base
+may have a base, too. A *chain* is the names of these files: the newest first, the full one last. Commits name chains,
+so it is known which files can be deleted without opening any. Two rules keep reading and writing cheap:
 
-1. The files of changes together have at most half the bytes of the whole one; if they would have more, a new whole one
-   is written. So reading costs as much as the state, and whole ones are written at a constant cost per change.
-2. Every file has at least twice the bytes of the next newer one; what would break this is merged. So a chain has as
-   many files as it takes doublings from one change to half the state, and a change is merged no more often.
+1. The files of changes together have at most half the bytes of the full one. If they would have more, a new full file
+   is written. So reading costs as much as the state, and the cost of full files per change is constant.
+2. Every file has at least twice the bytes of the next newer one; otherwise they are merged. So a chain is
+   logarithmically short, and a change is merged a logarithmic number of times.
 
-Tables are mapped into memory, not read: a worker that restores a bucket touches only what it needs. A file is written
-under another name and renamed when it is whole, so nobody sees half of one; it is never changed afterwards.
+Tables are memory-mapped: a worker that restores a bucket reads only what it needs. A file is written under another name
+and renamed when it is complete; it is never changed afterwards.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from headgate.core import HeadgateError
 from headgate.stream.kernel import Changes, IncrementalState, Snapshot, State, TableChange
 from headgate.stream.patching import laid_over
 
-#: names of files in one folder, the newest first; empty if nothing was kept yet
+#: names of files in one folder, the newest first; empty if there are none yet
 Chain = tuple[str, ...]
 
 MAGIC = b"HGSTATE2"
-#: bytes below which a whole file is written every time: it costs no more than a file does in any case
+#: below this size a full file is written every time: it is as cheap as any file
 SMALL = 1 << 20
 _ALIGNMENT = 64
 _NUMBER = 8
@@ -48,7 +47,7 @@ class SnapshotError(HeadgateError):
 
 @dataclass(frozen=True)
 class Layer:
-    """What one file says: of each operator a snapshot, or changes to what its bases say; and a note."""
+    """The content of one file: for each operator a snapshot, or changes to its bases; and a note."""
 
     operators: Mapping[str, Snapshot | Changes]
     note: Mapping[str, Any]
@@ -62,10 +61,10 @@ class Layer:
 def write_states(
     folder: Path, name: str, states: Mapping[str, State], previous: Chain, note: Mapping[str, Any], small: int = SMALL
 ) -> Chain:
-    """Put down the states of all operators, by name, and a note; the chain to go on from.
+    """Write the states of all operators, by name, and a note; returns the new chain.
 
-    ``previous`` must be the chain that these very states were restored from or put down in the last time, or empty. A
-    state whose changes were asked for has told them: if writing fails, the states must not be used any more.
+    ``previous`` must be the chain that these states were restored from or last written to, or empty. Reading the
+    changes of a state resets them: if writing fails, the states must not be used any more.
     """
     sizes = _sizes(folder, previous)
     if not sizes or sizes[-1] < small:
@@ -99,7 +98,7 @@ def _write_whole(folder: Path, name: str, states: Mapping[str, State], note: Map
 
 
 def _sizes(folder: Path, chain: Chain) -> list[int]:
-    """The bytes of each file; none if one is missing: then nothing can stand on them."""
+    """The bytes of each file; empty if one is missing, because then the chain cannot be extended."""
     try:
         return [(folder / name).stat().st_size for name in chain]
     except FileNotFoundError:
@@ -125,7 +124,7 @@ def _bytes(known: Mapping[str, Snapshot | Changes]) -> int:
 
 
 def write_layer(folder: Path, name: str, layer: Layer) -> Path:
-    """The file, whose name is new every time."""
+    """Write one file under a new name; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{uuid.uuid4().hex}.state"
     hidden = path.with_name(f".{path.name}")
@@ -155,7 +154,7 @@ def _write_change(file: pa.NativeFile, change: TableChange) -> dict[str, Any]:
 
 
 def _write_table(file: pa.NativeFile, table: pa.Table) -> tuple[int, int]:
-    """Appends a table; where it begins and how long it is."""
+    """Append a table; returns its position and length."""
     file.write(bytes(-file.tell() % _ALIGNMENT))
     begin = file.tell()
     with pa.ipc.new_stream(file, table.schema) as writer:
@@ -167,8 +166,10 @@ def _write_table(file: pa.NativeFile, table: pa.Table) -> tuple[int, int]:
 
 
 def read_snapshots(path: Path) -> tuple[dict[str, Snapshot], dict[str, Any]]:
-    """The states by operator, and the note; what the file has no whole snapshot of is found with the help of its
-    bases. Tables are memory-mapped as far as they have not changed since the oldest."""
+    """The states by operator, and the note. Changes are applied to the snapshots of the file's bases.
+
+    Parts of tables that have not changed since the oldest file stay memory-mapped.
+    """
     newest = read_layer(path)
     known = dict(newest.operators)
     for base in newest.bases:
@@ -189,7 +190,7 @@ def files_needed(path: Path) -> tuple[str, ...]:
 
 
 def read_layer(path: Path) -> Layer:
-    """What one file says; tables are memory-mapped."""
+    """The content of one file; tables are memory-mapped."""
     try:
         whole = pa.memory_map(str(path)).read_buffer()
     except OSError as error:

@@ -1,7 +1,7 @@
-"""States of a bucket, restored before a task and saved after it.
+"""The states of a bucket: restored before a task, saved after it.
 
-A worker process lives on after its task, and so may its states: the next task of the bucket goes on with them if the
-files that it is to go on from are just those that they were written to, and reads the files otherwise.
+A worker process outlives its task, and keeps the states in memory. The next task of the bucket uses them if they were
+written to exactly the files that it has to start from; otherwise it reads the files.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from headgate.stream.spark.state_files import Chain, read_states, write_states
 #: buckets whose states a worker process keeps after a task
 KEPT_BUCKETS = 64
 
-#: of each operator the states of its parts
+#: {operator: the states of its parts}
 States = Mapping[str, Sequence[State]]
 
 
 class LiveStates:
-    """States that a worker process still holds, by query and bucket, each with the files that it was written to."""
+    """States that a worker process keeps in memory, by query and bucket, with the files that they were written to."""
 
     def __init__(self, most: int = KEPT_BUCKETS) -> None:
         self._most = most
         self._kept: OrderedDict[tuple[str, str, int], tuple[Chain, States]] = OrderedDict()
 
     def take(self, query: HostedQuery, bucket: int) -> States | None:
-        """The states of a bucket if they are those of the files to go on from. They are gone from here: a task that
-        fails must not leave half of what it did."""
+        """The states of a bucket, if they are those of the files to start from. They are removed from here: a task that
+        fails must not leave half-updated states."""
         kept = self._kept.pop(_key(query, bucket), None)
         return kept[1] if kept is not None and kept[0] == query.previous.get(bucket) else None
 
@@ -50,15 +50,17 @@ def _key(query: HostedQuery, bucket: int) -> tuple[str, str, int]:
 
 @dataclass(frozen=True)
 class RestoredStates:
-    """What there is to go on from: states as they are, or as they were written. ``parts`` is into how many parts each
-    operator's keys were divided, 0 if there is nothing yet."""
+    """The states to start from: in memory (``states``), or as read from files (``stored``).
+
+    ``parts`` is the number of parts that the keys of each operator are divided into; 0 if there are no states yet.
+    """
 
     parts: int = 0
     states: States = field(default_factory=dict)
     stored: Mapping[str, Snapshot] = field(default_factory=dict)
 
     def give(self, run: QueryRun) -> None:
-        """Let the operators of a run go on from here; those that are new begin anew."""
+        """Give the operators of a run their states; new operators start without."""
         for name, operator in _stateful(run):
             if name in self.states:
                 operator.take_states(self.states[name])
@@ -70,7 +72,7 @@ class RestoredStates:
 
 
 def restore_states(query: HostedQuery, bucket: int, live: LiveStates) -> RestoredStates:
-    """The states that a query goes on from in a bucket."""
+    """The states that a query starts from in a bucket."""
     chain = query.previous.get(bucket)
     if not query.keeps_states or chain is None:
         return RestoredStates()
@@ -83,7 +85,7 @@ def restore_states(query: HostedQuery, bucket: int, live: LiveStates) -> Restore
 
 
 def save_states(query: HostedQuery, bucket: int, states: States, live: LiveStates) -> Chain:
-    """Write the states of a bucket, and keep them for a task to come."""
+    """Write the states of a bucket to files, and keep them in memory for the next task."""
     assert query.folder is not None
     parts = max((len(each) for each in states.values()), default=1)
     named = {

@@ -1,10 +1,10 @@
-"""What runs in a Python worker of Spark: the rows of one bucket go through one or several stream queries.
+"""A task in a Python worker of Spark: the rows of one bucket go through one or several stream queries.
 
-A task gets the rows of one bucket, in order, and for each query the files with the bucket's states as the table's last
-commit names them. It writes new files and reports their names; whether these ever count is decided by the commit that
-names them. So a task that is retried, runs twice, or wakes up when everything is over does no harm.
+A task gets the rows of one bucket, in order, and for each query the state files of the bucket that the table's last
+commit names. It writes new files and reports their names. They count only when a commit names them, so a task that is
+retried, runs twice or ends too late does no harm.
 
-A query that fails is reported like anything else, and the others of the task go on.
+If a query fails, that is reported, and the other queries of the task continue.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class Task:
     options: EngineOptions
 
 
-#: where the code lies that is not the user's
+#: the folder of our code: other frames of a traceback are the user's
 _PACKAGE = Path(__file__).parents[2]
 
-#: rows that a query has made, by its number among the queries
+#: (number of the query in the task, its rows)
 QueryRows = tuple[int, pa.RecordBatch]
 
 
 def run_task(
     task: Task, batches: Iterator[pa.RecordBatch], live: LiveStates, report: Callable[[TaskReport], None]
 ) -> Iterator[QueryRows]:
-    """The rows that each query makes of a bucket's rows, as they come."""
+    """The rows of each query, as soon as they are computed."""
     began = time.perf_counter()
     shared = SharedBatches(batches, len(task.queries))
     outlet: queue.SimpleQueue[QueryRows] = queue.SimpleQueue()
@@ -95,7 +95,7 @@ class _TaskQuery:
         self.rows_out = 0
 
     def settings(self, parts: int, packet_rows: int | None) -> dict[str, Any]:
-        """How this query's run differs from others of its engine."""
+        """The arguments of this query's run."""
         return {
             "flushes": not self.hosted.keeps_states,
             "buckets": parts,
@@ -105,7 +105,7 @@ class _TaskQuery:
         }
 
     def report(self, live: LiveStates, seconds: float) -> TaskReport:
-        """What to report when everything has run; states and rejected rows are written first."""
+        """Write states and rejected rows, and return the report; called when all queries have ended."""
         run, hosted = self.run, self.hosted
         assert run is not None
         report = TaskReport(hosted.label, self._bucket, rows_out=self.rows_out, seconds=seconds)
@@ -138,15 +138,15 @@ class _TaskQuery:
 
 
 def _users_traceback(error: BaseException) -> str:
-    """The traceback from where the user's own code begins; the engine's way there helps nobody."""
+    """The traceback without the frames of the engine."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
+    users = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
     heading = ["Traceback (most recent call last):\n"]
-    return "".join([*heading, *traceback.format_list(own or frames), *traceback.format_exception_only(error)])
+    return "".join([*heading, *traceback.format_list(users or frames), *traceback.format_exception_only(error)])
 
 
 class _Outlet:
-    """A sink that puts rows where the task's own thread takes them to Spark."""
+    """A sink that puts rows into the queue from which the task's thread passes them to Spark."""
 
     def __init__(self, number: int, outlet: queue.SimpleQueue[QueryRows]) -> None:
         self._number = number
@@ -159,11 +159,11 @@ class _Outlet:
         self._outlet.put((self._number, batch))
 
     def close(self) -> None:
-        """Whoever takes rows out finds out from the queries that no more will come."""
+        """Nothing to do: the task's thread sees by the queries that there are no more rows."""
 
 
 def _serial(queries: Sequence[_TaskQuery], task: Task, live: LiveStates) -> Iterator[QueryRows]:
-    """In the task's own thread, an operator of a query after the other."""
+    """Run the operators in the task's thread, one after the other."""
     operators: list[Operator] = []
     for query in queries:
         restored = restore_states(query.hosted, task.bucket, live)
@@ -181,11 +181,11 @@ def _serial(queries: Sequence[_TaskQuery], task: Task, live: LiveStates) -> Iter
 
 
 def _threaded(queries: Sequence[_TaskQuery], task: Task, live: LiveStates) -> Iterator[QueryRows]:
-    """On the workers of an engine, under its policy; the task's own thread takes rows to Spark meanwhile."""
+    """Run the operators on the workers of an engine; the task's thread passes rows to Spark."""
     options = task.options
     stated = {name: value for name in ("loop", "policy") if (value := getattr(options, name)) is not None}
     engine = Engine(workers=options.workers or 1, **stated)
-    # Only where several workers may run an operator at once are several parts of a bucket of any use.
+    # Several parts help only if several workers may run an operator at once.
     parts = options.workers or 1 if options.loop in (None, "dispatch") else 1
     operators: list[Operator] = []
     for query in queries:
@@ -203,7 +203,7 @@ def _threaded(queries: Sequence[_TaskQuery], task: Task, live: LiveStates) -> It
     yield from _emptied(outlet)
 
 
-#: seconds between looks at what the engine's workers have put out
+#: seconds between two checks for output of the engine's workers
 _MOMENT = 0.005
 
 
@@ -219,12 +219,12 @@ def _watch(operators: Sequence[Operator], task: Task) -> Watch:
 
 
 def verdict_file(folder: Path, update: int) -> Path:
-    """Where a worker that had to end itself in an update says why."""
+    """The file in which a worker that ends itself in an update says why."""
     return folder / f"verdict-u{update}.txt"
 
 
 def _write(path: Path, table: pa.Table) -> None:
-    """A file that is whole as soon as it has its name."""
+    """Write a file under another name, and rename it when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{path.name}")
     with pa.OSFile(str(hidden), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
@@ -236,12 +236,12 @@ def _write(path: Path, table: pa.Table) -> None:
 
 
 class BucketRows:
-    """The rows of several buckets that come to one task, sorted by the column ``name``, the number of their bucket.
+    """The rows of several buckets in one task, sorted by the column ``name``, the number of the bucket.
 
-    When there is much to do, a task of its own for each bucket is quicker. When there is little, starting tasks is most
-    of the work: Spark and a Python worker need some 25 ms for each.
+    With many rows, one task for each bucket is faster. With few, starting tasks is most of the work: Spark and a Python
+    worker need about 25 ms for each.
 
-    Invariant: ``_rest`` are the rows that were read and not given out; all before them were given out or passed over.
+    Invariant: ``_rest`` are the rows that were read but not returned; all rows before them were returned or skipped.
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch], name: str) -> None:
@@ -250,8 +250,10 @@ class BucketRows:
         self._rest: pa.RecordBatch | None = None
 
     def of(self, bucket: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a bucket. To be asked for in ascending order; rows of earlier buckets are passed over, since a
-        query that has failed reads no further."""
+        """The rows of a bucket; to be called in ascending order.
+
+        Rows of earlier buckets may be left, because a query that failed stops reading. They are skipped.
+        """
         while (batch := self._rest if self._rest is not None else next(self._batches, None)) is not None:
             numbers = batch.column(self._name).to_numpy()
             if len(numbers) > 1 and (np.diff(numbers) < 0).any():
@@ -266,9 +268,9 @@ class BucketRows:
 
 
 class SharedBatches:
-    """The rows of a task for several queries: each goes through all of them, at its own pace, from any threads.
+    """The rows of a task for several queries: each reads all of them, at its own pace, on any thread.
 
-    Invariant: a batch that was taken from the iterator waits for every reader that has not had it, and for no other.
+    Invariant: a batch that was read from the iterator waits for exactly those readers that have not read it yet.
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch], readers: int) -> None:

@@ -1,10 +1,10 @@
 """Acknowledge TCP at once: saves 40 ms a task.
 
-Spark sends a task's rows to its Python worker through a TCP socket, and that there are no more as a few bytes of their
-own. These wait in the sender until what went before is acknowledged (Nagle's algorithm), and the receiver takes its
-time for that, 40 ms on Linux, since it has nothing to send. For a small update that is a third of its time. Spark's
-other way, Unix domain sockets, has no such wait, but leaves an entry in the driver's list of files to delete for every
-result that is fetched, which a driver that lives for weeks cannot afford.
+Spark sends the rows of a task to its Python worker through a TCP socket, and then a few bytes that mark the end. The
+sender holds these back until the rows are acknowledged (Nagle's algorithm), and the receiver delays acknowledgements by
+40 ms on Linux. For a small update that is a third of its time. Spark can also use Unix domain sockets, which have no
+such delay. But then every result adds an entry to the driver's list of files to delete, a leak in a driver that runs
+for weeks.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-#: Linux has an option that sends a pending acknowledgement at once; other systems have other ways, or none
+#: the Linux option that sends a pending acknowledgement at once; None on other systems
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
 def acknowledged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches; what has been received is acknowledged before the next one is waited for."""
+    """The same batches; received data is acknowledged before waiting for the next batch."""
     with ExitStack() as held:
         sockets = [held.enter_context(each) for each in tcp_sockets()] if _QUICKACK is not None else []
         while True:
@@ -36,7 +36,7 @@ def acknowledged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def acknowledge(sockets: list[socket.socket]) -> None:
-    """Send what acknowledgements are pending. One that fails is of a connection that is gone: nothing to tell."""
+    """Send pending acknowledgements. Errors are ignored: the connection is closed."""
     for each in sockets:
         try:
             each.setsockopt(socket.IPPROTO_TCP, _QUICKACK or 0, 1)
@@ -45,8 +45,10 @@ def acknowledge(sockets: list[socket.socket]) -> None:
 
 
 def tcp_sockets() -> list[socket.socket]:
-    """The TCP connections of this process, each through a descriptor of its own, to be closed by the caller. Spark's
-    worker keeps its connection to itself, so it is found among them; to be prompt does no harm to any other."""
+    """The TCP connections of this process, with new descriptors, to be closed by the caller.
+
+    Spark gives no access to the worker's connection, so all connections are acknowledged; that does no harm to others.
+    """
     found = []
     for name in os.listdir(_DESCRIPTORS) if _DESCRIPTORS.is_dir() else []:
         try:

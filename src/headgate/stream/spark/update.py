@@ -1,7 +1,7 @@
-"""The stream queries inside one update of a table: which states they go on from, and what their tasks have reported.
+"""The stream queries inside one update of a table: the states they start from, and the reports of their tasks.
 
-Whoever makes updates, the warehouse, opens a ``HostedUpdate``, hands it what the table's function returned, runs the
-job over the ``frame`` it gives, has it ``check``ed, and puts what comes of it into the commit.
+The warehouse creates a ``HostedUpdate`` and passes the result of the table's function to ``take``. It computes
+``frame`` with Spark, calls ``check``, and puts ``states`` and ``rejected_files`` into the commit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WorkerTracebackError(Exception):
 
 @dataclass(frozen=True)
 class StoredStates:
-    """The states of one query as a commit names them: how it was written then, and the files of each bucket."""
+    """The states of one query in a commit: the fingerprint of the query, and the files of each bucket."""
 
     fingerprint: Fingerprint
     buckets: int
@@ -54,8 +54,10 @@ class StoredStates:
 
 @dataclass
 class _RunningQuery:
-    """A query of the update. ``request`` has all that its tasks need; ``fingerprint`` is empty if it has no states;
-    ``rows`` are those of a pass that it shares with queries of other tables."""
+    """A query of the update. ``fingerprint`` is empty if it has no states.
+
+    ``rows`` are its rows from a pass that it shares with queries of other tables; None if it has its own pass.
+    """
 
     request: Request
     fingerprint: Fingerprint
@@ -63,7 +65,7 @@ class _RunningQuery:
     rows: DataFrame | None = None
 
     def task_reports(self) -> list[TaskReport]:
-        """What tasks have reported, once for each bucket: of several attempts the last one's word counts."""
+        """The reports of tasks, one for each bucket; of several attempts, the last one."""
         label = self.request.query.label
         by_bucket = {report.bucket: report for report in self.reports.value if report.query == label}
         return [by_bucket[bucket] for bucket in sorted(by_bucket)]
@@ -71,11 +73,11 @@ class _RunningQuery:
 
 @dataclass
 class HostedUpdate:
-    """The queries of one update. ``folder`` is where states are written and found, by names relative to it.
+    """The queries of one update. ``folder`` has the state files, ``stored`` names those to start from.
 
-    ``clock`` is the source's column of event time and how far it has come, ``arrival`` what tells the order in which
-    its rows arrived; ``small`` says that there are so few of them that one task does all of it soonest. ``refusal``
-    says why there can be no states, if so.
+    ``clock`` is the source's time column and the event time that it has reached, ``arrival`` the order in which its
+    rows arrived. ``small``: there are so few rows that one task for all buckets is fastest. ``refusal`` is the error
+    for queries with states, if these are not possible in this update.
     """
 
     number: int
@@ -91,7 +93,7 @@ class HostedUpdate:
 
     @classmethod
     def without_states(cls, table: str) -> HostedUpdate:
-        """An update that computes a stretch of time again: there is no state to begin it with."""
+        """An update that recomputes a span of time: there are no states to start from."""
         refusal = (
             f"table {table!r} is computed stretch by stretch, but its query has states that go on from row to row: "
             'declare it with mode="append"'
@@ -101,7 +103,7 @@ class HostedUpdate:
     # --- before the job -------------------------------------------------------------------------------------
 
     def take(self, result: DataFrame | HostedFrame) -> None:
-        """Take what the table's function returned, and tell its queries what they go on from."""
+        """Take the result of the table's function, and give its queries their states."""
         self._result = result
         for request in requests_in(result):
             frame = request.frame
@@ -129,7 +131,7 @@ class HostedUpdate:
         self._queries[name] = _RunningQuery(bound, written, new_reports(frame))
 
     def _previous(self, name: str, written: dict[str, str], buckets: int) -> dict[int, Chain]:
-        """The files of each bucket to go on from; a query that was changed so that its states do not fit is refused."""
+        """The state files of each bucket; raises if the states do not fit the query any more."""
         stored = self.stored.get(name)
         if stored is None or not written:
             return {}
@@ -137,12 +139,12 @@ class HostedUpdate:
         return dict(stored.files)
 
     def _end(self, request: Request) -> tuple[str, int] | None:
-        """How far the stream has come, if that is known and windows go by it."""
+        """The event time that the stream has reached, if it is known and windows of the query use it."""
         time = request.time
         if time is None or self.clock is None or self.clock[0] != time:
             return None
         if request.input.field(time).type != pa.timestamp("us", "UTC"):
-            return None  # the source's clock counts microseconds
+            return None  # the clock of the source is in microseconds
         times = [operator.time.column for operator in request.spec.operators if operator.time is not None]
         return self.clock if time in times else None
 
@@ -156,11 +158,6 @@ class HostedUpdate:
     def _rows(self, request: Request) -> DataFrame:
         query = self._queries[request.query.name]
         return rows_of(query.request, query.reports) if query.rows is None else query.rows
-
-    @property
-    def has_states(self) -> bool:
-        """Whether any of the queries keeps states."""
-        return any(query.fingerprint for query in self._queries.values())
 
     # --- after the job --------------------------------------------------------------------------------------
 
@@ -177,7 +174,7 @@ class HostedUpdate:
         return read_verdict(verdict_file(self.folder, self.number))
 
     def states(self) -> dict[str, StoredStates]:
-        """What the commit has to name: buckets that had no rows keep the files that they had."""
+        """The states for the commit; buckets without new rows keep their files."""
         states = {}
         for name, query in self._queries.items():
             if not query.fingerprint:
@@ -191,7 +188,7 @@ class HostedUpdate:
         return (report for query in self._queries.values() for report in query.task_reports())
 
     def rejected_files(self) -> tuple[str, ...]:
-        """The files, in ``folder``, with the rows that queries could not take."""
+        """The files in ``folder`` with rejected rows."""
         return tuple(report.rejected for report in self._reports() if report.rejected)
 
     def rejected_rows(self) -> int:
@@ -203,10 +200,9 @@ class HostedUpdate:
 
 
 def share_passes(updates: Iterable[HostedUpdate]) -> list[DataFrame]:
-    """Compute queries of several updates that read the same rows in one pass; the frames that Spark keeps for that.
+    """Compute queries of several updates that read the same rows in one pass; returns the frames that Spark keeps.
 
-    Every table still commits its own rows and states, so one that fails, or is behind the others, does not concern
-    them.
+    Every table still commits its own rows and states, so a failure of one does not affect the others.
     """
     queries = {id(query.request): query for update in updates for query in update._queries.values()}
     kept = []
@@ -255,7 +251,7 @@ def read_rejected(folder: Path, names: tuple[str, ...]) -> pa.Table:
 
 
 def state_folder(table: Path) -> Path:
-    """Where the states of a table's queries lie: beside its data, where no reader of the table looks."""
+    """The folder with the states of a table's queries: beside its data, where Delta readers do not look."""
     return table / "_headgate_state"
 
 
