@@ -1,23 +1,23 @@
-"""How long an update takes: ``E(n) = alpha + beta n``, fitted to the updates that were seen (Golab et al., 2.4).
+"""How long an update takes: ``E(n) = alpha + beta n``, fitted to the updates so far (Golab et al., 2.4).
 
-``n`` is seconds of event time. The warehouse learns the line from update to update, so that recent ones count more; a
-replayed run fits it to all updates at once. Neither number becomes negative, because a model that promises time back
-would put a table in front for ever.
+``n`` is seconds of event time. The warehouse learns alpha and beta from update to update, and recent updates count
+more; a replayed run fits them to all updates at once. Neither becomes negative: a table with a negative cost would
+always be ranked first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-#: no update is taken to need less, in seconds
+#: the least cost of an update, in seconds
 LEAST_UPDATE_TIME = 1e-3
 
 
 class CostModel:
-    """A least-squares line through (seconds of data, seconds of work), which can be read after every update.
+    """A least-squares line through (seconds of data, seconds of work), updated after every update of a table.
 
-    ``fading`` is what one update counts for when the next one has been seen; with 1 all count the same. ``least`` is
-    the least that an update takes, and ``alpha`` is never below it.
+    ``fading`` is the factor by which the weight of all earlier updates falls with each new one; with 1 all count the
+    same. ``alpha`` is never below ``least``.
 
     Invariant: ``_mean_n``, ``_mean_time``, ``_spread`` and ``_together`` are the weighted means of n and time, the
     weighted sum of squares of n around its mean, and that of products of both.
@@ -62,7 +62,7 @@ class CostModel:
         self._mean_time = mean_time = self._mean_time + from_time / weight
         self._spread = self._fading * self._spread + kept / weight * from_n * from_n
         self._together = self._fading * self._together + kept / weight * from_n * from_time
-        # Updates that were all alike say nothing about the slope: then all of the time is set-up.
+        # If all updates had the same size the slope is unknown: then all of the time is set-up.
         tells = self._spread / weight > 1e-6 * max(1.0, mean_n * mean_n)
         slope = self._together / self._spread if tells else 0.0
         self.beta = min(max(0.0, slope), mean_time / mean_n if mean_n > 0 else 0.0)

@@ -6,7 +6,7 @@ itself are the engine's. Each pick goes to
 
 1. the most overdue node of a lane with a free worker, if the guard strikes (at most once per ``decide``);
 2. the best node by the policy among lanes with a free home worker, or a free spare one if the lane is aggressive;
-3. the best node among the other lanes with a free spare worker: nobody who is at home there can run now.
+3. the best node among the other lanes with a free spare worker: no node of that worker's home lanes can run now.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOP_FEATURES = ("ready", "workers", "last_turn", "window_time", "max_workers", 
 
 @dataclass(frozen=True, slots=True)
 class DispatchStatistics(LoopStatistics):
-    """And how things stand now."""
+    """Counts, and the current state."""
 
     runnable: int
     free_workers: int
@@ -110,7 +110,7 @@ class Dispatch:
             self._ranking.changed(node)
 
     def finished(self, worker: int, now: float) -> None:
-        """Say that a worker is done with its node. Whether the node can run again is for ``set_ready`` to say."""
+        """Say that the run of a worker's node has ended. ``set_ready`` says whether the node can run again."""
         self._now = now
         if worker not in self._node_on:
             raise InvariantError(f"worker {worker} is said to be done, but was given nothing to do")
@@ -130,7 +130,7 @@ class Dispatch:
     # --- decisions ------------------------------------------------------------------------------------------
 
     def decide(self, now: float) -> list[Start]:
-        """Hand out work to free workers, best first; the workers and nodes named are taken from now on."""
+        """Assign nodes to free workers, best first; they count as running from now on."""
         self._now = now
         starts: list[Start] = []
         if not self._free or not self._runnable:
@@ -152,7 +152,7 @@ class Dispatch:
                 if self._keeps_history:
                     self.history.append(self._record(start, view))
             except Exception as error:
-                if starts:  # what was decided before must be told; the policy fails again at the next decision
+                if starts:  # starts decided before must be returned; the policy fails again at the next decision
                     break
                 raise user_error(f"policy {self.policy.name!r} failed while ranking", error) from error
             guard_may_strike = guard_may_strike and reason == "policy"
@@ -252,11 +252,11 @@ class Dispatch:
         self._adopt_lanes(placed)
 
     def place_again(self) -> None:
-        """Ask the placement once more, because the costs that it goes by have moved."""
+        """Call the placement again, because the costs that it uses have changed."""
         self._adopt_lanes(self._lanes_from(self.placement, self.workers))
 
     def set_workers(self, workers: Workers) -> None:
-        """More or fewer workers; one that is gone but busy finishes what it has."""
+        """Change the workers; one that is removed while it is busy finishes its run."""
         placed = self._lanes_from(self.placement, workers)
         self.workers = workers
         self._free = {w: None for w in range(len(workers)) if w not in self._node_on}
@@ -267,7 +267,7 @@ class Dispatch:
         ready = {self.matrix.graph.names[i] for i, is_ready in enumerate(self._ready) if is_ready}
         since = {self.matrix.graph.names[i]: when for i, when in self._runnable.items()}
         old = self.matrix.regraph(graph)
-        self._memory = None  # it may speak of nodes by their old numbers
+        self._memory = None  # it may refer to nodes by their old numbers
         self._busy_node = {
             worker: graph.index[name] for worker, (name, _) in self._node_on.items() if name in graph.index
         }

@@ -1,7 +1,7 @@
 """Explanations: what was runnable, how it was ranked, why this node and not the others.
 
-Explanations are data first and text second: ``str()`` of one is the paragraph a person reads, the fields are for
-programs. They are worked out when asked for; a loop records past decisions only if it is told to keep a history.
+Explanations are data with a text: ``str()`` gives the paragraph that a user reads, the fields are for programs. They
+are computed on request; a loop records past decisions only if it was created with a history.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Decision:
 
     @property
     def place(self) -> int:
-        """Where the chosen node stood in the policy's ranking, from 1."""
+        """The position of the chosen node in the policy's ranking, from 1."""
         return 1 + next(i for i, entry in enumerate(self.ranking) if entry.name == self.node)
 
     def __str__(self) -> str:
@@ -67,14 +67,14 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a node runs or does not run at one moment: what is true of every loop that ranks by a policy."""
+    """Why a node runs or does not run at one moment, for every loop that ranks by a policy."""
 
     node: str
     now: float
     policy: str
     #: the workers that run the node now
     running_on: tuple[int, ...]
-    #: where it stands among those it competes with, from 1; None if it cannot run
+    #: its position among the nodes it competes with, from 1; None if it cannot run
     place: int | None
     priority: tuple[float, ...]
     #: when the guard puts it in front; infinity if the guard does not watch it
@@ -131,7 +131,7 @@ class DispatchExplanation(Explanation):
 
 @dataclass(frozen=True, slots=True)
 class RoundsExplanation(Explanation):
-    """Where a node stands in the list of its worker in the rounds loop, and what could bring it forward."""
+    """The position of a node in the list of its worker in the rounds loop, and what could bring it forward."""
 
     #: the worker whose list it is in, and how long that list is
     worker: int

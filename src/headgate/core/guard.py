@@ -1,8 +1,8 @@
-"""The guard against starvation: who has been runnable for longer than its patience.
+"""The guard against starvation: which nodes have been runnable for longer than their patience.
 
-Policies only rank, and several of them let a node wait for ever when there is never enough machine (Max Benefit
-levels off at p / beta as data piles up, so a table of low priority never gets past those of high priority). The loops
-therefore keep a deadline for every runnable node, and one that is overdue goes to the front of its lane.
+Policies only rank, and under overload several of them let a node wait for ever (with Max Benefit, the rank levels off
+at p / beta as data piles up, so a table of low priority is never ranked before those of high priority). So the loops
+keep a deadline for every runnable node, and an overdue node goes to the front of its lane.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""The way into the core: facts in, instructions out.
+"""The interface of the core: facts in, instructions out.
 
 An engine (the simulator, the stream engine, the warehouse) owns clocks, threads, queues and the work itself. A loop
-owns the decision what runs next, and nothing else. The engine tells it facts, and gets back a ``Start``: run this
-node on that worker. All loops speak of *nodes* (what is scheduled), *workers* (what runs nodes, counted from 0) and
-*queries* (nodes that belong together).
+only decides what runs next. The engine tells it facts and gets back a ``Start``: run this node on that worker. All
+loops have *nodes* (what is scheduled), *workers* (what runs nodes, counted from 0) and *queries* (nodes that belong
+together).
 
     loop       the engine tells                                   and asks
     Dispatch   set_ready, note_change, finished                   decide: what do all free workers start now?
     Rounds     finished; what can run when it is asked            next_step: what does this worker do now?
     Locality   note_ready, packet_received, finished              next_start: what does this worker start now?
 
-``Dispatch`` and ``Rounds`` rank nodes by a policy and place them by a placement. What they have in common besides
-is the protocol ``Loop``. Locality ranks by no policy; see ``headgate.core.locality``.
+``Dispatch`` and ``Rounds`` rank nodes by a policy and place them by a placement; the protocol ``Loop`` is what they
+have in common. Locality does not use policies; see ``headgate.core.locality``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Reason = Literal["policy", "tie", "forced", "guard"]
 class Start(NamedTuple):
     """Run ``node`` on ``worker`` now, on up to ``batch`` tuples; 0 leaves the number to the engine.
 
-    A tuple and not a frozen dataclass: one is made for every run, and a tuple takes a third of the time.
+    A tuple and not a frozen dataclass: one is created for every run, and a tuple takes a third of the time.
     """
 
     node: int
@@ -44,7 +44,7 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoopStatistics:
-    """Counts since the loop was made. ``decisions`` are turns of the dispatch loop, or rounds."""
+    """Counts since the loop was created. ``decisions`` are turns of the dispatch loop, or rounds."""
 
     decisions: int
     starts: Mapping[Reason, int]
@@ -68,7 +68,7 @@ class Loop(Protocol):
         """The nodes as they are numbered now."""
 
     def finished(self, worker: int, now: float) -> None:
-        """The node that this worker was told to run has ended its run."""
+        """The run of this worker's node has ended."""
 
     def replace_policy(self, policy: Policy) -> None:
         """Rank by another policy; refused at once if it reads a feature that nobody provides."""
@@ -77,7 +77,7 @@ class Loop(Protocol):
         """Place by another rule; refused at once if it reads a feature that nobody provides."""
 
     def set_workers(self, workers: Workers) -> None:
-        """More or fewer workers; one that is to go and is busy finishes what it has."""
+        """Change the number of workers; one that is removed while it is busy finishes its run."""
 
     def regraph(self, graph: Graph) -> object:
         """Add or remove nodes. Nodes are known by name: their numbers may change."""
@@ -86,7 +86,7 @@ class Loop(Protocol):
         """Why this node runs or does not run at this moment."""
 
     def statistics(self) -> LoopStatistics:
-        """Counts since the loop was made."""
+        """Counts since the loop was created."""
 
     def validate(self) -> None:
         """Check every invariant; raises ``InvariantError``. For tests and debugging."""

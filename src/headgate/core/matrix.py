@@ -1,8 +1,8 @@
 """The feature matrix: the last known value of every feature of every node, and the views policies get of it.
 
-An engine fills it in one of two ways. It *writes* a value the moment it changes (cheap when one thread owns the
-numbers, as in the simulator), or it says who ran and lets ``refresh`` *read* again what can have changed (Haren,
-section 6), asking for each feature only the nodes concerned.
+An engine fills it in one of two ways. It *writes* a value when it changes (cheap if one thread owns the numbers, as in
+the simulator). Or it says which nodes ran, and ``refresh`` *reads* again what can have changed (Haren, section 6), for
+each feature only of the nodes concerned.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class FeatureMatrix:
         self.columns: dict[str, Floats] = {
             name: np.full(len(graph), feature.default) for name, feature in self.features.items()
         }
-        #: nodes not read since they were added: everything about them is unknown, static features included
+        #: nodes not read since they were added: all their features are unknown, also static ones
         self._unread: set[int] = set(range(len(graph)))
         self._ran: set[int] = set()
         self._arrived: set[int] = set()

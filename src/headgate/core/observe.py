@@ -1,12 +1,12 @@
-"""From what an engine knows about its nodes to the features that policies read. The only place that does this.
+"""The features that policies read, computed from what an engine knows about its nodes. All engines use this module.
 
-Engines whose nodes are *operators* (the stream engine, the simulator) say once how each fact is found
-(``OperatorFacts``); ``operator_readings`` makes a function for every feature out of that, and ``OperatorColumns`` says
-which columns must be written when. Engines whose nodes are *tables* (the warehouse, the simulator) write down what
-happens to a table in ``TableColumns``.
+Engines whose nodes are *operators* (the stream engine, the simulator) define once how each fact is read
+(``OperatorFacts``). ``operator_readings`` turns that into a function for every feature, and ``OperatorColumns`` has the
+columns to write after each kind of event. Engines whose nodes are *tables* (the warehouse, the simulator) write what
+happens to a table with ``TableColumns``.
 
-The features of one grain have a meaning at the other, so that every policy runs at both. An operator's data is what
-waits in its queue, and an update is taking all of it. A tuple of a table is one second of data.
+Every feature has a meaning for operators and for tables, so that every policy works with both. The data of an operator
+is what waits in its queue, and an update takes all of it. A tuple of a table is one second of data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headgate.core.policy import Policy
 
 NodeT = TypeVar("NodeT")
 
-#: what an engine whose nodes are tables can tell a policy
+#: the features of tables
 TABLE_FEATURES = (
     *LOOP_FEATURES,
     *("priority", "class", "layer", "period", "setup_time", "time_per_unit", "cost", "selectivity"),
@@ -46,7 +46,7 @@ _LEAST_COST = 1e-9
 
 @dataclass(frozen=True)
 class OperatorFacts(Generic[NodeT]):
-    """How an engine finds what must be known about an operator: for each fact a function of the engine's own node.
+    """How an engine finds the facts about an operator: for each fact a function of the engine's node object.
 
     Times are seconds by the engine's clock. What waits are tuples (rows).
     """
@@ -56,7 +56,7 @@ class OperatorFacts(Generic[NodeT]):
     importance_class: Callable[[NodeT], float]
     patience: Callable[[NodeT], float]
     max_workers: Callable[[NodeT], float]
-    # measured; of what has not run yet, what the engine assumes
+    # measured; an assumption before the first run
     #: seconds for one tuple
     cost: Callable[[NodeT], float]
     #: output tuples for one input tuple
@@ -112,7 +112,7 @@ def operator_features(policies: Iterable[Policy], placements: Iterable[Placement
         wanted += _checked(policy.requires(), f"policy {policy.name!r}")
     for placement in placements:
         wanted += _checked(placement.needs, f"placement {placement.name!r}")
-        # these two weigh nodes by whatever features there are, and this is what they weigh operators by
+        # these two use the features that exist; for operators these are
         if isinstance(placement, LeastLoaded | ByNode):
             wanted += ["cost", "pending"]
     return features_named(wanted)
@@ -162,7 +162,7 @@ class OperatorColumns(Generic[NodeT]):
 class TableColumns:
     """Writes what happens to tables into the columns of a matrix. ``table`` is always the table's number.
 
-    Whether a table can run, the loop is told by ``set_ready``, after its columns are written.
+    Write the columns first, then tell the loop by ``set_ready`` whether the table can run.
     """
 
     def __init__(self, matrix: FeatureMatrix) -> None:
@@ -189,7 +189,7 @@ class TableColumns:
         self.head_time[table] = head_time
 
     def set_pending(self, table: int, pending: float, gain: float, seconds: float) -> None:
-        """So much data waits; the next update takes in ``gain`` seconds of it and is expected to take ``seconds``."""
+        """``pending`` seconds of data wait; the next update takes in ``gain`` of them and should take ``seconds``."""
         self.pending[table] = pending
         self.freshness_delta[table] = gain
         self.execution_time[table] = seconds

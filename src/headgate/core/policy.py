@@ -1,8 +1,8 @@
 """What a policy is: the features of all nodes in, a priority vector per node out.
 
-A policy only ranks. It has no clock, does no I/O and keeps nothing: what it must remember from one decision to the
-next is handed to it (``view.memory``) and handed back (``remember``). Whether a node can run, where, and
-that nobody waits for ever is the loops' business.
+A policy only ranks. It has no clock, does no I/O and keeps no state: what it must remember from one decision to the
+next is passed in (``view.memory``) and returned (``remember``). The loops decide whether and where a node can run, and
+that no node waits for ever.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Choosable:
             cls.name = cls.__name__
 
     def __str__(self) -> str:
-        """The name with the parameters that differ from their defaults, as one would write it to choose it."""
+        """The name with the parameters that differ from their defaults, as a user would write it."""
         changed = [
             f"{f.name}={getattr(self, f.name)}"
             for f in fields(self)  # type: ignore[arg-type]

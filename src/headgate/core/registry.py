@@ -1,4 +1,4 @@
-"""Policies and placements by name: from what a user writes to an object.
+"""Policies and placements by name: turns what a user writes into an object.
 
     fcfs                                            one that comes with Headgate
     qst:capacity=500                                with parameters

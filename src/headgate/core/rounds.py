@@ -24,7 +24,7 @@ The logic is pure: threads, barriers and clocks belong to the engine around it, 
 Indices of nodes change when nodes are added or removed. That happens inside ``coordinate`` and nowhere else; ``read``
 and ``can_run`` are always asked in terms of ``rounds.graph`` as it is at that moment.
 
-How threads reschedule without a barrier is in ``headgate.stream.loops.handover``.
+``headgate.stream.loops.handover`` has the version for threads that needs no barrier in most rounds.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ class Rounds:
     # --- reports --------------------------------------------------------------------------------------------
 
     def explain(self, node: int, now: float) -> RoundsExplanation:
-        """Where a node stands in its worker's list, and what could bring it forward."""
+        """The position of a node in its worker's list, and what could bring it forward."""
         names = self.graph.names
         own = next(own for own in map(self._dealt_list, self._lists) if node in own.nodes)
         place = own.nodes.index(node)
@@ -330,7 +330,7 @@ class Rounds:
     def _collect(self, fed: Iterable[int]) -> None:
         """Take from the workers what they ran: to the matrix, the policy's memory and the loop's own features."""
         columns = self.matrix.columns
-        # Nobody runs now, and whoever can run when its turn comes is ranked for that case.
+        # No node runs now; a node is ranked for the case that it can run.
         for name, value in (("ready", 1.0), ("workers", 0.0), ("window_time", 0.0)):
             if name in columns:
                 columns[name][:] = value
@@ -360,7 +360,7 @@ class Rounds:
     def _apply_changes(self, now: float) -> None:
         for graph in self._next_graphs:
             self._move_to(graph, now)
-            self._memory = None  # it may speak of nodes by their old numbers
+            self._memory = None  # it may refer to nodes by their old numbers
         self._next_graphs.clear()
         if self._next_policy is not None:
             self.policy, self._memory, self._failure = self._next_policy, None, None
@@ -376,7 +376,7 @@ class Rounds:
         self._records.follow(old, now)
         self._fresh = _following(old, self._fresh, False)
         self._dealt_index = _following(old, self._dealt_index, -1)
-        # Whoever gains or loses a neighbour gains or loses a queue: it is read again, as if it had run.
+        # A node that gains or loses a neighbour gains or loses a queue: its features are read again, as if it had run.
         touched = [graph.index[name] for edge in changed_edges for name in edge if name in graph.index]
         self.matrix.note_ran(touched)
 

@@ -1,12 +1,12 @@
-"""How stale a table is, and how long data has been waiting to get into it. Pure: times are passed in.
+"""Staleness and lag of a table. Pure: times are passed in.
 
-*Staleness* is the distance of now from the event time up to which a table is complete. It grows by a second a second,
-also when nothing arrives, and falls with every update. *Lag* is how long the oldest data has been waiting that has
-arrived but is not in the table; it is 0 while nothing waits. Data counts as waiting from the moment it arrived at the
-source, through every table on its way. Over several streams it counts from when the last of them had it: before, the
-table could not have used it.
+*Staleness* is now minus the event time up to which a table is complete. It grows by one second per second, also when no
+data arrives, and falls with every update. *Lag* is how long the oldest data that has arrived but is not in the table
+has been waiting; it is 0 while nothing waits. Data waits from the moment it arrived at the source, through every table
+on its path. If a table has several streams, data waits from when all of them had it: before, the table could not have
+used it.
 
-The simulator, the running warehouse and the measures of a trace all count with the two meters here.
+The simulator, the running warehouse and the measures of a trace all use the two meters here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StalenessMeter:
         return self.fresh == -math.inf
 
     def advance(self, now: float) -> None:
-        """Count up to ``now``. A moment that has been counted already changes nothing."""
+        """Count up to ``now``; does nothing if that is counted already."""
         since, fresh = self.since, self.fresh
         if now <= since or fresh == -math.inf:
             return
@@ -93,7 +93,7 @@ class LagMeter:
         self.late = 0.0
 
     def advance(self, now: float) -> None:
-        """Count up to ``now``. A moment that has been counted already changes nothing."""
+        """Count up to ``now``; does nothing if that is counted already."""
         if now <= self.since:
             return
         if self.waiting is not None and self.target is not None:
@@ -101,15 +101,15 @@ class LagMeter:
         self.since = now
 
     def wait(self, now: float, since: float | None) -> None:
-        """From ``now`` on the oldest data that the table has not has been waiting since ``since``.
+        """From ``now`` on, the oldest data that is not in the table has been waiting since ``since``.
 
-        That may be a moment to come, when data is known to arrive then.
+        ``since`` may be in the future, if data is known to arrive then.
         """
         self.advance(now)
         self.waiting = since
 
     def lag(self, now: float) -> float:
-        """How long the oldest data that the table has not has been waiting; 0 if nothing waits."""
+        """How long the oldest data that is not in the table has been waiting; 0 if nothing waits."""
         return 0.0 if self.waiting is None else max(0.0, now - self.waiting)
 
     @property
@@ -120,7 +120,7 @@ class LagMeter:
 
 
 class ArrivalLog:
-    """What was loaded into one stream: since when it had waited, and up to which event time it reached.
+    """The loads of one stream: since when the data had waited, and the event time that the stream reached.
 
     Event times are microseconds, all others seconds. Invariant: both columns of ``_loads`` increase; loads that did not
     bring the stream further are left out.
@@ -136,7 +136,7 @@ class ArrivalLog:
         self._loads: deque[tuple[float, int]] = deque(maxlen=self.MOST)
 
     def loaded(self, arrived: float, freshness: int | None) -> None:
-        """A load of data that had arrived at ``arrived`` has brought the stream up to ``freshness``."""
+        """Data that had arrived at ``arrived`` was loaded; the stream is now complete up to ``freshness``."""
         if freshness is None or (self.freshness is not None and freshness <= self.freshness):
             return
         if self._loads and arrived < self._loads[-1][0]:
@@ -145,7 +145,7 @@ class ArrivalLog:
         self._loads.append((arrived, freshness))
 
     def arrived_beyond(self, freshness: int | None) -> float | None:
-        """When the first data beyond ``freshness`` came that is loaded; None if there is none."""
+        """When the first loaded data beyond ``freshness`` arrived; None if there is none."""
         first = None
         for came, upto in reversed(self._loads):  # a table is seldom many loads behind
             if freshness is not None and upto <= freshness:
@@ -157,11 +157,11 @@ class ArrivalLog:
 def waiting_since(
     table_freshness: int | None, streams: Collection[str], logs: Mapping[str, ArrivalLog]
 ) -> float | None:
-    """Since when the oldest data that a table could have but has not has been waiting; None if it has everything."""
+    """Since when the oldest data that the table could take in has been waiting; None if nothing waits."""
     above = [logs[name] for name in streams]
     known = [log.freshness for log in above if log.freshness is not None]
     if not above or len(known) < len(above):
-        # a stream that is empty keeps the table waiting for what is coming, not for what is there
+        # an empty stream holds up the table, so only the data that is pending there counts
         since = [log.pending_since for log in above if log.freshness is None]
         return max((s for s in since if s is not None), default=None) if None not in since else None
     edge = min(known)

@@ -1,9 +1,9 @@
-"""One update of a table, from plan to commit: the record that everybody passes on.
+"""One update of a table, from plan to commit.
 
-A table plans it, the scheduler releases it, a track runs it, the table's log commits it, the trace writes it and the
-live table shows it. Nobody translates it into a record of their own.
+One ``Update`` object is passed on all the way: a node plans it, the scheduler releases it, a track runs it, the trace
+writes it and the live table shows it. ``headgate.warehouse.updates`` describes the path.
 
-Moments are wall-clock seconds since the epoch and lengths are seconds; event times are whole microseconds since the
+Moments are wall-clock seconds since the epoch and durations are seconds; event times are whole microseconds since the
 epoch, as in the commits of a table.
 """
 
@@ -20,11 +20,11 @@ Status = Literal["planned", "running", "committed", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class OperatorFigures:
-    """One operator of one query, in one or several tasks.
+    """The figures of one operator of one query, over one or several tasks.
 
-    ``processor`` are seconds on processors. ``peak_rows_waiting`` is the most that stood in front of it in any one
-    task. ``utilisation`` is the share of the tasks' time in which rows waited for it or were at work in it (EdgeWise,
-    equation 11). ``seconds`` is that time, of all tasks together.
+    ``processor`` is processor time in seconds. ``peak_rows_waiting`` is the most rows in its queue in any one task.
+    ``utilisation`` is the share of the tasks' time in which rows waited for it or were being processed (EdgeWise,
+    equation 11). ``seconds`` is the time of all tasks together.
     """
 
     query: str
@@ -50,25 +50,25 @@ class OperatorFigures:
 
 
 def node_name(table: str, layer: Layer) -> str:
-    """What the scheduler calls the work of a layer on a table; no table can have the name of a backfill."""
+    """The name of a scheduler's node: the work of one layer on a table. No table can have the name of a backfill."""
     return table if layer == "live" else f"{table} ({layer})"
 
 
 @dataclass(slots=True)
 class Update:
-    """One update, which goes *planned -> running -> committed or failed*.
+    """One update. Its status goes *planned -> running -> committed or failed*.
 
     Planned: ``gained`` is how much fresher the table should become, in seconds of event time; an update that only
-    repairs the past gains nothing. ``arrived`` says of what is loaded from a source when the first and the last chunk
-    came, and how many there are. ``released`` is since when the update could have run. ``plan`` is what it takes in,
-    in the words of the table that planned it; nobody else looks at it.
+    recomputes the past gains nothing. ``arrived`` is, for data from a source, when the first and the last chunk arrived
+    and the number of chunks. ``released`` is since when the update could have run. ``plan`` is what the update reads;
+    only the node that planned it uses it.
 
-    Running: ``track`` began with it at ``began``.
+    Running: it began on ``track`` at ``began``.
 
     Ended: it took ``seconds``, of which ``work`` were reading, computing and writing data. ``overhead`` is the time
-    spent in Headgate itself, planning included. ``rows`` were written and ``rejected`` were not taken in;
-    ``freshness`` is the event time that the table has reached; ``operators`` are those of the stream queries inside
-    the table. ``error`` is None if it was committed; ``traceback`` is what to show to the owner of the failing code.
+    spent in Headgate, including planning. ``rows`` were written and ``rejected`` were rejected. ``freshness`` is the
+    event time that the table has reached. ``operators`` are those of the stream queries inside the table. ``error`` is
+    None if it was committed; ``traceback`` is for the owner of the code that failed.
     """
 
     table: str
@@ -85,7 +85,7 @@ class Update:
     overhead: float = 0.0
     error: str | None = None
     operators: tuple[OperatorFigures, ...] = ()
-    # What follows is not in the trace of a run, so two updates are equal whatever it is.
+    # The fields below are not in the trace of a run, so they do not count when updates are compared.
     status: Status = field(default="planned", compare=False)
     work: float = field(default=0.0, compare=False)
     traceback: str = field(default="", compare=False, repr=False)
@@ -93,7 +93,7 @@ class Update:
 
     @property
     def name(self) -> str:
-        """The node of the scheduler that makes it: the table, its backfill or its maintenance."""
+        """The name of its node: the table, its backfill or its maintenance."""
         return node_name(self.table, self.layer)
 
     @property
@@ -105,15 +105,15 @@ class Update:
         return self.status == "committed"
 
     def commits(self, seconds: float) -> None:
-        """It is committed, ``seconds`` after it began."""
+        """Note that it was committed, ``seconds`` after it began."""
         self.status = "committed"
         self.seconds = seconds
         self.overhead += seconds - self.work
 
     def fails(self, error: BaseException, seconds: float = 0.0) -> None:
-        """It has failed, ``seconds`` after it began. What it did in that time counts as work.
+        """Note that it failed, ``seconds`` after it began; all of that time counts as work.
 
-        What is told of an error is what lies behind it, if it was raised because of another.
+        If the error was raised from another one, the traceback is that of the other one.
         """
         self.status = "failed"
         self.seconds = self.work = seconds
@@ -123,9 +123,9 @@ class Update:
 
 
 def added_up(many: Iterable[OperatorFigures]) -> tuple[OperatorFigures, ...]:
-    """What each operator did in all of these together, in the order in which operators first appear.
+    """The figures added up for each operator, in the order in which operators first appear.
 
-    Sums of sums are the sum of all, so figures can be added to a total as they come.
+    The result can be added up again with further figures.
     """
     by_operator: dict[tuple[str, str, str], list[OperatorFigures]] = {}
     for each in many:
@@ -134,7 +134,7 @@ def added_up(many: Iterable[OperatorFigures]) -> tuple[OperatorFigures, ...]:
 
 
 def _sum(same: Sequence[OperatorFigures]) -> OperatorFigures:
-    # A share counts by what it is a share of.
+    # Shares are weighted by the time that they are a share of.
     seconds = sum(each.seconds for each in same)
     busy = sum(each.seconds * each.utilisation for each in same)
     return OperatorFigures(

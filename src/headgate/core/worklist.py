@@ -1,8 +1,8 @@
 """A worker's list: what one worker of the *rounds* loop runs between two reschedulings (Haren, algorithm 1).
 
-A ``Worklist`` is asked for one step at a time and told when a run has ended. It knows its own nodes, best first, and
-nothing of features, policies or the other workers; see ``rounds`` for what happens at a rescheduling. It never looks
-at a clock: ``now`` is passed in.
+A ``Worklist`` returns one step at a time and is told when a run has ended. It knows its nodes, best first, but no
+features, policies or other workers; ``rounds`` has what happens at a rescheduling. It uses no clock: ``now`` is passed
+in.
 
 Where it goes beyond the algorithm as printed:
 
@@ -35,7 +35,7 @@ CanRun = Callable[[int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing of this worker's can run: ask again after so many seconds."""
+    """No node of this worker can run: ask again after this many seconds."""
 
     seconds: float
 
@@ -81,7 +81,7 @@ def _demand(fulfilled: bool, name: str, expected: str, got: object) -> None:
 
 
 class NodeRecords:
-    """What is remembered of each node from one round to the next, whichever worker has it.
+    """What is kept about each node from one round to the next, whichever worker has it.
 
     Between two reschedulings an entry is touched by the worker whose list holds the node, and by nobody else.
     """
@@ -102,7 +102,7 @@ class NodeRecords:
 
 @dataclass(slots=True)
 class Counts:
-    """What a worker has done since it was hired."""
+    """What a worker has done since it was added."""
 
     starts: dict[Reason, int] = field(default_factory=lambda: {"policy": 0, "tie": 0, "forced": 0, "guard": 0})
     backoffs: int = 0
@@ -120,7 +120,7 @@ class Counts:
 
 
 class Phase(Enum):
-    """Where a worker stands between two reschedulings, in this order."""
+    """The phases of a worker between two reschedulings, in this order."""
 
     DEALT = "has been given its nodes and must sort them"
     SORTED = "has sorted its list and may begin the round"
@@ -281,8 +281,8 @@ class Worklist:
 
     @property
     def may_be_cut_short(self) -> bool:
-        """It is in the round, and the guard has not struck since it last looked at the policy's order: that is owed in
-        the same round. After forced runs it may be owed until the next."""
+        """Whether a rescheduling may end the round early. Not after a guard run: the policy's order must then be used
+        once in the same round. After forced runs, that may be in the next round."""
         return self.phase is Phase.EXECUTING and self._guard_may_strike
 
     def arrive(self) -> None:

@@ -1,6 +1,6 @@
-"""The two atomic things that ordered processing is built of: a counter and a flag.
+"""The two atomic primitives of ordered processing: a counter and a flag.
 
-What the interpreter gives. Putting an item into a list's place, reading it, reading and storing an attribute, and
+What the interpreter guarantees: putting an item into a list's place, reading it, reading and storing an attribute, and
 ``append`` and ``popleft`` of a deque are each one indivisible step: with the interpreter lock because a thread is not
 interrupted inside them, in an interpreter without that lock because lists and deques lock themselves. The stream engine
 relies on these, and on nothing else that happens to be atomic: not on ``value += 1`` (a load, an addition and a store),

@@ -102,7 +102,7 @@ class State(Protocol):
         """The stream has ended: give out what was kept, in the order of keys. ``parents`` is ignored."""
 
     def snapshot(self) -> Snapshot:
-        """What ``restore`` needs to go on from here. It must not change when the state does."""
+        """What ``restore`` needs to continue from here. It must not change when the state does."""
 
     def restore(self, snapshot: Snapshot) -> None:
         """Become what the snapshot was taken of; the state is new and has seen nothing."""

@@ -10,7 +10,7 @@ Multicores", section 3:
     NonBlockingBuffer   figure 4: workers never wait for the one that delivers. The one to use.
     LockedBuffer        figure 2: one lock around everything; workers wait while another one delivers. For comparison.
 
-A buffer knows neither packets nor operators nor threads: it is given numbers, outputs and a function to deliver with.
+A buffer knows neither packets nor operators nor threads: it gets numbers, outputs and a function that delivers.
 """
 
 from __future__ import annotations

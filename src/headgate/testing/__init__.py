@@ -1,6 +1,6 @@
 """Tools to test a policy of your own.
 
-``check_policy`` tries a policy on hundreds of random graphs, features and schedules, and says what is wrong with it.
+``check_policy`` tests a policy on hundreds of random graphs, features and schedules, and reports what is wrong.
 ``make_view`` and ``ranking`` are for tests of a rule: features in, order out.
 
 >>> from headgate.core.policies import LongestQueue
@@ -11,10 +11,10 @@
 
     check      check_policy
     views      make_view, ranking
-    toys       small policies and placements: to compare with, or to run a loop of your own by
-    oracle     the dispatch loop in its slowest and most obvious form, told the same facts as the real one
+    toys       small policies and placements, for comparisons and for tests of your own loop
+    oracle     the dispatch loop in its simplest and slowest form, to compare the real one with
 
-Everything is drawn from a seed, so a failure happens again.
+All random choices come from a seed, so a failure can be repeated.
 """
 
 from headgate.testing.check import check_policy

@@ -1,8 +1,11 @@
 """Try a policy on random graphs, features and schedules, and say what is wrong with it.
 
-Four questions, each asked many times over: is what the policy answers an order of the nodes; does it depend on nothing
-but what it is shown; if it says that it is local, is it; and does the dispatch loop, which takes short cuts, start what
-the slow oracle starts, with nobody waiting beyond its patience.
+Four checks, each repeated many times:
+
+1. The priorities define an order of the nodes.
+2. They depend only on the view that is passed in.
+3. If the policy says that it is local, it is.
+4. The dispatch loop starts the same nodes as the slow oracle, and no node waits beyond its patience.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The dispatch loop in its slowest and most obvious form, as an oracle for the real one.
+"""The dispatch loop in its simplest and slowest form, as an oracle for the real one.
 
 ``NaiveDispatch`` knows nodes by name only, keeps no order and no heap, and works out every choice from the full list of
 nodes that can run. ``ComparedDispatch`` tells the same facts to both and compares what they start.

@@ -1,11 +1,11 @@
-"""What a run of tables records about itself, and what can be worked out from that.
+"""The trace of a run of tables, and measures computed from it.
 
     records    the header and the changes of a run, and all of a run with its updates
     lines      records as lines of JSON, and back
     measures   how fresh each table was at every moment, how long data waited, and the figures of a whole run
 
-Pure: who writes lines and who reads them is in other layers. The engine of the warehouse records, the simulator
-replays and reports are written, all from the same records.
+Pure: files are read and written in other layers. The warehouse writes traces, the simulator replays them, and reports
+are made from them.
 """
 
 from headgate.core.trace.lines import TraceError, trace_from

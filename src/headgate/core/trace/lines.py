@@ -1,12 +1,12 @@
-"""The lines of a trace: a header, then one line of JSON for every event, so that a killed run leaves what it had.
+"""The lines of a trace: a header, then one line of JSON for every event, so that the trace of a killed run can be read.
 
     {"trace": 1, "warehouse": "city", "started": 1794736800.0, "tracks": 2, "policy": "max-benefit", ...}
     {"update": "readings", "layer": "live", "track": 0, "began": 1794736801.2, "seconds": 0.31, ...}
     {"change": {"policy": "fifo"}, "at": 1794736830.0}
     {"end": 1794736860.0}
 
-Keys and kinds of line that are not known here are passed over: later versions may add some, and raise the number in the
-header only when what is there has come to mean something else. A last line that was cut off is passed over as well.
+Unknown keys and kinds of lines are skipped: later versions may add some. The number in the header changes only when an
+existing key changes its meaning. A last line that was cut off is skipped, too.
 """
 
 from __future__ import annotations

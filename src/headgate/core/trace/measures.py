@@ -1,4 +1,4 @@
-"""What can be worked out from a trace: freshness over time, arrivals, how long data waited, the figures of a whole run.
+"""Measures of a trace: freshness over time, arrivals, how long data waited, the figures of a whole run.
 
 Everything here is in seconds since the epoch, event times too. What staleness and lag are, and how they are counted, is
 in ``headgate.core.staleness``.

@@ -1,4 +1,4 @@
-"""What a run of tables records about itself: plain frozen data that nothing here acts on.
+"""The records of a trace: plain frozen data.
 
 Moments are wall-clock seconds since the epoch and lengths are seconds; event times are whole microseconds since the
 epoch, as in the commits of a table.

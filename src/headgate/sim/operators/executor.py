@@ -87,7 +87,7 @@ class Executor(ABC):
     @property
     @abstractmethod
     def decisions(self) -> int:
-        """Choices of what runs next, or meetings, from the very beginning."""
+        """Decisions of the dispatch loop, or reschedulings, from the very beginning."""
 
     @property
     def guard_strikes(self) -> int:

@@ -68,7 +68,7 @@ class SchedulingResult:
 
     ``share`` is the share of all worker time spent on scheduling (Haren's T_S), ``switch_share`` on going from one
     node to another. ``parts`` are worker seconds: ``lock`` and ``decide`` of *dispatch*; ``update``, ``wait``,
-    ``read``, ``place`` and ``rank`` of *rounds*; ``switch`` of all. ``decisions`` (of *rounds*: meetings) and
+    ``read``, ``place`` and ``rank`` of *rounds*; ``switch`` of all. ``decisions`` (of *rounds*: reschedulings) and
     ``guard_strikes`` count from the very beginning.
     """
 

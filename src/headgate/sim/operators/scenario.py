@@ -186,10 +186,10 @@ class DispatchModel:
 
 @dataclass(frozen=True, slots=True)
 class RoundsModel:
-    """Workers run their own lists for a ``period``, then meet (``headgate.core.rounds``; Haren's P, b and d).
+    """Workers run their own lists for a ``period``, then reschedule (``headgate.core.rounds``; Haren's P, b and d).
 
-    At a meeting reading one feature of one node costs ``feature_cost``, placing a node ``place_cost``, ranking and
-    sorting a node ``rank_cost``. How long workers wait for each other comes out by itself.
+    At a rescheduling, reading one feature of one node costs ``feature_cost``, placing a node ``place_cost``, ranking
+    and sorting a node ``rank_cost``. How long workers wait for each other is a result of the simulation.
     """
 
     kind: ClassVar[str] = "rounds"

@@ -1,8 +1,8 @@
 """The *dispatch* loop on threads: whenever a worker is free or work appears, the core says what runs next.
 
-One lock guards the scheduler, as in EdgeWise; operators run without it. A worker that comes back tells what its turn
-has changed (its own queue, those it fed, those it made room for), lets the core decide for everybody who is free, takes
-what was decided for itself and wakes the others.
+One lock guards the scheduler, as in EdgeWise; operators run without it. After a turn, a worker tells the core what has
+changed (its queue, those it fed, those it made room for) and lets it decide for all free workers. It takes its own next
+operator and wakes the other workers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Mailbox:
 
 
 class DispatchThreads(EngineLoop):
-    """Workers that ask one ``Dispatch`` for their next operator.
+    """Workers that get their next operator from one ``Dispatch``.
 
     Invariants, with the lock held:
     1. ``_ready[i]`` is what the dispatch was last told of node i.
@@ -166,7 +166,7 @@ class DispatchThreads(EngineLoop):
         return self.consumption.take(max(operator.pending, 1), cost(operator))
 
     def _next_after(self, operator: Operator, worker: int, mailbox: _Mailbox, seconds: float) -> Operator | None:
-        """The worker's turn is over: what it does now, None to wait."""
+        """The worker's turn is over; returns its next start, None to wait."""
         asked = self.clock()
         name = operator.query.name
         with self.lock:
@@ -201,7 +201,7 @@ class DispatchThreads(EngineLoop):
         self._await_sources(self._sources[operator.index], now)
 
     def _update(self, operator: Operator, now: float) -> None:
-        """Tell the dispatch how an operator stands."""
+        """Tell the dispatch whether an operator can run, and its features."""
         index = operator.index
         assert self._dispatch is not None
         for column, read in self._queue_columns:
@@ -216,7 +216,7 @@ class DispatchThreads(EngineLoop):
             self._dispatch.note_change(index)
 
     def _settle(self, now: float, asking: _Mailbox | None) -> Operator | None:
-        """Decide for all that are free; returns what the asking worker got."""
+        """Decide for all free workers; returns the start for the calling worker."""
         if self._dispatch is None or not self._idle or not self.started:
             return None
         chosen = None

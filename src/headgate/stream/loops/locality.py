@@ -1,7 +1,7 @@
-"""The *locality* loop on threads (Bobox): a packet is worked on where it was made, while it is in the cache.
+"""The *locality* loop on threads (Bobox): a packet is processed on the core that produced it, while it is in the cache.
 
-The core's scheduler says which task a thread runs; this file owns the threads, their semaphores and the lock around
-it. With ``fifo=True`` the simple scheduler takes its place that the paper compares with: a list per thread, first in,
+The core's scheduler decides which task a thread runs; this module owns the threads, their semaphores and the lock
+around it. With ``fifo=True`` it uses the simple scheduler of the paper's comparison: one list per thread, first in,
 first out.
 """
 
@@ -114,7 +114,7 @@ class LocalityThreads(EngineLoop):
         return self._next(worker) if crew == self._crew and not self.stopping else None
 
     def _tell(self, operator: Operator, now: float) -> None:
-        """What a run has changed for the operator itself and for those that waited for room."""
+        """Tell the scheduler what a run has changed: for the operator itself, and for those that waited for room."""
         if operator.can_run():
             self._carry_out(self._scheduler.note_ready(operator.name))
         for feeder in operator.upstream:
@@ -153,7 +153,7 @@ class LocalityThreads(EngineLoop):
     # --- change while running -------------------------------------------------------------------------------
 
     def set_workers(self, count: int) -> None:
-        """Another crew takes over: the threads there are finish what they have, then as many as asked for begin."""
+        """Replace all threads: the old ones finish their runs, then the new ones start."""
         if not self.started:
             self._per_node, self.workers = threads_per_node(count), count
             self._renew()

@@ -1,4 +1,4 @@
-"""What all four loops have in common: queries come and go while worker threads run their operators."""
+"""What all loops have in common: queries are added and removed while worker threads run their operators."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PATIENCE = 30.0
 class EngineLoop(ABC):
     """Runs operators of queries on threads.
 
-    A query that has ended is closed by the last worker that leaves it, so nobody closes a file under a worker's hands:
-    ``_inside`` counts the workers in each query, and ``_ending`` are the queries to be closed when that is 0.
+    A query that has ended is closed by the last worker that leaves it, so that no file is closed while a worker uses
+    it: ``_inside`` counts the workers in each query, and ``_ending`` are the queries to be closed when that is 0.
     """
 
     def __init__(self, clock: Clock, workers: int) -> None:
@@ -62,7 +62,7 @@ class EngineLoop(ABC):
                 self.wake(operator)
 
     def _query_ended(self, query: QueryRun) -> None:
-        """Called by whoever ended it: a worker, or somebody outside."""
+        """A query has ended. Called by the thread that ended it: a worker, or any other."""
         with self.lock:
             if self.queries.pop(query.name, None) is None:
                 return
@@ -125,8 +125,8 @@ class EngineLoop(ABC):
         return thread
 
     def _await_sources(self, operators: Iterable[Operator], now: float) -> None:
-        """Have sources called when they are due. ``now`` must not be later than the last look whether they can run:
-        what becomes due in between would be neither seen there nor called from here."""
+        """Have sources called when they are due. ``now`` must not be later than the last check whether they can run:
+        a source that becomes due in between would be missed."""
         for operator in operators:
             if isinstance(operator, SourceOperator):
                 due = operator.ready_at(now)
@@ -141,11 +141,11 @@ class EngineLoop(ABC):
 
     @abstractmethod
     def _adopt(self, query: QueryRun) -> None:
-        """Take operators into the books; with the lock held."""
+        """Start to schedule the operators; with the lock held."""
 
     @abstractmethod
     def _let_go(self, query: QueryRun) -> None:
-        """Forget operators; with the lock held. Workers may still be in some of them."""
+        """Stop scheduling the operators; with the lock held. Workers may still be in some of them."""
 
     @abstractmethod
     def wake(self, operator: Operator) -> None:
@@ -153,7 +153,7 @@ class EngineLoop(ABC):
 
     @abstractmethod
     def _wake_all(self) -> None:
-        """Let every thread look whether it should stop."""
+        """Wake every thread, so that it checks whether it should stop."""
 
     # --- change while running -------------------------------------------------------------------------------
 

@@ -1,11 +1,11 @@
 """The *rounds* loop on threads (Haren): workers run their own sorted lists and reschedule at the end of every period.
 
-In a round a worker touches no lock that others wait for. Most reschedulings need no barrier (see ``handover``): the
-first worker whose period is over reads what can have changed and deals the operators out; the others go on with the run
-they are in, then take over and sort what they got.
+In a round a worker uses no lock that others wait for. Most reschedulings need no barrier (see ``handover``): the first
+worker whose period is over reads what can have changed and assigns the operators. The others finish their current run,
+then take over and sort their new lists.
 
-Everybody waits at a barrier, and nobody is in any operator, only when queries or workers come or go, a policy is
-replaced or has failed, or somebody is still in a run that began before the last rescheduling.
+All workers wait at a barrier, outside of any operator, only when queries or workers are added or removed, a policy is
+replaced or has failed, or a worker is still in a run that began before the last rescheduling.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An operator of a running query: its queue, its neighbours, and the turn of a worker.
 
-Loops know operators by this class alone: whether they can run, what waits, and ``work``. Nothing here knows of policies
-or threads; methods that several threads may call at once say so.
+Loops only use this class: whether an operator can run, what waits, and ``work``. It knows nothing of policies or
+threads. Methods that several threads may call at once say so.
 
 A packet goes from an operator to its readers in two steps. ``prepare`` finds out what a reader needs to know about the
 packet, such as which rows belong to which bucket; several workers may do it at once. ``accept`` then puts the packet
@@ -67,7 +67,7 @@ class Operator(ABC):
         self.upstream: tuple[Operator, ...] = ()
         #: number in the graph of the loop
         self.index = -1
-        #: somebody downstream needs to know where rows come from
+        #: an operator downstream needs the origin of rows
         self.tracked = False
         self.capacity = query.capacity
         #: arrival of the newest rows taken so far, and of the newest that wait
@@ -85,7 +85,7 @@ class Operator(ABC):
 
     @abstractmethod
     def has_input(self) -> bool:
-        """A worker that came now would find something to do."""
+        """Whether a worker would find something to do now."""
 
     def has_room(self, port: int) -> bool:
         """It can take more packets at this input; a bound that may be exceeded by as many packets as there are
