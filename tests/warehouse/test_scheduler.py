@@ -1,0 +1,127 @@
+"""The scheduler of a warehouse on nodes that only pretend to work: no Spark, no thread, no clock."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.core import Update
+from headgate.warehouse import Generator, Warehouse
+from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
+from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse
+
+
+class PretendedNode(Node):
+    """Has something pending until an update is committed; ``failing`` is raised by ``begin``."""
+
+    def __init__(self, table: str, store: TableStore, pending: float) -> None:
+        self.table = table
+        self.store = store
+        self.pending = pending
+        self.failing: Exception | None = None
+        self.running = False
+
+    def plan(self) -> Update | None:
+        return None if self.running or not self.pending else Update(self.table, gained=self.pending)
+
+    def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
+        if self.failing is not None:
+            raise self.failing
+        self.running = self.plan() is not None
+        return self.running
+
+    def run(self, update: Update, *others: Any) -> None:
+        raise NotImplementedError
+
+    def end(self, update: Update) -> None:
+        self.running = False
+        if update.committed:
+            self.pending = 0.0
+
+
+def scheduler_of(folder: Path, group: str | None, tracks: int = 2) -> tuple[Scheduler, dict[str, PretendedNode]]:
+    """One stream with nothing pending, and two tables on it that both could be updated."""
+    wh = Warehouse("w", folder)
+    wh.stream("readings", Generator(), time="ts")
+    for name, priority in (("hot", 10.0), ("cold", 1.0)):
+        wh.sql(name, "select ts from readings", time="ts", group=group, priority=priority)
+    spec = wh.spec()
+    pending = {"readings": 0.0, "hot": 5.0, "cold": 5.0}
+    nodes = {name: PretendedNode(name, TableStore(folder / name), pending[name]) for name in spec.names()}
+    return Scheduler(OpenWarehouse(spec, spec.graph(), nodes), RunOptions(tracks=tracks), 100.0), nodes
+
+
+def names(lists: list[list[Update]]) -> list[list[str]]:
+    return [[update.name for update in updates] for updates in lists]
+
+
+def commit(scheduler: Scheduler, update: Update, now: float) -> None:
+    update.commits(1.0)
+    scheduler.ended(update, now)
+
+
+def test_tables_without_a_group_are_updated_on_different_tracks_the_higher_priority_first(tmp_path: Path) -> None:
+    scheduler, _ = scheduler_of(tmp_path, group=None)
+    started = scheduler.decide(100.0)
+    assert names(started) == [["hot"], ["cold"]]
+    assert {update.status for updates in started for update in updates} == {"running"}
+    assert len({updates[0].track for updates in started}) == 2
+    assert scheduler.decide(101.0) == []
+
+
+def test_tables_of_a_group_begin_together_on_one_track_and_only_once(tmp_path: Path) -> None:
+    scheduler, _ = scheduler_of(tmp_path, group="all")
+    started = scheduler.decide(100.0)
+    assert names(started) == [["hot", "cold"]], "although both tracks were free and both tables ready"
+    for update in started[0]:
+        assert not scheduler.is_idle
+        commit(scheduler, update, 101.0)
+    assert scheduler.is_idle
+    assert scheduler.decide(102.0) == []
+
+
+def test_the_update_that_was_planned_is_the_one_that_runs_and_ends(tmp_path: Path) -> None:
+    scheduler, nodes = scheduler_of(tmp_path, group=None, tracks=1)
+    planned = dict(scheduler._planned)
+    (first,) = scheduler.decide(104.0)[0]
+    assert any(first is update for update in planned.values())
+    assert (first.table, first.released, first.gained, first.track) == ("hot", 100.0, 5.0, 0)
+    commit(scheduler, first, 105.0)
+    statistics = {row.name: row for row in scheduler.statistics(105.0)}
+    assert (statistics["hot"].updates, statistics["hot"].longest_wait) == (1, 4.0)
+    assert nodes["hot"].plan() is None
+    assert names(scheduler.decide(105.0)) == [["cold"]]
+
+
+@pytest.mark.parametrize("group", [None, "all"])
+def test_an_update_that_cannot_begin_is_reported_and_retried_later_and_the_others_run(
+    tmp_path: Path, group: str | None
+) -> None:
+    scheduler, nodes = scheduler_of(tmp_path, group)
+    nodes["hot"].failing = ValueError("no such file")
+    started = scheduler.decide(100.0)
+    assert names(started) == [["hot"], ["cold"]]
+    assert [(updates[0].status, updates[0].error) for updates in started] == [
+        ("failed", "no such file"),
+        ("running", None),
+    ]
+    nodes["hot"].failing = None
+    scheduler.poll(100.5)
+    assert scheduler.decide(100.5) == [], "it waits for a second"
+    scheduler.poll(101.0)
+    assert names(scheduler.decide(101.0)) == [["hot"]]
+
+
+def test_one_that_cannot_begin_along_with_its_group_is_reported_when_it_begins_alone(tmp_path: Path) -> None:
+    scheduler, nodes = scheduler_of(tmp_path, group="all", tracks=1)
+    nodes["cold"].failing = ValueError("no such file")
+    (started,) = scheduler.decide(100.0)
+    assert names([started]) == [["hot"]]
+    commit(scheduler, started[0], 101.0)
+    (failed,) = scheduler.decide(101.0)
+    assert [(update.name, update.status) for update in failed] == [("cold", "failed")]
