@@ -35,6 +35,7 @@ from headgate.stream.sources.paced import Paced
 from headgate.stream.sources.patterns import Batched, Bursts, Constant, Replay
 from headgate.stream.sources.socket_lines import Socket
 from headgate.stream.sources.source import Chunk, Reader, Source, Wake
+from headgate.stream.spark.hosted_frame import HostedFrame
 from headgate.stream.spark.on_spark import on_spark
 from headgate.stream.spec import AUTOMATIC_BUCKETS, EventTime, Kind, OperatorSpec, QuerySpec
 from headgate.stream.statistics import EngineStatistics, OperatorStatistics, QueryStatistics
@@ -58,6 +59,7 @@ __all__ = [
     "EventTime",
     "Files",
     "Function",
+    "HostedFrame",
     "InputError",
     "Ints",
     "KeyIndex",

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.core.errors import DeclarationError
 from headgate.stream import Stream, on_spark
-from headgate.stream.spark.hosted_frame import HostedFrame, requests_in
+from headgate.stream.spark.hosted_frame import HostedFrame, describing, requests_in
 from headgate.stream.spark.update import HostedUpdate, share_passes
 
 if TYPE_CHECKING:
@@ -171,3 +171,15 @@ def test_queries_that_read_another_ones_rows_share_a_pass_without_losing_states(
 def test_it_says_what_it_is(frame: DataFrame) -> None:
     assert repr(count(frame)) == "HostedFrame[query: user, n]"
     assert repr(count(frame).select("n")) == "HostedFrame[query: user, n].select(...)"
+
+
+@pytest.mark.parametrize("method", ["collect", "toArrow", "toPandas", "count", "first", "write"])
+def test_the_function_of_a_table_cannot_compute_rows_without_the_states_of_the_table(
+    frame: DataFrame, method: str
+) -> None:
+    rows_of_a_query = count(frame)
+    with describing("totals"), pytest.raises(DeclarationError, match=rf"{method} would run .* of table 'totals'"):
+        getattr(rows_of_a_query, method)
+    with describing("totals"):
+        assert rows_of_a_query.select("n").columns == ["n"]
+    assert getattr(rows_of_a_query, method) is not None

@@ -9,6 +9,8 @@ DataFrame. Outside of any table it resolves itself, without states.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,21 @@ _REFUSED = frozenset(
 )
 #: what methods give that is called later, as Spark's annotations name it
 _NOTED = frozenset({"DataFrame", "GroupedData", "PandasCogroupedOps", "DataFrameNaFunctions", "DataFrameStatFunctions"})
+#: what can be asked of a frame without computing its rows
+_WITHOUT_ROWS = frozenset({"schema", "columns", "dtypes", "printSchema", "explain", "isStreaming", "sparkSession"})
+
+#: the table whose function is being called: it may describe rows of ``on_spark``, but not compute them
+_described: ContextVar[str | None] = ContextVar("headgate_described_table", default=None)
+
+
+@contextmanager
+def describing(table: str) -> Iterator[None]:
+    """While the function of a table is called: whatever would compute rows without the table's states is refused."""
+    token = _described.set(table)
+    try:
+        yield
+    finally:
+        _described.reset(token)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +118,12 @@ class HostedFrame:
         is_property = isinstance(attribute, property)
         kind = _kind_given(attribute.fget if isinstance(attribute, property) else attribute)
         if kind not in _NOTED:
+            table = _described.get()
+            if table is not None and name not in _WITHOUT_ROWS:
+                raise QueryDeclarationError(
+                    f"{name} would run the query of on_spark at once, without the states of table {table!r}; in the "
+                    "function of a table, use methods that give a DataFrame, and return the frame"
+                )
             return getattr(self.plain(), name)
         if is_property:
             return HostedFrame(_Call(self, name, (), {}), kind)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headgate.core import DeclarationError
-from headgate.stream.spark.hosted_frame import HostedFrame, requests_in
+from headgate.stream.spark.hosted_frame import HostedFrame, describing, requests_in
 from headgate.warehouse.declare.locality import block_length, marked, why_not_local
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
@@ -103,7 +103,8 @@ def apply_query(table: TableSpec, frames: Mapping[str, DataFrame], spark: SparkS
     SQL finds its sources as temporary views of ``spark``, so a session must serve one update at a time.
     """
     if table.function is not None:
-        return table.function(**frames)  # type: ignore[no-any-return]
+        with describing(table.name):
+            return table.function(**frames)  # type: ignore[no-any-return]
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
     assert table.query is not None
