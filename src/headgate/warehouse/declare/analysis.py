@@ -1,4 +1,4 @@
-"""What is known about the tables before anything runs: their columns, and whether rows can be appended to them.
+"""What is known about the tables before anything runs: their columns, and how updates can compute them.
 
 Every table's function is called once on empty data frames, so Spark analyses the query without computing anything.
 Mistakes in users' functions and SQL are found here and reported together.

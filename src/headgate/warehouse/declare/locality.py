@@ -189,17 +189,14 @@ class _Proof:
         return self._named(step.expressions("aggregateExpressions"), child)
 
     def _distinct(self, step: _Tree) -> _Rows:
-        return self._by_a_block(step, "distinct rows without their time may come from several partitions")
+        child = self.rows(step.children[0])
+        if not child.constant and not child.blocks:
+            raise _NotLocalError("distinct rows without their time may come from several partitions")
+        return child
 
     def _generate(self, step: _Tree) -> _Rows:
         child = self.rows(step.children[0])
         return replace(child, output=(*child.output, *_columns(step.expressions("generatorOutput"))))
-
-    def _by_a_block(self, step: _Tree, otherwise: str) -> _Rows:
-        child = self.rows(step.children[0])
-        if not child.constant and not child.blocks:
-            raise _NotLocalError(otherwise)
-        return child
 
     def _deduplicate(self, step: _Tree) -> _Rows:
         child = self.rows(step.children[0])
