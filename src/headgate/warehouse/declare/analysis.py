@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.core import DeclarationError
 from headgate.stream.spark.hosted_frame import HostedFrame, describing, requests_in
-from headgate.warehouse.declare.locality import block_length, marked, why_not_local
+from headgate.warehouse.declare.locality import block_length, why_not_local
+from headgate.warehouse.declare.plan_tree import marked
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
 if TYPE_CHECKING:
