@@ -144,8 +144,8 @@ _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a source, such as headgate.Files(...)",
     ),
     "time": (
-        lambda value: isinstance(value, str) and value.strip() != "",
-        "the name of the column that holds the event time, such as time='ts'",
+        lambda value: value is None or (isinstance(value, str) and value.strip() != ""),
+        "the name of the column that holds the event time, such as time='ts'; a table without takes time=None and key",
     ),
     # Labels of partitions are written to the second.
     "partition": (
@@ -162,6 +162,10 @@ _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a whole number; larger is more important",
     ),
     "mode": (lambda value: value in get_args(Mode), " or ".join(map(repr, get_args(Mode)))),
+    "key": (
+        lambda value: all(isinstance(name, str) and name for name in value),
+        "names of columns, such as key=['customer']",
+    ),
     "catch_up": (lambda value: value in get_args(CatchUp), " or ".join(map(repr, get_args(CatchUp)))),
     "group": (lambda value: value is None or (isinstance(value, str) and value != ""), "the name of a group, or None"),
     "comment": (lambda value: isinstance(value, str), "a text"),
@@ -189,6 +193,14 @@ def _definitions(spec: WarehouseSpec) -> Iterator[Mistake]:
         else:
             problems = ("a table takes a function of its sources or a query in SQL; got None",)
         yield from (about(table, problem) for problem in problems)
+
+
+def _times(spec: WarehouseSpec) -> Iterator[Mistake]:
+    for table in spec.tables:
+        if table.time is None and not table.key:
+            yield about(table, "a table without event time needs key=, the columns that tell its rows apart")
+        if table.time is None and (table.lookback or table.mode in ("blocks", "recompute")):
+            yield about(table, "lookback and mode 'blocks' need an event time: state time, or leave them out")
 
 
 def _sources(spec: WarehouseSpec) -> Iterator[Mistake]:
@@ -258,6 +270,7 @@ _CHECKS: tuple[Callable[[WarehouseSpec], Iterator[Mistake]], ...] = (
     _duplicates,
     _options,
     _definitions,
+    _times,
     _sources,
     _cycles,
     _groups,

@@ -5,8 +5,8 @@ keys, and replaces just those rows. That is right for every aggregate, window fu
 
 The proof goes through Spark's analysed plan from the sources up. For each column of a step it knows the *origin*: an
 expression over the columns of a source. If a row of the source changes, only rows of the step change in which the
-column equals the expression's value. A plan may use a source several times; an origin is known for each use. A column is a key if its origin is known
-for every use of every source that changes all the time.
+column equals the expression's value. A plan may use a source several times; an origin is known for each use. A column
+is a key if its origin is known for every use of every source that changes all the time.
 """
 
 from __future__ import annotations

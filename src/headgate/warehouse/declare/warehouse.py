@@ -126,7 +126,7 @@ class Warehouse:
     def table(
         self,
         *,
-        time: str = "",
+        time: str | None = "",
         partition: Duration = "1 hour",
         priority: float = 1.0,
         target_lag: Duration | None = None,
@@ -134,6 +134,7 @@ class Warehouse:
         patience: Duration | None = None,
         lookback: Duration = 0.0,
         mode: Mode = "auto",
+        key: Sequence[str] = (),
         catch_up: CatchUp = "oldest",
         group: str | None = None,
         name: str | None = None,
@@ -142,7 +143,9 @@ class Warehouse:
         """Declare a table computed by the function below, whose parameters name the sources it gets as data frames.
 
         ``lookback`` is how far before a partition the rows of its sources still matter to it. ``mode`` is how updates
-        are computed ("append", "recompute" by blocks of time, or "whole"); by default that follows from the query.
+        are computed ("append", "merge", "blocks" of time, "keys" or "whole"); by default the cheapest that is right,
+        which follows from the query. A table may have no event time: ``time=None``, and the columns that tell its rows
+        apart as ``key``. With mode "keys" you state that only rows with the key of changed source rows change.
         ``catch_up`` is what an update takes first if it cannot take everything. Tables of one ``group`` with the same
         sources are updated one after the other by one track, which reads the sources once. The default name is that of
         the function, the default comment its docstring.
@@ -160,6 +163,7 @@ class Warehouse:
             patience=lengths.optional("patience", patience),
             lookback=lengths.needed("lookback", lookback, 0.0),
             mode=mode,
+            key=(key,) if isinstance(key, str) else tuple(key),
             catch_up=catch_up,
             group=group,
         )
@@ -182,7 +186,7 @@ class Warehouse:
         name: str,
         query: str,
         *,
-        time: str = "",
+        time: str | None = "",
         partition: Duration = "1 hour",
         priority: float = 1.0,
         target_lag: Duration | None = None,
@@ -190,6 +194,7 @@ class Warehouse:
         patience: Duration | None = None,
         lookback: Duration = 0.0,
         mode: Mode = "auto",
+        key: Sequence[str] = (),
         catch_up: CatchUp = "oldest",
         group: str | None = None,
         comment: str = "",
@@ -209,6 +214,7 @@ class Warehouse:
             patience=lengths.optional("patience", patience),
             lookback=lengths.needed("lookback", lookback, 0.0),
             mode=mode,
+            key=(key,) if isinstance(key, str) else tuple(key),
             catch_up=catch_up,
             group=group,
             comment=comment,

@@ -95,8 +95,9 @@ class WarehouseRun:
                 spark = open_session(self.spec.name, self._spark_options.master, self._spark_options.conf)
                 undo.callback(spark.stop)
             opened = open_warehouse(self.spec, spark)
-            for table, reason in opened.whole.items():
-                self._on_message(f"table {table!r} is computed as a whole by every update: {reason}")
+            for table, mode in opened.modes.items():
+                if mode.name == "whole":
+                    self._on_message(f"table {table!r} is computed as a whole by every update: {mode.reason}")
             trace = self._open_trace(opened)
             undo.callback(lambda: trace.close(time.time()))
 

@@ -6,13 +6,13 @@ Opening analyses every query on empty data and reads the state of every table fr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.core import DeclarationError, Graph
-from headgate.warehouse.declare.analysis import Analysis, analyse
-from headgate.warehouse.declare.locality import block_length
+from headgate.core import Graph
+from headgate.warehouse.declare.analysis import analyse
+from headgate.warehouse.declare.modes import TableMode, choose_mode
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.derive import SourceTable, TableDeriver
@@ -21,7 +21,6 @@ from headgate.warehouse.updates.hosted import HostedQueries
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.maintain import MaintenanceNode
 from headgate.warehouse.updates.node import Node
-from headgate.warehouse.updates.plan import WHOLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,15 +28,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenWarehouse:
-    """The live nodes of a warehouse by table, each after its sources.
-
-    ``whole`` are the tables that every update computes as a whole, with the reason.
-    """
+    """The live nodes of a warehouse by table, each after its sources."""
 
     spec: WarehouseSpec
     graph: Graph
     nodes: Mapping[str, Node]
-    whole: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def modes(self) -> dict[str, TableMode]:
+        """How each derived table is kept up to date, and why."""
+        return {node.table: node.mode for node in self.tables()}
 
     def updated(self, name: str) -> None:
         """Tell the nodes of the tables built on a table that it has changed."""
@@ -81,54 +81,23 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
     declared = {node.name: node for node in spec.nodes()}
     opened: dict[str, SourceTable] = {}
     nodes: dict[str, Node] = {}
-    whole: dict[str, str] = {}
-    appended = {stream.name for stream in spec.streams}
+    growing = {stream.name for stream in spec.streams}
     for name in (graph.names[i] for i in graph.order):
-        node = declared[name]
+        node, analysis = declared[name], analyses[name]
+        is_dimension = isinstance(node, DimensionSpec)
         time = None if isinstance(node, DimensionSpec) else node.time
         store = TableStore(root / name, time)
         rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
-        opened[name] = SourceTable(name, store, analyses[name].schema, time)
+        opened[name] = SourceTable(name, store, analysis.schema, time, is_dimension)
         if isinstance(node, TableSpec):
-            append = _appends(node, analyses[name], appended)
-            if append:
-                appended.add(name)
-            sources = [declared[source] for source in node.sources]
-            lengths = [source.partition for source in sources if not isinstance(source, DimensionSpec)]
-            analysis = analyses[name]
-            reason = _why_whole(node, analysis, append)
-            if reason is not None:
-                whole[name] = reason
-            block = block_length((node.partition, *lengths)) if reason is None else WHOLE
+            mode = choose_mode(node, analysis, declared, growing)
+            if mode.name == "append":
+                growing.add(name)
             hosted = HostedQueries(node, store, rejected, analysis.hosts, analysis.has_states)
-            deriver = TableDeriver(node, store, [opened[source] for source in node.sources], hosted)
-            nodes[name] = TableNode(deriver, block, append)
+            sources = [opened[source] for source in node.sources]
+            nodes[name] = TableNode(TableDeriver(node, store, sources, hosted, mode, analysis.schema.names))
         elif isinstance(node, StreamSpec):
             nodes[name] = StreamNode(node, store, rejected)
         else:
             nodes[name] = DimensionNode(node, store, rejected)
-    return OpenWarehouse(spec, graph, nodes, whole)
-
-
-def _why_whole(table: TableSpec, analysis: Analysis, append: bool) -> str | None:
-    """Why every update computes a table as a whole; None if it does not."""
-    if append or table.mode == "recompute":
-        return None
-    return "its mode is stated" if table.mode == "whole" else analysis.not_local
-
-
-def _appends(table: TableSpec, analysis: Analysis, appended: set[str]) -> bool:
-    """Whether new rows of the table can simply be appended: a row-wise query over one table that only grows."""
-    possible = len(table.sources) == 1 and table.sources[0] in appended
-    if table.mode == "append" and not possible:
-        raise DeclarationError(
-            f"{table.place}: table {table.name!r} cannot be kept in mode append: it needs one source, which must "
-            "be a stream or itself be appended to; use mode recompute"
-        )
-    if analysis.has_states and (table.mode == "recompute" or not possible):
-        raise DeclarationError(
-            f"{table.place}: table {table.name!r} holds a stream query with states, which goes on from row to row: "
-            "it needs one source, which must be a stream or itself be appended to, and mode append"
-        )
-    appends = table.mode == "auto" and possible and (analysis.row_wise or analysis.has_states)
-    return table.mode == "append" or appends
+    return OpenWarehouse(spec, graph, nodes)
