@@ -75,7 +75,7 @@ class Oracle:
             rows = rows.select([column for column in rows.column_names if column != PARTITION])
             if time is not None and edge is not None:
                 rows = rows.filter(pc.less_equal(pc.cast(rows.column(time), pa.int64()), edge))
-            self._frames[key] = self._spark.createDataFrame(rows)
+            self._frames[key] = self._spark.createDataFrame(rows if rows.num_rows else rows.schema.empty_table())
         return self._frames[key]
 
 

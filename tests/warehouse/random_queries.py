@@ -464,9 +464,7 @@ class Grammar(Expressions):
         chosen = Selected()
         chosen.add(Column("a.ts", "time"), "ts")
         chosen.add(self.scalar(a))
-        number = self.chance.choice(
-            [Column("count(*)", "int"), *(Column(f"sum({c.text})", "int") for c in b.of("int"))]
-        )
+        number = self.chance.choice(["count(*)", *(f"sum({column.text})" for column in b.of("int"))])
         keys = [(x.text, y.text) for x in a.of("text") for y in b.of("text")] or [("a.ts", "b.ts")]
         x, y = self.chance.choice(keys)
         chosen.add(Column("l.found", "int"))
