@@ -80,7 +80,7 @@ _ERRORS = {
         *("AlreadyCommittedError", "ForeignCommitError", "HistoryLostError", "SchemaError", "StorageError"),
     ),
     "headgate.warehouse.updates.commit_state": ("StateError",),
-    "headgate.warehouse.updates.derive": ("MisplacedRowsError",),
+    "headgate.warehouse.updates.recomputed_blocks": ("MisplacedRowsError",),
 }
 _MODULE_OF = {name: module for module, names in _ERRORS.items() for name in names}
 

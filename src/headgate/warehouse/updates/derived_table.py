@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from headgate.core import Update
 from headgate.warehouse.declare.modes import TableMode
 from headgate.warehouse.storage.files import DataFile
-from headgate.warehouse.updates.derive import DerivePlan, PlanKind, SourceTable, TableDeriver
+from headgate.warehouse.updates.derive import TableDeriver
+from headgate.warehouse.updates.derive_plan import DerivePlan, PlanKind, SourceTable
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.plan import (
     MICROS,
@@ -275,7 +276,17 @@ class TableNode(Node):
         self, kind: PlanKind, sources: tuple[SourceState, ...], files: dict[str, tuple[DataFile, ...]], edge: int
     ) -> DerivePlan:
         dirty = self._table_state().dirty
-        return DerivePlan(kind, sources, files, self.state.update, tuple(self._to_recompute), edge, edge, dirty)
+        return DerivePlan(
+            kind,
+            sources,
+            files,
+            self.state.update,
+            tuple(self._to_recompute),
+            edge,
+            edge,
+            dirty,
+            several_sources=self._shape.several_sources,
+        )
 
     def _plan_recompute(self, most_seconds: float, backfill: bool) -> DerivePlan | None:
         sources, table = self._source_states(), self._table_state()
@@ -292,6 +303,7 @@ class TableNode(Node):
             freshness=plan.freshness,
             dirty=plan.dirty,
             blocks=plan,
+            several_sources=self._shape.several_sources,
         )
 
     def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:

@@ -15,7 +15,8 @@ from headgate.warehouse.declare.analysis import analyse
 from headgate.warehouse.declare.modes import TableMode, choose_mode
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.storage.store import TableStore
-from headgate.warehouse.updates.derive import SourceTable, TableDeriver
+from headgate.warehouse.updates.derive import TableDeriver
+from headgate.warehouse.updates.derive_plan import SourceTable
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.hosted import HostedQueries
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
