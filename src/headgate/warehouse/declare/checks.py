@@ -144,8 +144,8 @@ _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a source, such as headgate.Files(...)",
     ),
     "time": (
-        lambda value: value is None or (isinstance(value, str) and value.strip() != ""),
-        "the name of the column that holds the event time, such as time='ts'; a table without takes time=None and key",
+        lambda value: isinstance(value, str) and value.strip() != "",
+        "the name of the column that holds the event time, such as time='ts'; a table without takes time=None and key=",
     ),
     # Labels of partitions are written to the second.
     "partition": (
@@ -176,6 +176,8 @@ _DURATIONS = ("partition", "period", "target_lag", "patience", "lookback")
 def _options(spec: WarehouseSpec) -> Iterator[Mistake]:
     for node in spec.nodes():
         for option, (will_do, expected) in _OPTIONS.items():
+            if option == "time" and isinstance(node, TableSpec) and node.time is None:
+                continue  # a table may have none
             if hasattr(node, option) and not will_do(value := getattr(node, option)):
                 got = f"{value!r} seconds" if option in _DURATIONS else repr(value)
                 yield about(node, f"{option} takes {expected}; got {got}")

@@ -47,14 +47,14 @@ class StateKind(ABC):
         return parts[0]
 
 
-class _Sum(StateKind):
+class _SumState(StateKind):
     """Sums and counts; the sum of no values is null."""
 
     def merge(self, kept: Parts, new: Parts) -> list[pa.ChunkedArray]:
         return [_added(kept[0], new[0])]
 
 
-class _Extreme(StateKind):
+class _LargestOrLeast(StateKind):
     def __init__(self, largest: bool) -> None:
         self._largest = largest
 
@@ -63,7 +63,7 @@ class _Extreme(StateKind):
         return [_chosen(chooses_new, new[0], kept[0])]
 
 
-class _ExtremeBy(StateKind):
+class _LargestOrLeastBy(StateKind):
     """The value that belongs to the largest or least of another."""
 
     suffixes = ("", "_by")
@@ -81,7 +81,7 @@ class _ExtremeBy(StateKind):
         return [_chosen(chooses_new, new[0], kept[0]), _chosen(chooses_new, new[1], kept[1])]
 
 
-class _Average(StateKind):
+class _AverageState(StateKind):
     suffixes = ("_sum", "_count")
     shows_itself = False
 
@@ -103,7 +103,7 @@ class _Average(StateKind):
         return F.when(parts[1] > 0, parts[0] / parts[1].cast("double"))
 
 
-class _Variance(StateKind):
+class _VarianceState(StateKind):
     """Count, mean and sum of squared deviations from the mean, merged as Chan, Golub and LeVeque do."""
 
     suffixes = ("_count", "_mean", "_squares")
@@ -141,9 +141,14 @@ class _Variance(StateKind):
 
 #: by ``AggregateState.merged_as``
 KINDS: Mapping[str, StateKind] = {
-    **{"count": _Sum(), "sum": _Sum(), "min": _Extreme(largest=False), "max": _Extreme(largest=True)},
-    **{"min_by": _ExtremeBy(largest=False), "max_by": _ExtremeBy(largest=True)},
-    **{"average": _Average(), "variance": _Variance()},
+    **{
+        "count": _SumState(),
+        "sum": _SumState(),
+        "min": _LargestOrLeast(largest=False),
+        "max": _LargestOrLeast(largest=True),
+    },
+    **{"min_by": _LargestOrLeastBy(largest=False), "max_by": _LargestOrLeastBy(largest=True)},
+    **{"average": _AverageState(), "variance": _VarianceState()},
 }
 
 
