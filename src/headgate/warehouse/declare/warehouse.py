@@ -98,9 +98,14 @@ class Warehouse:
         importance_class: int = 0,
         patience: Duration | None = None,
         catch_up: CatchUp = "oldest",
+        max_future: Duration | None = "1 hour",
         comment: str = "",
     ) -> Handle:
-        """Declare a base table that is loaded from ``source``, about every ``period`` (learned, unless stated)."""
+        """Declare a base table that is loaded from ``source``, about every ``period`` (learned, unless stated).
+
+        Rows with event times more than ``max_future`` ahead of the clock, as from a device whose clock is wrong, go to
+        ``<stream>__rejected``; None accepts all.
+        """
         lengths = Lengths()
         stream = StreamSpec(
             name=name,
@@ -114,6 +119,7 @@ class Warehouse:
             importance_class=importance_class,
             patience=lengths.optional("patience", patience),
             catch_up=catch_up,
+            max_future=lengths.optional("max_future", max_future),
             comment=comment,
         )
         return self._add(stream, lengths)

@@ -26,7 +26,7 @@ class CommitState:
     writes them. ``time`` is the event-time column, None in tables without; readers without the declaration need it.
     ``queries`` are the stream queries in the table's function and the files with their states
     (``headgate.stream.spark``). ``rejected_files`` are the files with rows that these queries rejected, and the update
-    that wrote them.
+    that wrote them. ``latest`` is, for rejected rows of a stream, the latest event time that was still accepted.
     """
 
     update: int = 0
@@ -41,6 +41,7 @@ class CommitState:
     time: str | None = None
     queries: Mapping[str, Any] = field(default_factory=dict)
     rejected_files: Mapping[str, Any] | None = None
+    latest: int | None = None
 
     def to_json(self) -> dict[str, object]:
         """As it is written in a commit; empty fields are left out."""
@@ -58,6 +59,7 @@ class CommitState:
             "time": self.time,
             "queries": dict(self.queries),
             "set_aside": self.rejected_files,
+            "latest": self.latest,
         }
         return {key: value for key, value in written.items() if value is not None and value not in ([], {})}
 
@@ -84,4 +86,5 @@ class CommitState:
             time=stored.get("time"),
             queries=stored.get("queries", {}),
             rejected_files=stored.get("set_aside"),
+            latest=stored.get("latest"),
         )

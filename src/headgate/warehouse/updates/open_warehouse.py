@@ -5,7 +5,8 @@ Opening analyses every query on empty data and reads the state of every table fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,8 +74,11 @@ class OpenWarehouse:
         return True
 
 
-def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
-    """Open all tables of a warehouse. If any query has a mistake, this raises before any table is opened."""
+def open_warehouse(spec: WarehouseSpec, spark: SparkSession, clock: Callable[[], float] = time.time) -> OpenWarehouse:
+    """Open all tables of a warehouse. If any query has a mistake, this raises before any table is opened.
+
+    ``clock`` tells streams which event times lie in the future.
+    """
     graph = spec.graph()
     analyses = analyse(spec, spark)
     root = Path(spec.path) / "tables"
@@ -85,10 +89,10 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
     appended = {stream.name for stream in spec.streams}
     for name in (graph.names[i] for i in graph.order):
         node = declared[name]
-        time = None if isinstance(node, DimensionSpec) else node.time
-        store = TableStore(root / name, time)
+        time_column = None if isinstance(node, DimensionSpec) else node.time
+        store = TableStore(root / name, time_column)
         rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
-        opened[name] = SourceTable(name, store, analyses[name].schema, time)
+        opened[name] = SourceTable(name, store, analyses[name].schema, time_column)
         if isinstance(node, TableSpec):
             append = _appends(node, analyses[name], appended)
             if append:
@@ -104,7 +108,7 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
             deriver = TableDeriver(node, store, [opened[source] for source in node.sources], hosted)
             nodes[name] = TableNode(deriver, block, append)
         elif isinstance(node, StreamSpec):
-            nodes[name] = StreamNode(node, store, rejected)
+            nodes[name] = StreamNode(node, store, rejected, clock)
         else:
             nodes[name] = DimensionNode(node, store, rejected)
     return OpenWarehouse(spec, graph, nodes, whole)
