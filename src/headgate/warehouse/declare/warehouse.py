@@ -275,18 +275,21 @@ class Warehouse:
         return self._run.runtime.statistics()
 
     @overload
-    def read(self, names: str, at: datetime | None = None) -> pyarrow.Table: ...
+    def read(self, names: str, at: datetime | None = None, *, incomplete: bool = False) -> pyarrow.Table: ...
     @overload
-    def read(self, names: Sequence[str], at: datetime | None = None) -> dict[str, pyarrow.Table]: ...
-    def read(self, names: str | Sequence[str], at: datetime | None = None) -> Any:
+    def read(
+        self, names: Sequence[str], at: datetime | None = None, *, incomplete: bool = False
+    ) -> dict[str, pyarrow.Table]: ...
+    def read(self, names: str | Sequence[str], at: datetime | None = None, *, incomplete: bool = False) -> Any:
         """The rows of a table, or of several up to one event time to which all of them are complete. Needs no Spark.
 
-        ``at`` is the event time to read up to; by default it is the newest possible.
+        ``at`` is the event time to read up to; by default it is the newest possible. With ``incomplete``, rows that are
+        still to be recomputed are read as they are.
         """
         from headgate.warehouse.reading import read
 
         moment = None if at is None else round(at.timestamp() * 1_000_000)
-        tables = read(self.path, [names] if isinstance(names, str) else names, moment)
+        tables = read(self.path, [names] if isinstance(names, str) else names, moment, incomplete=incomplete)
         return tables[names] if isinstance(names, str) else tables
 
     def _forget_run(self) -> None:
