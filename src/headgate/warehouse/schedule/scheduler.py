@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headgate.core import (
+    LEAST_UPDATE_TIME,
     LIVE,
     URGENT,
     ArrivalLog,
@@ -46,6 +47,8 @@ NEWEST_PERIODS = 10.0
 PLACE_AGAIN_AFTER = 100
 #: a chunk of a backfill should take about this many seconds: a live update may have to wait that long for a track
 CHUNK_SECONDS = 1.0
+#: a chunk is at most this many times as long as the one before: how much time more of it takes is not known
+CHUNK_GROWTH = 4.0
 #: an update that only recomputes the past gains no freshness; this many seconds keep its benefit above 0
 LEAST_GAIN = 1e-3
 
@@ -207,9 +210,14 @@ class Scheduler:
 
     @staticmethod
     def _chunk(entry: LedgerEntry, block: float) -> float:
-        if entry.cost.beta <= 0:
+        """How much event time a backfill recomputes: one block at first, then as much as fits ``CHUNK_SECONDS``.
+
+        So repairs of many small blocks are merged into a few updates, here and in the tables built on this one.
+        """
+        if entry.last_seconds is None:
             return block
-        return max(block, (CHUNK_SECONDS - entry.cost.alpha) / entry.cost.beta)
+        growth = min(CHUNK_GROWTH, CHUNK_SECONDS / max(entry.last_seconds, LEAST_UPDATE_TIME))
+        return max(block, entry.last_gained * growth)
 
     # --- updates --------------------------------------------------------------------------------------------
 
@@ -284,6 +292,8 @@ class Scheduler:
         """An update was committed or failed: update the ledger, and plan its table and the tables built on it."""
         node = self.node_of(update)
         node.end(update)
+        repairs = node.repairs
+        update.repairs = 0.0 if repairs is None else repairs.seconds
         update.plan = None  # it names files, perhaps many; the ledger and whoever observes may keep the update
         left = [other for other in self._running.pop(update.track) if other is not update]
         if left:
