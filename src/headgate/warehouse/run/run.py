@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 from headgate.core import HeadgateError, Update
 from headgate.core.trace import TraceHeader
 from headgate.warehouse.declare.analysis import analyse
+from headgate.warehouse.declare.durations import Duration, seconds
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.run.runtime import Observer, Runtime
 from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
+from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.scheduler import RunOptions
 from headgate.warehouse.session import open_session
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
@@ -135,6 +137,19 @@ class WarehouseRun:
             self._on_message(trace.trouble)
         self.trace = trace.path
         return trace
+
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        """The statistics of every table now."""
+        return self.runtime.statistics()
+
+    def wait_until_fresh(self, timeout: Duration | None = None, tables: Sequence[str] | None = None) -> None:
+        """Wait until ``tables``, or all, have taken in everything that had arrived when this was called.
+
+        Raises NotFreshError if they have not within ``timeout``, such as "1 min", or will not without your help,
+        because a table is paused, held after failures, or computed from one that is.
+        """
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        self.runtime.wait_until_fresh(limit, tables)
 
     def stop(self, *, cancel: bool = False) -> None:
         """Finish the running updates, or with ``cancel`` cancel them, and close everything."""

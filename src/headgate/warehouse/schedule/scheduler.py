@@ -27,10 +27,13 @@ from headgate.core import (
     TableColumns,
     Update,
     Workers,
+    node_name,
     waiting_since,
 )
 from headgate.core.placements import Proportional
 from headgate.core.policies import Layered, MaxBenefit
+from headgate.warehouse.schedule.catching_up import Behind, CatchUp
+from headgate.warehouse.schedule.explaining import Standing, explained
 from headgate.warehouse.schedule.ledger import Ledger, LedgerEntry, NodeStatistics
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
@@ -406,4 +409,42 @@ class Scheduler:
         return self._ledger.statistics(now, running, periods)
 
     def explain(self, table: str, now: float) -> Explanation:
-        return self._loop.explain(self._graph.index[table], now)
+        index = self._graph.index[table]
+        above = [self._graph.names[i] for i in self._graph.ancestors(index)]
+        standings = {name: self._standing(name, now) for name in (table, *above)}
+        return explained(self._loop.explain(index, now), standings)
+
+    def catch_up(self, now: float, tables: Iterable[str] | None = None) -> CatchUp:
+        """Begin to watch whether ``tables``, or all, have taken in what has arrived by now."""
+        return CatchUp(self.warehouse, now, tables)
+
+    def behind(self, catch_up: CatchUp, now: float) -> Behind:
+        """The tables that have not caught up yet."""
+        return catch_up.behind(self.warehouse, {name: self._standing(name, now) for name in self.warehouse.nodes})
+
+    def _standing(self, table: str, now: float) -> Standing:
+        node, index = self._nodes.by_name[table], self._graph.index[table]
+        entry, backfill = self._ledger.of(table), node_name(table, "backfill")
+        failed = entry
+        if not entry.retries.failures and backfill in self._nodes.by_name:
+            failed = self._ledger.of(backfill)
+        running = {update.name for updates in self._running.values() for update in updates}
+        return Standing(
+            name=table,
+            sources=node.sources,
+            freshness=node.freshness,
+            has_data=node.store.exists,
+            updating=table in running,
+            recomputing=backfill in running,
+            ready=index in self._planned,
+            pending=float(self._table_columns.pending[index]),
+            most=self._most(index),
+            paused=entry.paused,
+            failures=failed.retries.failures,
+            held=failed.retries.held,
+            error=failed.error,
+            next_try=failed.retries.next_try() - now,
+            note=entry.note,
+            repairs=node.repairs,
+            idle=None if entry.last_update is None else now - entry.last_update,
+        )
