@@ -31,7 +31,14 @@ OPERATOR_LEGEND = (
     "time per input row; out/in: output rows per input row; queue: most rows waiting in any one task; busy: share of "
     "the tasks' time in which rows waited or were being processed; bad: rejected rows"
 )
-_COLORS = {"updating": "cyan", "held": "red", "failing": "yellow", "paused": "dim", "repairing": "magenta"}
+_COLORS = {
+    "updating": "cyan",
+    "held": "red",
+    "failing": "yellow",
+    "paused": "dim",
+    "repairing": "magenta",
+    "rebuilding": "magenta",
+}
 
 
 class UpdateLines:

@@ -39,6 +39,14 @@ class GraphFormat(StrEnum):
     SVG = "svg"
 
 
+class ChangedQuery(StrEnum):
+    """What becomes of a table whose query has changed since its rows were computed."""
+
+    REBUILD = "rebuild"
+    KEEP = "keep"
+    REFUSE = "refuse"
+
+
 #: the exit status of ``run --once`` if not all tables are fresh at the end
 NOT_FRESH = 3
 
@@ -105,6 +113,9 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="Stop when all tables have taken in what had arrived at the start.")
     ] = False,
+    on_change: Annotated[
+        ChangedQuery, typer.Option(help="What to do with tables whose query has changed since they were computed.")
+    ] = ChangedQuery.REBUILD,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a report at the end: .html, .md, .txt or .json.")
     ] = None,
@@ -123,7 +134,7 @@ def run(
     limit = None if duration is None else seconds(duration, "--for")
     options = options_from(tracks, policy, placement, chop)
     settings = dict(_setting(text) for text in conf or ())
-    behind = run_file(file, options, SparkOptions(master, settings), limit, report, once)
+    behind = run_file(file, options, SparkOptions(master, settings), limit, report, once, on_change)
     if behind:
         print(NotFreshError(behind), file=sys.stderr)
         raise typer.Exit(NOT_FRESH)
@@ -150,6 +161,7 @@ def run_file(
     limit: float | None,
     report: Path | None,
     once: bool = False,
+    on_change: ChangedQuery = ChangedQuery.REBUILD,
 ) -> Mapping[str, str]:
     """Run a pipeline file until it is stopped or ``limit`` seconds have passed; then print a summary.
 
@@ -163,7 +175,9 @@ def run_file(
         check_report(report)
     spec = load(file).spec()
     lines = UpdateLines()
-    running = WarehouseRun(spec, options, spark, lines.note, pipeline=file, on_message=lines.message)
+    running = WarehouseRun(
+        spec, options, spark, lines.note, pipeline=file, on_message=lines.message, on_change=on_change.value
+    )
     started = time.monotonic()
     try:
         running.start()

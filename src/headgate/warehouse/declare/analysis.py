@@ -7,12 +7,13 @@ Mistakes in users' functions and SQL are found here and reported together.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headgate.core import DeclarationError
 from headgate.stream.spark.hosted_frame import HostedFrame, describing, requests_in
 from headgate.warehouse.declare.locality import block_length, marked, why_not_local
+from headgate.warehouse.declare.query_fingerprint import QueryFingerprint, query_fingerprint
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Analysis:
     """The columns of a table, and whether its query is row-wise: each output row comes from one input row.
 
     ``hosts``: there are stream queries in it. ``has_states``: some of them keep states. ``not_local``: why it is not
-    proved to be local to blocks of time; None if it is.
+    proved to be local to blocks of time; None if it is. ``fingerprint`` tells whether the query has changed.
     """
 
     schema: StructType
@@ -39,6 +40,7 @@ class Analysis:
     hosts: bool = False
     has_states: bool = False
     not_local: str | None = None
+    fingerprint: QueryFingerprint = field(default_factory=dict)
 
 
 def analyse(spec: WarehouseSpec, spark: SparkSession) -> Mapping[str, Analysis]:
@@ -87,7 +89,8 @@ def _analyse_table(
     row_wise = _is_row_wise(result, _ROW_WISE | _HOSTED if requests else _ROW_WISE)
     has_states = any(request.query.stateful for request in requests)
     not_local = None if row_wise or has_states or table.lookback else _why_not_local(table, declared, result)
-    known[table.name] = Analysis(result.schema, row_wise, bool(requests), has_states, not_local)
+    fingerprint = query_fingerprint(table, result, requests)
+    known[table.name] = Analysis(result.schema, row_wise, bool(requests), has_states, not_local, fingerprint)
 
 
 def _why_not_local(table: TableSpec, declared: Mapping[str, NodeSpec], result: DataFrame) -> str | None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from headgate.core import HeadgateError
+from headgate.core import HeadgateError, ParameterError
 from headgate.warehouse.declare.checks import (
     DeclarationErrors,
     Mistake,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.run.run import WarehouseRun
     from headgate.warehouse.schedule.ledger import NodeStatistics
     from headgate.warehouse.sources import DataSource
+    from headgate.warehouse.updates.open_warehouse import OnChange
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -246,11 +247,14 @@ class Warehouse:
         master: str = "local[*]",
         conf: Mapping[str, str] | None = None,
         spark: SparkSession | None = None,
+        on_change: OnChange = "rebuild",
     ) -> WarehouseRun:
         """Keep the tables fresh from now on, on threads of this process, until ``stop``.
 
         Returns the run. It is a context manager, and its ``runtime`` has statistics and takes changes. If a ``spark``
-        session is passed, it is used and left open; otherwise one is opened at ``master`` with ``conf``.
+        session is passed, it is used and left open; otherwise one is opened at ``master`` with ``conf``. Tables whose
+        query has changed since their rows were computed are rebuilt behind live updates; with ``on_change="keep"`` old
+        rows stay as they are, with "refuse" this raises.
         """
         from headgate.core import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
@@ -259,7 +263,10 @@ class Warehouse:
         if self._run is not None:
             raise HeadgateError(f"the warehouse {self.name!r} is running already: stop it first")
         options = RunOptions(tracks=tracks, policy=policy_from(policy), placement=placement_from(placement))
-        run = WarehouseRun(self.spec(), options, SparkOptions(master, conf or {}, spark), on_end=self._forget_run)
+        if on_change not in ("rebuild", "keep", "refuse"):
+            raise ParameterError(f"on_change takes 'rebuild', 'keep' or 'refuse'; got {on_change!r}")
+        where = SparkOptions(master, conf or {}, spark)
+        run = WarehouseRun(self.spec(), options, where, on_end=self._forget_run, on_change=on_change)
         self._run = run.start()
         return run
 

@@ -97,6 +97,8 @@ class CatchUp:
         if not node.sources:
             late = update is not None and (update.arrived is None or update.arrived[0] < self._since)
             return "data that has arrived is not loaded yet" if late else ""
+        if node.rebuild_reason:
+            return f"it is to be rebuilt: {node.rebuild_reason}"
         if node.repairs is not None:
             return f"still to be recomputed: {node.repairs}"
         consumed = node.state.sources

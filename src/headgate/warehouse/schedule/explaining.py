@@ -22,7 +22,8 @@ class Standing:
     ``recomputing``: its live update or its backfill runs. ``ready``: an update could run, which would take in ``most``
     of the ``pending`` event time. ``failures`` in a row are those of its live updates, or else of its backfills; it is
     tried again in ``next_try`` seconds, or not before a user says so if it is ``held``. ``note`` says why its source
-    cannot be polled. ``idle`` is the time since its last update, None if there was none.
+    cannot be polled. ``rebuild`` says why it must be computed anew. ``idle`` is the time since its last update, None if
+    there was none.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Standing:
     next_try: float = 0.0
     note: str = ""
     repairs: Repairs | None = None
+    rebuild: str = ""
     idle: float | None = None
 
     @property
@@ -83,14 +85,25 @@ def _headline(table: Standing, standings: Mapping[str, Standing]) -> str:
         return "being updated, together with its group"
     if table.obstacle:
         return table.obstacle
+    if table.rebuild:
+        return _rebuilding(table, standings)
     if table.recomputing:
         return "its past is being recomputed"
     if not table.sources:
         return f"waits for its source, which has nothing new{_since(table)}"
     empty = [source for source in table.sources if not standings[source].has_data]
-    if empty:
-        return f"waits for the first data of {', '.join(empty)}"
-    return "up to date with its sources"
+    return f"waits for the first data of {', '.join(empty)}" if empty else "up to date with its sources"
+
+
+def _rebuilding(table: Standing, standings: Mapping[str, Standing]) -> str:
+    above = [source for source in table.sources if standings[source].rebuild]
+    if table.recomputing:
+        how = "being rebuilt"
+    elif above:
+        how = f"waits to be rebuilt, after {', '.join(above)}"
+    else:
+        how = "waits to be rebuilt, while no live update waits for a track"
+    return f"{how}: {table.rebuild}; until then it can be read as it was"
 
 
 def _lines(table: Standing, standings: Mapping[str, Standing]) -> Iterator[str]:
@@ -101,7 +114,7 @@ def _lines(table: Standing, standings: Mapping[str, Standing]) -> Iterator[str]:
         yield f"{what}; the rest is left to the next ones"
     if table.repairs is not None:
         yield f"to be recomputed: {table.repairs}; {_repairing(table)}"
-    if not table.updating and not table.ready and not table.obstacle:
+    if not (table.updating or table.ready or table.obstacle or table.rebuild):
         yield from _causes(table, standings, set())
     yield from _trailing(table, standings)
     for source in _above(table, standings):

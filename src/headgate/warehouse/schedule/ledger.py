@@ -63,8 +63,8 @@ class NodeStatistics:
     share of the time in which the lag was at most ``target_lag``. ``next_update`` is when more data is expected.
     ``longest_wait`` is the longest time that an update waited for a track. ``note`` says why the source could not be
     polled. ``repairs`` are the event times that are still to be recomputed, behind live updates; a table that has some
-    and is otherwise in order is "repairing". ``operators`` are those of the stream queries inside the table, over all
-    updates of the run.
+    and is otherwise in order is "repairing"; one that must be computed anew is "rebuilding".
+    ``operators`` are those of the stream queries inside the table, over all updates of the run.
     """
 
     name: str
@@ -183,6 +183,8 @@ class LedgerEntry:
             return "held"
         if retries.failures:
             return "failing"
+        if self.node.rebuild_reason:
+            return "rebuilding"
         return "ok" if repairs is None else "repairing"
 
 

@@ -156,6 +156,9 @@ class Scheduler:
         node = self._nodes[index]
         entry = self._ledger.of(node.name)
         allowed = not self._is_busy(node.table) and entry.due(now) and not self._ledger.of(node.table).paused
+        if isinstance(node, BackfillNode) and node.of.rebuild_reason:
+            # Rebuilt from a table that is rebuilt afterwards, it would have to be rebuilt again.
+            allowed = allowed and not any(self._nodes.by_name[name].rebuild_reason for name in node.of.sources)
         try:
             update = node.plan() if allowed else None
             entry.note = ""
@@ -446,5 +449,6 @@ class Scheduler:
             next_try=failed.retries.next_try() - now,
             note=entry.note,
             repairs=node.repairs,
+            rebuild=node.rebuild_reason,
             idle=None if entry.last_update is None else now - entry.last_update,
         )

@@ -107,6 +107,8 @@ class TableDeriver:
         self.table = table
         self.sources = tuple(sources)
         self.hosted = hosted
+        #: the fingerprint of the query, which every commit carries
+        self.query: Mapping[str, str] = {}
         self._several = sum(source.time is not None for source in sources) > 1
 
     @property
@@ -135,7 +137,7 @@ class TableDeriver:
         return hosted
 
     def _hosted_update(self, plan: DerivePlan) -> HostedUpdate:
-        if plan.blocks is not None:
+        if plan.blocks is not None or not self.hosted.any:
             return HostedUpdate.without_states(self.spec.name)
         (source,) = (source for source in self.sources if source.time is not None)
         assert source.time is not None
@@ -161,7 +163,8 @@ class TableDeriver:
             raise self.hosted.with_reason(error, hosted) from error.__cause__
         self.hosted.check(hosted)
         update.work = time.perf_counter() - started
-        fields = {} if plan.blocks is not None else self.hosted.commit_fields(hosted, plan.kind == "rebuild")
+        hosts = plan.blocks is None and self.hosted.any
+        fields = self.hosted.commit_fields(hosted, plan.kind == "rebuild") if hosts else {}
         state = CommitState(
             number,
             plan.commit_kind,
@@ -170,10 +173,11 @@ class TableDeriver:
             sources=plan.versions,
             dirty=plan.dirty,
             time=self.spec.time,
+            query=self.query,
             **fields,
         ).to_json()
         self.table.commit(number, written.files, replace=replaced, state=state, schema=written.schema)
-        if plan.blocks is None:
+        if hosts:
             self.hosted.commit_rejected()
         update.rows, update.freshness = written.rows, plan.freshness
         update.rejected, update.operators = hosted.rejected_rows(), hosted.figures()
@@ -191,6 +195,7 @@ class TableDeriver:
             rejected=0,
             sources=plan.versions,
             dirty=plan.dirty,
+            query=self.query,
         )
         self.table.commit(number, (), replace=None, state=state.to_json(), schema=self.table.schema)
 
@@ -276,12 +281,12 @@ class TableDeriver:
         if not chosen:
             return spark.createDataFrame([], source.schema)
         frame = files.parquet(source.schema, [str(source.store.path_of(file)) for file in chosen])
-        if plan.blocks is None or source.time is None:
+        if source.time is None:
             return frame
         micros = F.unix_micros(F.col(source.time))
         if self._several:
             frame = frame.where(micros <= F.lit(Decimal(plan.edge)))
-        if not all(_covered(file, plan.blocks.read) for file in chosen):
+        if plan.blocks is not None and not all(_covered(file, plan.blocks.read) for file in chosen):
             # A partition that maintenance has merged holds more than the plan reads.
             frame = frame.where(_among(micros, plan.blocks.read))
         return frame

@@ -74,6 +74,8 @@ class TableNode(Node):
         #: the whole past is to be recomputed; becomes part of ``_to_recompute`` when no update runs
         self._recompute_all = False
         self._running = False
+        #: why the table must be rebuilt before live updates go on; empty if it need not
+        self.rebuild_reason = ""
         self._read_all_changes()
 
     @property
@@ -143,8 +145,8 @@ class TableNode(Node):
         return all(source.store.exists for source in self._stores.values())
 
     def plan(self) -> Update | None:
-        if not self._all_sources_exist():
-            return None
+        if self.rebuild_reason or not self._all_sources_exist():
+            return None  # the rebuild, a backfill, takes in what is new as well
         sources, table = self._source_states(), self._table_state()
         edge = trailing_edge(sources)
         if edge is None or not self._is_pending(table, sources, edge):
@@ -195,7 +197,7 @@ class TableNode(Node):
         return DerivePlan("append", sources, files, self.state.update, tuple(self._to_recompute), edge, edge, dirty)
 
     def _plan_rebuild(self) -> DerivePlan | None:
-        """Read all that the source has now, from its beginning."""
+        """Read all that the sources have now, from their beginning."""
         sources = self._source_states()
         edge = trailing_edge(sources)
         if edge is None:
@@ -244,6 +246,8 @@ class TableNode(Node):
                 self._changed[source.name] = list(join([*source.changed, *self._changed[source.name]]))
             if plan.kind == "append":
                 self._added = [*(file for files in plan.files.values() for file in files), *self._added]
+        elif plan.kind == "rebuild":
+            self.rebuild_reason = ""
         if self._recompute_all or self._to_recompute:
             self._commit_dirty()
 
@@ -274,8 +278,8 @@ class TableNode(Node):
         """Whether a backfill could begin now."""
         if self._running or not self._all_sources_exist():
             return False
-        if self.rebuilds:
-            return bool(self._table_state().dirty)
+        if self.rebuilds or self.rebuild_reason:
+            return bool(self.rebuild_reason or self._table_state().dirty)
         if not has_backfill(self._shape, self._table_state()):
             return False
         # A table that is appended to takes in all that its source has before rows are recomputed.
@@ -285,7 +289,7 @@ class TableNode(Node):
         """Begin to recompute a chunk of the past, and what is new: a commit names one version of each source only."""
         if not self.can_backfill():
             return False
-        if self.rebuilds:
+        if self.rebuilds or self.rebuild_reason:
             return self._begin(update, self._plan_rebuild)
         return self._begin(
             update,

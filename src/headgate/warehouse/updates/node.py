@@ -39,6 +39,8 @@ class Node(ABC):
     store: TableStore
     layer: Layer = "live"
     sources: tuple[str, ...] = ()
+    #: why the table must be computed anew before live updates go on; empty if it need not
+    rebuild_reason: str = ""
 
     @property
     def name(self) -> str:

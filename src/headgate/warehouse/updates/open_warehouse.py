@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from headgate.core import DeclarationError, Graph
 from headgate.warehouse.declare.analysis import Analysis, analyse
 from headgate.warehouse.declare.locality import block_length
+from headgate.warehouse.declare.query_fingerprint import has_changed
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.derive import SourceTable, TableDeriver
@@ -26,6 +27,10 @@ from headgate.warehouse.updates.plan import WHOLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+#: what becomes of a table whose query has changed: it is computed anew, goes on with its old rows, or is refused
+OnChange = Literal["rebuild", "keep", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +79,16 @@ class OpenWarehouse:
         return True
 
 
-def open_warehouse(spec: WarehouseSpec, spark: SparkSession, clock: Callable[[], float] = time.time) -> OpenWarehouse:
+def open_warehouse(
+    spec: WarehouseSpec,
+    spark: SparkSession,
+    clock: Callable[[], float] = time.time,
+    on_change: OnChange = "rebuild",
+) -> OpenWarehouse:
     """Open all tables of a warehouse. If any query has a mistake, this raises before any table is opened.
 
-    ``clock`` tells streams which event times lie in the future.
+    ``clock`` tells streams which event times lie in the future. ``on_change`` is what becomes of tables whose query is
+    not the one that their rows were computed by.
     """
     graph = spec.graph()
     analyses = analyse(spec, spark)
@@ -106,12 +117,36 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession, clock: Callable[[],
             block = block_length((node.partition, *lengths)) if reason is None else WHOLE
             hosted = HostedQueries(node, store, rejected, analysis.hosts, analysis.has_states)
             deriver = TableDeriver(node, store, [opened[source] for source in node.sources], hosted)
+            deriver.query = analysis.fingerprint
             nodes[name] = TableNode(deriver, block, append)
         elif isinstance(node, StreamSpec):
             nodes[name] = StreamNode(node, store, rejected, clock)
         else:
             nodes[name] = DimensionNode(node, store, rejected)
-    return OpenWarehouse(spec, graph, nodes, whole)
+    opened_warehouse = OpenWarehouse(spec, graph, nodes, whole)
+    for table in changed_tables(opened_warehouse, analyses, on_change):
+        nodes[table].rebuild_reason = "its query has changed"
+    return opened_warehouse
+
+
+def changed_tables(warehouse: OpenWarehouse, analyses: Mapping[str, Analysis], on_change: OnChange) -> tuple[str, ...]:
+    """The tables to be rebuilt because their query has changed since their rows were computed.
+
+    With ``"refuse"`` this raises if there are any, with ``"keep"`` there are none.
+    """
+    changed = tuple(
+        node.table
+        for node in warehouse.tables()
+        if node.table in analyses and has_changed(node.state.query, analyses[node.table].fingerprint)
+    )
+    if changed and on_change == "refuse":
+        names = ", ".join(changed)
+        raise DeclarationError(
+            f"the queries of these tables have changed since their rows were computed: {names}. With --on-change "
+            "rebuild (on_change='rebuild') they are computed anew; with keep, old rows stay as they are and new rows "
+            "follow the new query"
+        )
+    return changed if on_change == "rebuild" else ()
 
 
 def _why_whole(table: TableSpec, analysis: Analysis, append: bool) -> str | None:
