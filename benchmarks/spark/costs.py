@@ -40,7 +40,7 @@ class Counted:
         self._files = 0
         warehouse = hg.Warehouse("costs", folder / "warehouse")
         source = hg.Files(str(self._landing), format="json", schema=SCHEMA, settle=0)
-        warehouse.stream("rows", source, time="ts", partition="1 minute", period=2.0)
+        warehouse.stream("rows", source, time="ts", partition="1 minute", period=2.0, max_future=None)
         by_minute = "select date_trunc('minute', ts) as minute, key, sum(value) as total from rows group by 1, 2"
         warehouse.sql("minutes", by_minute, time="minute", partition="1 minute")
         warehouse.sql("large", "select ts, key, value from rows where value > 0.5", time="ts", partition="1 minute")

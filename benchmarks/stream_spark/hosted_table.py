@@ -54,7 +54,7 @@ class HostedTable:
         self._files = len(list(self._landing.iterdir()))
         warehouse = hg.Warehouse("benchmark", folder / "warehouse")
         source = hg.Files(str(self._landing), format="parquet", schema=schema, settle=0)
-        warehouse.stream(STREAM, source, time="ts", partition=partition, period=2.0)
+        warehouse.stream(STREAM, source, time="ts", partition=partition, period=2.0, max_future=None)
 
         def made(landed: DataFrame) -> DataFrame:
             return query(landed)

@@ -36,6 +36,7 @@ HeadgateError
 │   └── ForeignCommitError         another process committed to the table
 ├── StateError                     a commit carries something that this version of Headgate does not understand
 ├── MisplacedRowsError             a query made rows of event times that were not being computed
+├── NotFreshError                  tables have not taken in all that had arrived, and will not, or not in time
 ├── NoCommonEdgeError              of tables to be read together, one has not taken in anything yet
 ├── WarehouseInUseError            another process runs this warehouse
 ├── ControlError                   the process that runs the warehouse does not answer
@@ -75,6 +76,7 @@ _ERRORS = {
     "headgate.warehouse.run.control_client": ("ControlError", "NotRunningError", "RefusedError"),
     "headgate.warehouse.run.control_commands": ("RequestError",),
     "headgate.warehouse.run.lock": ("WarehouseInUseError",),
+    "headgate.warehouse.schedule.catching_up": ("NotFreshError",),
     "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),
     "headgate.warehouse.storage.errors": (
         *("AlreadyCommittedError", "ForeignCommitError", "HistoryLostError", "SchemaError", "StorageError"),

@@ -295,9 +295,9 @@ def test_status_shows_priorities_and_states_of_a_running_warehouse(headgate: Hea
         done = headgate("status", committed)
     first, headings, air, alerts, trouble = done.out
     assert first.endswith(f"being run by process {os.getpid()}")
-    assert headings.split()[:5] == ["table", "prio", "state", "stale", "rows"]
-    assert air.split()[:6] == ["air", "20", "updating", "1.5", "min", "2"]
-    assert alerts.split() == ["alerts", "100", "held", *["-"] * 8]
+    assert headings.split()[:5] == ["table", "prio", "state", "stale", "repair"]
+    assert air.split()[:7] == ["air", "20", "updating", "1.5", "min", "-", "2"]
+    assert alerts.split() == ["alerts", "100", "held", *["-"] * 9]
     assert trouble == "alerts is held: no such column"
 
 
@@ -323,7 +323,7 @@ def test_status_of_a_process_that_does_not_answer_is_what_is_committed(headgate:
         done = headgate("status", committed)
         told = json.loads("\n".join(headgate("status", committed, "--json").out))
     assert (done.status, done.err) == (0, "")
-    assert done.out[1].split()[:3] == ["table", "stale", "rows"]
+    assert done.out[1].split()[:4] == ["table", "stale", "repair", "rows"]
     assert (told["process"], told["live"]) == (os.getpid(), None)
 
 

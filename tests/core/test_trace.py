@@ -400,7 +400,7 @@ def test_every_field_of_a_record_is_in_the_document() -> None:
 
     assert (DOCS / "traces.md").exists()
     traced = {
-        Update: ["update", *TRACED_FIELDS[1:], "operators"],
+        Update: ["update", *TRACED_FIELDS[1:], "operators", "repairs"],
         TraceTable: ["class" if field.name == "importance_class" else field.name for field in fields(TraceTable)],
         OperatorFigures: [field.name for field in fields(OperatorFigures)],
     }
@@ -409,4 +409,4 @@ def test_every_field_of_a_record_is_in_the_document() -> None:
 
 
 def test_whatever_is_not_traced_does_not_make_updates_differ() -> None:
-    assert {field.name for field in fields(Update) if field.compare} == {*TRACED_FIELDS, "operators"}
+    assert {field.name for field in fields(Update) if field.compare} == {*TRACED_FIELDS, "operators", "repairs"}

@@ -276,7 +276,7 @@ def test_status_lists_the_tables_as_text(warehouse: Path) -> None:
     done = headgate("status", warehouse)
     first, headings, *rows = done.stdout.splitlines()
     assert first.endswith(": no process runs it")
-    assert headings.split()[:4] == ["table", "stale", "rows", "files"]
+    assert headings.split()[:4] == ["table", "stale", "repair", "rows"]
     assert [row.split()[0] for row in rows] == ["alerts", "clicks", "rejected"]
     assert rows[1].endswith("1970-01-01T00:00:30.000000Z")
 

@@ -1,7 +1,7 @@
 """The command line: parse, call the library once, print, exit.
 
-Exit status: 0 success, 1 failure, 2 wrong usage (an unknown name, an invalid value). Data goes to standard output,
-progress and errors to standard error.
+Exit status: 0 success, 1 failure, 2 wrong usage (an unknown name, an invalid value), 3 after ``run --once`` if not all
+tables are fresh. Data goes to standard output, progress and errors to standard error.
 """
 
 from __future__ import annotations

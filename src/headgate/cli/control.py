@@ -182,5 +182,7 @@ def _print_committed(directory: Path, name: str) -> None:
         hint = "A table exists after its first update, and no process answers that could know of others."
         raise UnknownNameError("table", name, found, hint=hint)
     table = found[name]
-    upto = "no data yet" if table.freshness is None else f"complete up to {format_time(table.freshness)}"
+    upto = "no data yet" if table.complete is None else f"complete up to {format_time(table.complete)}"
     print(f"{name}: {upto}; last update: number {table.update}, {table.kind}")
+    if table.repairs is not None:
+        print(f"  still to be recomputed: {table.repairs}")

@@ -31,7 +31,14 @@ OPERATOR_LEGEND = (
     "time per input row; out/in: output rows per input row; queue: most rows waiting in any one task; busy: share of "
     "the tasks' time in which rows waited or were being processed; bad: rejected rows"
 )
-_COLORS = {"updating": "cyan", "held": "red", "failing": "yellow", "paused": "dim"}
+_COLORS = {
+    "updating": "cyan",
+    "held": "red",
+    "failing": "yellow",
+    "paused": "dim",
+    "repairing": "magenta",
+    "rebuilding": "magenta",
+}
 
 
 class UpdateLines:
@@ -61,7 +68,8 @@ def statistics_table(title: str, rows: Sequence[NodeStatistics], now: float) -> 
     table.add_column("state", no_wrap=True)
     for row in _by_priority(rows):
         color = _COLORS.get(row.state, "")
-        state = f"[{color}]{row.state}[/{color}]" if color else row.state
+        shown = f"{row.state} {_length(row.repairs.seconds)}" if row.state == "repairing" and row.repairs else row.state
+        state = f"[{color}]{shown}[/{color}]" if color else shown
         table.add_row(escape(row.name), *_cells(row, now), state)
     return table
 
@@ -166,6 +174,9 @@ def print_summary(
         console.print("", operators)
         console.print(f"[dim]{OPERATOR_LEGEND}[/dim]")
     for row in rows:
+        if row.repairs is not None:
+            told = f"{row.name}: still to be recomputed: {row.repairs}"
+            console.print(told, highlight=False, soft_wrap=True, markup=False)
         if row.error:
             console.print(f"{row.name} is {row.state}: {row.error}", highlight=False, soft_wrap=True, markup=False)
     weighted = [(row.priority, row.mean_staleness) for row in rows if row.mean_staleness is not None]

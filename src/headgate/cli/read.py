@@ -77,6 +77,9 @@ def status(
         console.print(_status_table(found, now, live))
     else:
         console.print("No table has been updated yet.")
+    for table in found:
+        if table.repairs is not None:
+            console.print(f"{table.name}: still to be recomputed: {table.repairs}", soft_wrap=True)
     for row in live or ():
         if row["error"]:
             console.print(f"{row['name']} is {row['state']}: {row['error']}", soft_wrap=True)
@@ -96,11 +99,15 @@ def query(
         int | None,
         typer.Option(min=0, metavar="N", help=f"Rows to print; default {_SHOWN_ROWS}, with --json all."),
     ] = None,
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Also read event times that are still to be recomputed.")
+    ] = False,
 ) -> None:
     """Run SQL over tables of a warehouse. All tables are read up to the same event time, to which all are complete."""
     from headgate.warehouse import reading
 
-    answer = reading.query(directory, sql, None if at is None else event_time(at, "--at"))
+    moment = None if at is None else event_time(at, "--at")
+    answer = reading.query(directory, sql, moment, incomplete=incomplete)
     shown = answer.rows.num_rows if as_json else _SHOWN_ROWS
     rows = answer.rows.slice(0, shown if limit is None else limit)
     if as_json:
@@ -110,7 +117,7 @@ def query(
     more = answer.rows.num_rows - rows.num_rows
     if more:
         print(f"{more:,} more row{'s' if more > 1 else ''}; --limit {answer.rows.num_rows} prints all", file=sys.stderr)
-    print(_where_read(answer), file=sys.stderr)
+    print(_where_read(answer, incomplete), file=sys.stderr)
 
 
 def _console() -> Console:
@@ -141,7 +148,7 @@ def _status_table(found: Sequence[TableStatus], now: float, live: Sequence[Mappi
     if live is not None:
         table.add_column("prio", justify="right", no_wrap=True)
         table.add_column("state", no_wrap=True)
-    for heading in ("stale", "rows", "files", "bytes", "version", "update"):
+    for heading in ("stale", "repair", "rows", "files", "bytes", "version", "update"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("last", no_wrap=True)
     table.add_column("complete up to", no_wrap=True)
@@ -155,7 +162,7 @@ def _status_table(found: Sequence[TableStatus], now: float, live: Sequence[Mappi
     committed = {row.name for row in found}
     for name, only_live in by_name.items():
         if name not in committed:
-            table.add_row(name, *_live_cells(only_live), *["-"] * 8)
+            table.add_row(name, *_live_cells(only_live), *["-"] * 9)
     return table
 
 
@@ -166,8 +173,9 @@ def _live_cells(row: Mapping[str, Any] | None) -> list[str]:
 def _committed_cells(row: TableStatus) -> list[str]:
     from headgate.warehouse.storage.partitions import format_time
 
+    repairs = "-" if row.repairs is None else readable(row.repairs.seconds)
     counts = [f"{n:,}" for n in (row.rows, row.files, row.bytes, row.version, row.update)]
-    return [*counts, row.kind, "-" if row.freshness is None else format_time(row.freshness)]
+    return [repairs, *counts, row.kind, "-" if row.complete is None else format_time(row.complete)]
 
 
 def _result_table(rows: Any) -> Table:
@@ -219,10 +227,16 @@ def _other(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _where_read(answer: QueryResult) -> str:
+def _where_read(answer: QueryResult, incomplete: bool) -> str:
     from headgate.warehouse.storage.partitions import format_time
 
     parts = [] if answer.edge is None else [f"read up to {format_time(answer.edge)}"]
+    for name, freshness in answer.unrepaired.items():
+        if incomplete:
+            parts.append(f"rows of {name} may be missing or old: some of its past is still to be recomputed")
+        elif answer.edge is not None and freshness > answer.edge:
+            what = f"{name} has rows up to {format_time(freshness)}, but some before that are still to be recomputed"
+            parts.append(f"{what} (--incomplete reads them as they are)")
     if answer.whole:
         parts.append(f"read whole, because they have no event time: {', '.join(answer.whole)}")
     return "; ".join(parts) or "the tables have no data yet"

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,6 +38,17 @@ class GraphFormat(StrEnum):
     MERMAID = "mermaid"
     SVG = "svg"
 
+
+class ChangedQuery(StrEnum):
+    """What becomes of a table whose query has changed since its rows were computed."""
+
+    REBUILD = "rebuild"
+    KEEP = "keep"
+    REFUSE = "refuse"
+
+
+#: the exit status of ``run --once`` if not all tables are fresh at the end
+NOT_FRESH = 3
 
 #: what the ending of an output file says about its format
 _ENDINGS = {".svg": GraphFormat.SVG, ".mmd": GraphFormat.MERMAID, ".mermaid": GraphFormat.MERMAID}
@@ -98,6 +110,12 @@ def run(
             "--for", metavar="DURATION", help="Stop after this time, such as '1 min'; by default run until Ctrl-C."
         ),
     ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when all tables have taken in what had arrived at the start.")
+    ] = False,
+    on_change: Annotated[
+        ChangedQuery, typer.Option(help="What to do with tables whose query has changed since they were computed.")
+    ] = ChangedQuery.REBUILD,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a report at the end: .html, .md, .txt or .json.")
     ] = None,
@@ -108,14 +126,18 @@ def run(
     """Keep the tables of a pipeline file fresh until stopped.
 
     Ctrl-C lets the running updates finish, a second Ctrl-C cancels them. When the file is saved, the run continues
-    with the new declarations.
+    with the new declarations. With --once the exit status is 3 if not all tables are fresh at the end.
     """
     from headgate.warehouse.run.run import SparkOptions
+    from headgate.warehouse.schedule.catching_up import NotFreshError
 
     limit = None if duration is None else seconds(duration, "--for")
     options = options_from(tracks, policy, placement, chop)
     settings = dict(_setting(text) for text in conf or ())
-    run_file(file, options, SparkOptions(master, settings), limit, report)
+    behind = run_file(file, options, SparkOptions(master, settings), limit, report, once, on_change)
+    if behind:
+        print(NotFreshError(behind), file=sys.stderr)
+        raise typer.Exit(NOT_FRESH)
 
 
 def options_from(tracks: int, policy: str, placement: str, chop: float | None) -> RunOptions:
@@ -132,8 +154,19 @@ def options_from(tracks: int, policy: str, placement: str, chop: float | None) -
     )
 
 
-def run_file(file: Path, options: RunOptions, spark: SparkOptions, limit: float | None, report: Path | None) -> None:
-    """Run a pipeline file until it is stopped or ``limit`` seconds have passed; then print a summary."""
+def run_file(
+    file: Path,
+    options: RunOptions,
+    spark: SparkOptions,
+    limit: float | None,
+    report: Path | None,
+    once: bool = False,
+    on_change: ChangedQuery = ChangedQuery.REBUILD,
+) -> Mapping[str, str]:
+    """Run a pipeline file until it is stopped or ``limit`` seconds have passed; then print a summary.
+
+    With ``once`` it also ends when all tables have caught up. Returns those that have not, each with the reason.
+    """
     from headgate.warehouse.report.report import check_report, write_report
     from headgate.warehouse.run.run import WarehouseRun
     from headgate.warehouse.run.trace import read_trace
@@ -142,11 +175,13 @@ def run_file(file: Path, options: RunOptions, spark: SparkOptions, limit: float 
         check_report(report)
     spec = load(file).spec()
     lines = UpdateLines()
-    running = WarehouseRun(spec, options, spark, lines.note, pipeline=file, on_message=lines.message)
+    running = WarehouseRun(
+        spec, options, spark, lines.note, pipeline=file, on_message=lines.message, on_change=on_change.value
+    )
     started = time.monotonic()
     try:
         running.start()
-        _watch(running, limit)
+        behind = _watch(running, limit, once)
         rows = running.runtime.statistics()
     finally:
         running.stop()
@@ -156,6 +191,7 @@ def run_file(file: Path, options: RunOptions, spark: SparkOptions, limit: float 
         write_report(read_trace(running.trace), report)
         places.append(("report", report))
     print_summary(spec.name, Path(spec.path), rows, time.monotonic() - started, places)
+    return behind
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -165,9 +201,13 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _watch(running: WarehouseRun, limit: float | None) -> None:
-    """Show the live table until the run is stopped or ``limit`` seconds have passed."""
+def _watch(running: WarehouseRun, limit: float | None, once: bool) -> Mapping[str, str]:
+    """Show the live table until the run is stopped or ``limit`` seconds have passed.
+
+    With ``once`` also until all tables have caught up, or no further one will. Returns those that have not.
+    """
     runtime = running.runtime
+    catch_up = runtime.catch_up() if once else None
     stopping = threading.Event()
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -177,10 +217,14 @@ def _watch(running: WarehouseRun, limit: float | None) -> None:
             while not stopping.is_set() and time.monotonic() < end and runtime.is_running:
                 if console.is_terminal:
                     live.update(live_view(running.spec.name, runtime.statistics(), time.time()), refresh=True)
+                if catch_up is not None and runtime.behind(catch_up).stuck:
+                    break
                 stopping.wait(min(0.5, max(0.0, end - time.monotonic())))
+        behind = {} if catch_up is None else runtime.behind(catch_up).tables
         for number in before:
             signal.signal(number, lambda *_: runtime.stop(cancel=True))
         runtime.stop()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    return behind

@@ -67,7 +67,8 @@ class Update:
 
     Ended: it took ``seconds``, of which ``work`` were reading, computing and writing data. ``overhead`` is the time
     spent in Headgate, including planning. ``rows`` were written and ``rejected`` were rejected. ``freshness`` is the
-    event time that the table has reached. ``operators`` are those of the stream queries inside the table. ``error`` is
+    event time that the table has reached, ``repairs`` how many seconds of event time before it are still to be
+    recomputed. ``operators`` are those of the stream queries inside the table. ``error`` is
     None if it was committed; ``traceback`` is for the owner of the code that failed.
     """
 
@@ -85,6 +86,7 @@ class Update:
     overhead: float = 0.0
     error: str | None = None
     operators: tuple[OperatorFigures, ...] = ()
+    repairs: float = 0.0
     # The fields below are not in the trace of a run, so they do not count when updates are compared.
     status: Status = field(default="planned", compare=False)
     work: float = field(default=0.0, compare=False)

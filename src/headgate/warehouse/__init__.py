@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.run.trace import TraceWriter as TraceWriter
     from headgate.warehouse.run.trace import newest_trace as newest_trace
     from headgate.warehouse.run.trace import read_trace as read_trace
+    from headgate.warehouse.schedule.catching_up import NotFreshError as NotFreshError
     from headgate.warehouse.schedule.ledger import NodeStatistics as NodeStatistics
     from headgate.warehouse.schedule.scheduler import RunOptions as RunOptions
     from headgate.warehouse.session import open_session as open_session
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.sources.protocol import Pending as Pending
     from headgate.warehouse.sources.protocol import Range as Range
     from headgate.warehouse.sources.protocol import expect_kind as expect_kind
+    from headgate.warehouse.updates.repairs import Repairs as Repairs
 
 #: {module: the public names that it holds}; the imports above tell type checkers the same
 _PUBLIC = {
@@ -81,7 +83,9 @@ _PUBLIC = {
     "headgate.warehouse.schedule.scheduler": ("RunOptions",),
     "headgate.warehouse.session": ("open_session",),
     "headgate.warehouse.run.trace": ("TraceWriter", "newest_trace", "read_trace"),
+    "headgate.warehouse.schedule.catching_up": ("NotFreshError",),
     "headgate.warehouse.schedule.ledger": ("NodeStatistics",),
+    "headgate.warehouse.updates.repairs": ("Repairs",),
     "headgate.core": ("CostModel", "Update"),
     "headgate.core.trace": ("TraceHeader", "TraceTable", "measured"),
     "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),

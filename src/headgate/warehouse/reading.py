@@ -2,7 +2,8 @@
 
 Tables are updated one by one, so they are not equally fresh. Several tables are therefore read up to one *edge*: an
 event time up to which all of them are complete. It is the least of their freshnesses, or an earlier one that you
-choose. Rows beyond the edge are left out. Tables without event time (rejected rows) are read whole.
+choose. It does not pass what is still to be recomputed, in a table or in the versions of its sources that it was
+computed from. Rows beyond the edge are left out. Tables without event time (rejected rows) are read whole.
 
 Every table is read at the version that was its newest when it was opened. Nothing is written.
 """
@@ -21,11 +22,16 @@ from headgate.core import DeclarationError, HeadgateError, UnknownNameError
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX
 from headgate.warehouse.declare.sql_text import read_query
 from headgate.warehouse.storage import PARTITION_COLUMN
+from headgate.warehouse.storage.errors import StorageError
 from headgate.warehouse.storage.history import History
-from headgate.warehouse.storage.partitions import EVENT_TIME, format_time
+from headgate.warehouse.storage.partitions import EVENT_TIME, format_time, partition_start
 from headgate.warehouse.updates.commit_state import CommitState
+from headgate.warehouse.updates.repairs import Repairs, repairs_in
 
 _FOLDER = "tables"
+
+#: {(table, version): the first event time to be recomputed there or above, None if there is none}
+_Repairs = dict[tuple[str, int], int | None]
 
 
 class NotAWarehouseError(DeclarationError):
@@ -48,9 +54,10 @@ class SqlError(DeclarationError):
 class TableStatus:
     """A table as its newest commit leaves it.
 
-    ``freshness`` is the event time in microseconds up to which it is complete, and ``time`` the column that holds
-    event times; both are None in tables without. ``update`` is the number of the last update, ``kind`` how it was
-    computed. ``rejected_of`` is the stream whose rejected rows the table holds.
+    ``freshness`` is the event time in microseconds up to which it reflects its sources, and ``time`` the column that
+    holds event times; both are None in tables without. ``repairs`` are the event times before that which are still to
+    be recomputed, and ``complete`` is up to where nothing is, neither here nor in the sources. ``update`` is the number
+    of the last update, ``kind`` how it was computed. ``rejected_of`` is the stream whose rejected rows the table holds.
     """
 
     name: str
@@ -59,6 +66,8 @@ class TableStatus:
     files: int
     bytes: int
     freshness: int | None
+    complete: int | None
+    repairs: Repairs | None
     update: int
     kind: str
     time: str | None
@@ -67,16 +76,22 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The rows of a query, the edge at which it read its tables, and the tables that it read whole."""
+    """The rows of a query, the edge at which it read its tables, and the tables that it read whole.
+
+    ``unrepaired`` are the tables in which event times are still to be recomputed, or in their sources, each with its
+    freshness: without these repairs it could have been read up to there.
+    """
 
     rows: pa.Table
     edge: int | None
     whole: tuple[str, ...]
+    unrepaired: Mapping[str, int]
 
 
 def tables(path: Path | str) -> tuple[TableStatus, ...]:
     """Every table of the warehouse in ``path`` by name, one of rejected rows right after its stream."""
-    found = [_Opened(directory).status() for directory in _directories(path).values()]
+    directories = _directories(path)
+    found = [table.status() for table in _opened(directories, directories).values()]
     return tuple(sorted(found, key=lambda table: (table.rejected_of or table.name, table.name)))
 
 
@@ -85,23 +100,28 @@ def trailing_edge(tables: Iterable[TableStatus]) -> int | None:
 
     Raises NoCommonEdgeError if only some have no data yet: no moment is known to be complete in all of them.
     """
-    return _edge({table.name: table.freshness for table in tables if table.time is not None})
+    return _edge({table.name: table.complete for table in tables if table.time is not None})
 
 
-def read(path: Path | str, names: Sequence[str], at: int | None = None) -> dict[str, pa.Table]:
-    """The tables called ``names`` at one common edge, or at the earlier event time ``at``, in microseconds."""
+def read(
+    path: Path | str, names: Sequence[str], at: int | None = None, *, incomplete: bool = False
+) -> dict[str, pa.Table]:
+    """The tables called ``names`` at one common edge, or at the earlier event time ``at``, in microseconds.
+
+    With ``incomplete`` they are read up to their least freshness, even where rows are still to be recomputed.
+    """
     opened = _open(path, names)
-    edge = _common_edge(opened, at)
+    edge = _common_edge(opened, at, incomplete)
     return {name: table.rows(edge) for name, table in opened.items()}
 
 
-def query(path: Path | str, sql: str, at: int | None = None) -> QueryResult:
+def query(path: Path | str, sql: str, at: int | None = None, *, incomplete: bool = False) -> QueryResult:
     """What ``sql``, in the dialect of DataFusion, gives over the tables that it names, at one edge as in ``read``."""
     reads = read_query(sql)
     if reads.problems:
         raise SqlError("; ".join(reads.problems))
     opened = _open(path, reads.sources)
-    edge = _common_edge(opened, at)
+    edge = _common_edge(opened, at, incomplete)
     builder = QueryBuilder()
     try:
         for table in opened.values():
@@ -109,18 +129,35 @@ def query(path: Path | str, sql: str, at: int | None = None) -> QueryResult:
         rows = pa.table(builder.execute(sql).read_all())
     except Exception as error:  # failures while a query runs come as plain Exceptions
         raise SqlError(f"the query failed: {' '.join(str(error).split())}") from error
-    return QueryResult(rows, edge, tuple(name for name, table in opened.items() if table.state.time is None))
+    whole = tuple(name for name, table in opened.items() if table.state.time is None)
+    fresh = {name: table.state.freshness for name, table in opened.items() if table.complete != table.state.freshness}
+    return QueryResult(rows, edge, whole, {name: moment for name, moment in fresh.items() if moment is not None})
 
 
 class _Opened:
     """One table at the version that is its newest now."""
 
-    def __init__(self, directory: Path) -> None:
-        self.name = directory.name
-        self._delta = DeltaTable(directory)
+    def __init__(self, directories: Mapping[str, Path], name: str, known: _Repairs) -> None:
+        self.name = name
+        self._delta = DeltaTable(directories[name])
         self._version = self._delta.version()
-        self.state = CommitState.from_json(History(directory, None).state(self._version), self.name)
+        self.state = _state(directories, name, self._version)
+        self.repairs = repairs_in(self.state.dirty, self.state.freshness)
+        #: the event time up to which it is complete
+        self.complete = self._complete(directories, known)
         self._columns = [field.name for field in self._delta.schema().fields if field.name != PARTITION_COLUMN]
+
+    def _complete(self, directories: Mapping[str, Path], known: _Repairs) -> int | None:
+        edges = [] if self.state.freshness is None else [self.state.freshness]
+        if self.repairs is not None:
+            edges.append(self.repairs.complete)
+        upstream = _first_repair_above(directories, self.state, known)
+        if upstream is not None and edges and upstream <= min(edges):
+            # A row may tell of all of its partition, so the rows of the partition that the repair lies in do not count.
+            labels = pa.table(self._delta.get_add_actions(flatten=True)).column(f"partition.{PARTITION_COLUMN}")
+            starts = [start for label in labels.unique().to_pylist() if (start := partition_start(label)) <= upstream]
+            edges.append(max(starts, default=upstream) - 1)
+        return min(edges, default=None)
 
     def status(self) -> TableStatus:
         files = pa.table(self._delta.get_add_actions())
@@ -131,6 +168,8 @@ class _Opened:
             files=files.num_rows,
             bytes=pc.sum(files.column("size_bytes")).as_py() or 0,
             freshness=self.state.freshness,
+            complete=self.complete,
+            repairs=self.repairs,
             update=self.state.update,
             kind=self.state.kind,
             time=self.state.time,
@@ -152,6 +191,27 @@ class _Opened:
             moment = f"""arrow_cast({edge}, 'Timestamp(Microsecond, Some("UTC"))')"""
             view += f" where {_quoted(self.state.time)} <= {moment}"
         builder.execute(f"create view {_quoted(self.name)} as {view}").read_all()
+
+
+def _state(directories: Mapping[str, Path], name: str, version: int) -> CommitState:
+    return CommitState.from_json(History(directories[name], None).state(version), name)
+
+
+def _first_repair_above(directories: Mapping[str, Path], state: CommitState, known: _Repairs) -> int | None:
+    """The first event time to be recomputed in the versions of its sources that a table in ``state`` has consumed."""
+    found = []
+    for source in state.sources.items():
+        if source not in known and source[0] in directories:
+            try:
+                there = _state(directories, *source)
+            except StorageError:  # cleaned up; the table is far behind, and its freshness tells that
+                continue
+            repairs = repairs_in(there.dirty, there.freshness)
+            above = _first_repair_above(directories, there, known)
+            own = None if repairs is None else repairs.first
+            known[source] = min((first for first in (own, above) if first is not None), default=None)
+        found.append(known.get(source))
+    return min((first for first in found if first is not None), default=None)
 
 
 def _quoted(name: str) -> str:
@@ -180,21 +240,28 @@ def _open(path: Path | str, names: Sequence[str]) -> dict[str, _Opened]:
     for name in names:
         if name not in directories:
             raise UnknownNameError("table", name, directories, hint="A table exists from its first update on.")
-    return {name: _Opened(directories[name]) for name in names}
+    return _opened(directories, names)
 
 
-def _common_edge(opened: Mapping[str, _Opened], at: int | None) -> int | None:
-    freshness = {name: table.state.freshness for name, table in opened.items() if table.state.time is not None}
+def _opened(directories: Mapping[str, Path], names: Iterable[str]) -> dict[str, _Opened]:
+    known: _Repairs = {}
+    return {name: _Opened(directories, name, known) for name in names}
+
+
+def _common_edge(opened: Mapping[str, _Opened], at: int | None, incomplete: bool) -> int | None:
+    timed = {name: table for name, table in opened.items() if table.state.time is not None}
+    edges = {name: table.state.freshness if incomplete else table.complete for name, table in timed.items()}
     if at is None:
-        return _edge(freshness)
-    for name, complete in freshness.items():
-        if complete is None or at > complete:
-            reached = "has no data yet" if complete is None else f"is complete up to {format_time(complete)}"
+        return _edge(edges)
+    for name, edge in edges.items():
+        if edge is None or at > edge:
+            reached = "has no data yet" if edge is None else f"is complete up to {format_time(edge)}"
+            repairs = "" if edge == timed[name].state.freshness else ", because what follows is still to be recomputed"
             raise BeyondTheEdgeError(
-                f"table {name!r} cannot be read at {format_time(at)}: it {reached}. Choose an earlier time, or none "
-                "to read up to where all tables are complete."
+                f"table {name!r} cannot be read at {format_time(at)}: it {reached}{repairs}. Choose an earlier time, "
+                "or none to read up to where all tables are complete."
             )
-    return at if freshness else None
+    return at if edges else None
 
 
 def _edge(freshness: Mapping[str, int | None]) -> int | None:

@@ -21,7 +21,7 @@ from headgate.core.trace.records import Change, TableKind, Trace, TraceHeader, T
 from headgate.core.update import Layer, OperatorFigures, Update
 
 VERSION = 1
-#: what is written of an update; its operators follow if it has any
+#: what is written of an update; what it left to be repaired, and its operators, follow if there are any
 TRACED_FIELDS = (
     *("table", "layer", "track", "released", "began", "seconds", "gained"),
     *("rows", "rejected", "freshness", "arrived", "overhead", "error"),
@@ -45,6 +45,8 @@ def header_line(header: TraceHeader) -> str:
 
 def update_line(update: Update) -> str:
     fields = {name: getattr(update, name) for name in TRACED_FIELDS}
+    if update.repairs:
+        fields["repairs"] = update.repairs
     if update.operators:
         fields["operators"] = [asdict(operator) for operator in update.operators]
     return _line(_renamed(fields, {"table": "update"}))
@@ -171,6 +173,7 @@ def _update(entry: Mapping[str, Any]) -> Update:
         overhead=float(entry["overhead"]),
         error=None if entry["error"] is None else str(entry["error"]),
         operators=tuple(map(_operator, entry.get("operators", ()))),
+        repairs=float(entry.get("repairs", 0.0)),
         status="committed" if entry["error"] is None else "failed",
     )
 

@@ -17,6 +17,7 @@ from headgate.warehouse.declare.linear import why_not_linear
 from headgate.warehouse.declare.locality import block_length, why_not_local
 from headgate.warehouse.declare.merging import MergePlan, plan_merge
 from headgate.warehouse.declare.plan_tree import marked, plan_of
+from headgate.warehouse.declare.query_fingerprint import QueryFingerprint, query_fingerprint
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Analysis:
     ``hosts``: there are stream queries in it. ``has_states``: some of them keep states. ``not_linear``: why new rows of
     its one changing source do not just add rows to it; None if they do. ``not_local``: why it is not proved to be local
     to blocks of time; None if it is. ``merge``: how it is kept by merging, or why not. ``keys``: its keys, if there are
-    any. ``source_columns``: the columns of each source.
+    any. ``source_columns``: the columns of each source. ``fingerprint`` tells whether the query has changed.
     """
 
     schema: StructType
@@ -48,6 +49,7 @@ class Analysis:
     merge: MergePlan | str = ""
     keys: TableKeys | None = None
     source_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fingerprint: QueryFingerprint = field(default_factory=dict)
 
 
 def analyse(spec: WarehouseSpec, spark: SparkSession) -> Mapping[str, Analysis]:
@@ -94,6 +96,7 @@ def _analyse_table(
         mistakes.append(f"{table.place}: table {table.name!r} {complaint}")
         return
     columns = {name: tuple(known[name].schema.names) for name in table.sources}
+    fingerprint = query_fingerprint(table, result, requests)
     if requests:
         # Spark cannot look into them, but those without states compute each row by itself.
         row_by_row = _is_row_wise(result, _ROW_WISE | _HOSTED)
@@ -102,7 +105,7 @@ def _analyse_table(
         not_local = None if local else _why_not_local(table, declared, result)
         not_linear = None if row_by_row else "its stream queries look at many rows at once"
         known[table.name] = Analysis(
-            result.schema, True, has_states, not_linear, not_local, "it has stream queries", None, columns
+            result.schema, True, has_states, not_linear, not_local, "it has stream queries", None, columns, fingerprint
         )
         return
     changing = [name for name in table.sources if not isinstance(declared[name], DimensionSpec)]
@@ -114,6 +117,7 @@ def _analyse_table(
         merge="it has several sources" if growing is None else plan_merge(result, growing),
         keys=find_keys(result, changing),
         source_columns=columns,
+        fingerprint=fingerprint,
     )
 
 

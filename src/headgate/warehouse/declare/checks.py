@@ -155,6 +155,7 @@ _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "period": _LONGER_THAN_NOTHING,
     "target_lag": _LONGER_THAN_NOTHING,
     "patience": _LONGER_THAN_NOTHING,
+    "max_future": (lambda value: value is None or (_is_number(value) and value >= 0), "a length of time, 0 or None"),
     "lookback": (lambda value: _is_number(value) and value >= 0, "a length of time, or 0"),
     "priority": (lambda value: _is_number(value) and value >= 0, "a number, 0 or larger"),
     "importance_class": (
@@ -170,7 +171,7 @@ _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "group": (lambda value: value is None or (isinstance(value, str) and value != ""), "the name of a group, or None"),
     "comment": (lambda value: isinstance(value, str), "a text"),
 }
-_DURATIONS = ("partition", "period", "target_lag", "patience", "lookback")
+_DURATIONS = ("partition", "period", "target_lag", "patience", "max_future", "lookback")
 
 
 def _options(spec: WarehouseSpec) -> Iterator[Mistake]:

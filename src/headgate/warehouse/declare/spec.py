@@ -39,7 +39,8 @@ class StreamSpec:
     """A base table and the source it is loaded from. Lengths of time are seconds.
 
     ``period`` None means learned from arrivals. ``partition`` is the length of event time in one partition.
-    ``catch_up`` is what an update loads first if it cannot load everything.
+    ``catch_up`` is what an update loads first if it cannot load everything. Rows with event times more than
+    ``max_future`` ahead of the clock are rejected; None accepts all.
     """
 
     name: str
@@ -53,6 +54,7 @@ class StreamSpec:
     importance_class: int = 0
     patience: float | None = None
     catch_up: CatchUp = "oldest"
+    max_future: float | None = 3600.0
     comment: str = ""
 
 

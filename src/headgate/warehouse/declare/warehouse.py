@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from headgate.core import HeadgateError
+from headgate.core import HeadgateError, ParameterError
 from headgate.warehouse.declare.checks import (
     DeclarationErrors,
     Mistake,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.run.run import WarehouseRun
     from headgate.warehouse.schedule.ledger import NodeStatistics
     from headgate.warehouse.sources import DataSource
+    from headgate.warehouse.updates.open_warehouse import OnChange
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -98,9 +99,14 @@ class Warehouse:
         importance_class: int = 0,
         patience: Duration | None = None,
         catch_up: CatchUp = "oldest",
+        max_future: Duration | None = "1 hour",
         comment: str = "",
     ) -> Handle:
-        """Declare a base table that is loaded from ``source``, about every ``period`` (learned, unless stated)."""
+        """Declare a base table that is loaded from ``source``, about every ``period`` (learned, unless stated).
+
+        Rows with event times more than ``max_future`` ahead of the clock, as from a device whose clock is wrong, go to
+        ``<stream>__rejected``; None accepts all.
+        """
         lengths = Lengths()
         stream = StreamSpec(
             name=name,
@@ -114,6 +120,7 @@ class Warehouse:
             importance_class=importance_class,
             patience=lengths.optional("patience", patience),
             catch_up=catch_up,
+            max_future=lengths.optional("max_future", max_future),
             comment=comment,
         )
         return self._add(stream, lengths)
@@ -246,11 +253,14 @@ class Warehouse:
         master: str = "local[*]",
         conf: Mapping[str, str] | None = None,
         spark: SparkSession | None = None,
+        on_change: OnChange = "rebuild",
     ) -> WarehouseRun:
         """Keep the tables fresh from now on, on threads of this process, until ``stop``.
 
         Returns the run. It is a context manager, and its ``runtime`` has statistics and takes changes. If a ``spark``
-        session is passed, it is used and left open; otherwise one is opened at ``master`` with ``conf``.
+        session is passed, it is used and left open; otherwise one is opened at ``master`` with ``conf``. Tables whose
+        query has changed since their rows were computed are rebuilt behind live updates; with ``on_change="keep"`` old
+        rows stay as they are, with "refuse" this raises.
         """
         from headgate.core import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
@@ -259,7 +269,10 @@ class Warehouse:
         if self._run is not None:
             raise HeadgateError(f"the warehouse {self.name!r} is running already: stop it first")
         options = RunOptions(tracks=tracks, policy=policy_from(policy), placement=placement_from(placement))
-        run = WarehouseRun(self.spec(), options, SparkOptions(master, conf or {}, spark), on_end=self._forget_run)
+        if on_change not in ("rebuild", "keep", "refuse"):
+            raise ParameterError(f"on_change takes 'rebuild', 'keep' or 'refuse'; got {on_change!r}")
+        where = SparkOptions(master, conf or {}, spark)
+        run = WarehouseRun(self.spec(), options, where, on_end=self._forget_run, on_change=on_change)
         self._run = run.start()
         return run
 
@@ -275,18 +288,21 @@ class Warehouse:
         return self._run.runtime.statistics()
 
     @overload
-    def read(self, names: str, at: datetime | None = None) -> pyarrow.Table: ...
+    def read(self, names: str, at: datetime | None = None, *, incomplete: bool = False) -> pyarrow.Table: ...
     @overload
-    def read(self, names: Sequence[str], at: datetime | None = None) -> dict[str, pyarrow.Table]: ...
-    def read(self, names: str | Sequence[str], at: datetime | None = None) -> Any:
+    def read(
+        self, names: Sequence[str], at: datetime | None = None, *, incomplete: bool = False
+    ) -> dict[str, pyarrow.Table]: ...
+    def read(self, names: str | Sequence[str], at: datetime | None = None, *, incomplete: bool = False) -> Any:
         """The rows of a table, or of several up to one event time to which all of them are complete. Needs no Spark.
 
-        ``at`` is the event time to read up to; by default it is the newest possible.
+        ``at`` is the event time to read up to; by default it is the newest possible. With ``incomplete``, rows that are
+        still to be recomputed are read as they are.
         """
         from headgate.warehouse.reading import read
 
         moment = None if at is None else round(at.timestamp() * 1_000_000)
-        tables = read(self.path, [names] if isinstance(names, str) else names, moment)
+        tables = read(self.path, [names] if isinstance(names, str) else names, moment, incomplete=incomplete)
         return tables[names] if isinstance(names, str) else tables
 
     def _forget_run(self) -> None:

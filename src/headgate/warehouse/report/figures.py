@@ -6,7 +6,7 @@ Durations are seconds, moments are seconds since the epoch, shares are from 0 to
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 from typing import Literal, get_args
@@ -33,8 +33,8 @@ class TableFigures:
     """One table. Updates, rows, durations and operators are those of live updates.
 
     ``staleness`` has one entry per stretch, None before the table had rows. ``operators`` are those of the stream
-    queries inside it. A figure that a table does not have is None: a dimension has no staleness, and ``on_time`` needs
-    a target.
+    queries inside it. ``repairs`` are the seconds of event time that were still to be recomputed at the end. A figure
+    that a table does not have is None: a dimension has no staleness, and ``on_time`` needs a target.
     """
 
     name: str
@@ -51,6 +51,7 @@ class TableFigures:
     failures: int
     staleness: tuple[Stretch | None, ...]
     operators: tuple[OperatorFigures, ...]
+    repairs: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +129,14 @@ def _recorded(trace: Trace) -> Recorded:
 
 def _tables(trace: Trace) -> Iterator[TableFigures]:
     failed: dict[str, int] = {}
+    repairs: dict[str, float] = {}
     for update in trace.updates:
+        repairs[update.table] = update.repairs
         if update.error is not None and update.layer == "live":
             failed[update.table] = failed.get(update.table, 0) + 1
     for table in trace.header.tables:
-        yield _table(trace, table, trace.updates_of(table.name), failed.get(table.name, 0))
+        figures = _table(trace, table, trace.updates_of(table.name), failed.get(table.name, 0))
+        yield replace(figures, repairs=repairs.get(table.name, 0.0))
 
 
 def _table(trace: Trace, table: TraceTable, updates: tuple[Update, ...], failures: int) -> TableFigures:

@@ -116,6 +116,8 @@ def how(figures: RunFigures) -> str:
 def summary(figures: RunFigures) -> dict[str, str]:
     """The figures of the whole run, each with its name."""
     layers = ", ".join(f"{layer} {share(part)}" for layer, part in figures.busy.items() if part > 0)
+    repairs = ", ".join(f"{table.name} {length(table.repairs)}" for table in figures.tables if table.repairs)
+    left = {"still to be recomputed at the end, in event time": repairs} if repairs else {}
     return {
         "tables": f"{len(figures.tables):,}",
         "updates": f"{figures.updates:,}",
@@ -125,6 +127,7 @@ def summary(figures: RunFigures) -> dict[str, str]:
         "weighted staleness, the sum of priority times staleness": f"{figures.weighted_staleness:,.4g} s",
         "track time used": share(sum(figures.busy.values())) + (f" ({layers})" if layers else ""),
         "Headgate's own share": share(figures.overhead),
+        **left,
     }
 
 

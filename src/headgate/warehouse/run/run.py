@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING
 from headgate.core import HeadgateError, Update
 from headgate.core.trace import TraceHeader
 from headgate.warehouse.declare.analysis import analyse
+from headgate.warehouse.declare.durations import Duration, seconds
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.run.runtime import Observer, Runtime
 from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
+from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.scheduler import RunOptions
 from headgate.warehouse.session import open_session
-from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
+from headgate.warehouse.updates.open_warehouse import OnChange, OpenWarehouse, changed_tables, open_warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +55,7 @@ class WarehouseRun:
 
     With ``pipeline``, the file that declares the warehouse is watched: when it is saved without mistakes, the run
     continues with the new declarations. ``on_message`` gets lines for the user about that, ``on_end`` is called last.
+    ``on_change`` is what becomes of tables whose query has changed since their rows were computed.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class WarehouseRun:
         pipeline: Path | None = None,
         on_message: Callable[[str], None] = lambda line: None,
         on_end: Callable[[], None] = lambda: None,
+        on_change: OnChange = "rebuild",
     ) -> None:
         self.spec = resolved(spec)
         self._options = options or RunOptions()
@@ -74,6 +78,7 @@ class WarehouseRun:
         self._loaded = None if pipeline is None else _stamp(pipeline)
         self._on_message = on_message
         self._on_end = on_end
+        self._on_change = on_change
         self._cleanup = ExitStack()
         self._runtime: Runtime | None = None
         #: where the trace of this run is written; None before the start
@@ -94,7 +99,8 @@ class WarehouseRun:
             if spark is None:
                 spark = open_session(self.spec.name, self._spark_options.master, self._spark_options.conf)
                 undo.callback(spark.stop)
-            opened = open_warehouse(self.spec, spark)
+            opened = open_warehouse(self.spec, spark, on_change=self._on_change)
+            self._tell_rebuilds(opened)
             for table, mode in opened.modes.items():
                 if mode.name == "whole":
                     self._on_message(f"table {table!r} is computed as a whole by every update: {mode.reason}")
@@ -119,6 +125,12 @@ class WarehouseRun:
             self._cleanup = undo.pop_all()
         return self
 
+    def _tell_rebuilds(self, opened: OpenWarehouse) -> None:
+        for node in opened.nodes.values():
+            if node.rebuild_reason:
+                why = f"table {node.table!r} is rebuilt, behind live updates: {node.rebuild_reason}"
+                self._on_message(f"{why}. Until then it can be read as it was")
+
     def _open_trace(self, opened: OpenWarehouse) -> TraceWriter:
         options = self._options
         header = TraceHeader(
@@ -137,6 +149,19 @@ class WarehouseRun:
         self.trace = trace.path
         return trace
 
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        """The statistics of every table now."""
+        return self.runtime.statistics()
+
+    def wait_until_fresh(self, timeout: Duration | None = None, tables: Sequence[str] | None = None) -> None:
+        """Wait until ``tables``, or all, have taken in everything that had arrived when this was called.
+
+        Raises NotFreshError if they have not within ``timeout``, such as "1 min", or will not without your help,
+        because a table is paused, held after failures, or computed from one that is.
+        """
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        self.runtime.wait_until_fresh(limit, tables)
+
     def stop(self, *, cancel: bool = False) -> None:
         """Finish the running updates, or with ``cancel`` cancel them, and close everything."""
         with ExitStack() as last:
@@ -149,11 +174,16 @@ class WarehouseRun:
         changed = resolved(spec)
         if changed.path != self.spec.path:
             raise HeadgateError(f"the warehouse's path is now {changed.path}: stop this run and start another")
-        analyse(changed, spark.newSession())  # a mistake is reported here, before the running updates are waited for
+        # A mistake is reported here, before the running updates are waited for.
+        analyses = analyse(changed, spark.newSession())
+        changed_tables(self.runtime.warehouse, analyses, self._on_change)
 
         def reopen() -> OpenWarehouse:
             self.spec = changed
-            return open_warehouse(changed, spark)
+            # What is refused was refused above: here that would end the run.
+            opened = open_warehouse(changed, spark, on_change="keep" if self._on_change == "keep" else "rebuild")
+            self._tell_rebuilds(opened)
+            return opened
 
         self.runtime.replace_warehouse(reopen)
 

@@ -11,12 +11,13 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.core import Explanation, ParameterError, Placement, Policy, UnknownNameError, Update
 from headgate.warehouse.run.tracks import Tracks
+from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
 from headgate.warehouse.updates.node import Node
@@ -24,6 +25,10 @@ from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+#: seconds between two looks at tables that have to catch up
+CATCH_UP_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,27 @@ class Runtime:
     def explain(self, name: str) -> Explanation:
         """Why a table is or is not being updated at this moment."""
         return self._ask(lambda: self._scheduler.explain(self._known(name), self._clock()))
+
+    def catch_up(self, tables: Iterable[str] | None = None) -> CatchUp:
+        """Begin to watch whether ``tables``, or all, have taken in what has arrived by now; see ``behind``."""
+        return self._ask(lambda: self._scheduler.catch_up(self._clock(), tables))
+
+    def behind(self, catch_up: CatchUp) -> Behind:
+        """The tables that have not caught up yet."""
+        return self._ask(lambda: self._scheduler.behind(catch_up, self._clock()))
+
+    def wait_until_fresh(self, timeout: float | None = None, tables: Iterable[str] | None = None) -> None:
+        """Wait until ``tables``, or all, and what they are computed from, have taken in what has arrived by now.
+
+        Raises NotFreshError after ``timeout`` seconds, or at once when only tables are left that will not catch up
+        without a user: paused or held ones, those whose source cannot be read, and what is computed from them.
+        """
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        watched = self.catch_up(tables)
+        while (behind := self.behind(watched)).tables:
+            if behind.stuck or time.monotonic() >= end or not self.is_running:
+                raise self.error or NotFreshError(behind.tables)
+            time.sleep(min(CATCH_UP_SECONDS, max(0.0, end - time.monotonic())))
 
     def replace_policy(self, policy: Policy) -> None:
         self._change({"policy": str(policy)}, lambda _: self._scheduler.replace_policy(policy))

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headgate.core import CostModel, LagMeter, OperatorFigures, StalenessMeter, Update, added_up
+from headgate.core import CostModel, LagMeter, OperatorFigures, StalenessMeter, Update, added_up, node_name
 from headgate.warehouse.declare.spec import DimensionSpec, WarehouseSpec
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.plan import MICROS
+from headgate.warehouse.updates.repairs import Repairs
 
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
@@ -61,7 +62,9 @@ class NodeStatistics:
     dimensions. ``lag`` is how long the oldest data that is not in the table yet has been waiting. ``target_met`` is the
     share of the time in which the lag was at most ``target_lag``. ``next_update`` is when more data is expected.
     ``longest_wait`` is the longest time that an update waited for a track. ``note`` says why the source could not be
-    polled. ``operators`` are those of the stream queries inside the table, over all updates of the run.
+    polled. ``repairs`` are the event times that are still to be recomputed, behind live updates; a table that has some
+    and is otherwise in order is "repairing"; one that must be computed anew is "rebuilding".
+    ``operators`` are those of the stream queries inside the table, over all updates of the run.
     """
 
     name: str
@@ -84,6 +87,7 @@ class NodeStatistics:
     error: str
     note: str
     operators: tuple[OperatorFigures, ...] = ()
+    repairs: Repairs | None = None
 
 
 class LedgerEntry:
@@ -101,6 +105,8 @@ class LedgerEntry:
         self.updates = 0
         self.last_update: float | None = None
         self.last_seconds: float | None = None
+        #: how much data the last update took in, in seconds of event time
+        self.last_gained = 0.0
         #: the longest time from the release of an update to its start
         self.longest_wait = 0.0
         self.operators: tuple[OperatorFigures, ...] = ()
@@ -115,7 +121,7 @@ class LedgerEntry:
         self.operators = added_up((*self.operators, *update.operators))
         self.updates += 1
         self.last_update = now
-        self.last_seconds = update.seconds
+        self.last_seconds, self.last_gained = update.seconds, update.gained
         if update.freshness is not None:
             self.staleness.refresh(now, update.freshness / MICROS)
 
@@ -123,13 +129,18 @@ class LedgerEntry:
         """Whether the node may run now, if it has anything pending."""
         return not self.paused and self.retries.due(now)
 
-    def statistics(self, now: float, running: bool, period: float) -> NodeStatistics:
+    def statistics(
+        self, now: float, running: bool, period: float, backfill: LedgerEntry | None = None
+    ) -> NodeStatistics:
+        """``backfill`` is the entry of the table's backfill: its failures are the table's, too."""
         self.staleness.advance(now)
         self.lag.advance(now)
+        repairs = self.node.repairs
+        failed = self if self.retries.failures or backfill is None else backfill
         return NodeStatistics(
             name=self.node.name,
             priority=self.priority,
-            state=self._state(running),
+            state="updating" if running else self._state(failed.retries, repairs),
             staleness=self.staleness.staleness(now),
             mean_staleness=self.staleness.mean,
             max_staleness=None if self.staleness.empty else self.staleness.maximum,
@@ -143,11 +154,18 @@ class LedgerEntry:
             last_seconds=self.last_seconds,
             next_update=self._next(now, period),
             longest_wait=self.longest_wait,
-            failures=self.retries.failures,
-            error=self.retries.last.error or "" if self.retries.last is not None and self.retries.failures else "",
+            failures=failed.retries.failures,
+            error=failed.error,
             note=self.note,
             operators=self.operators,
+            repairs=repairs,
         )
+
+    @property
+    def error(self) -> str:
+        """Why the last update failed, if it did."""
+        last = self.retries.last
+        return last.error or "" if last is not None and self.retries.failures else ""
 
     def _next(self, now: float, period: float) -> float | None:
         if self.paused or self.retries.held:
@@ -158,14 +176,16 @@ class LedgerEntry:
             return now
         return None if self.last_update is None or period <= 0 else max(now, self.last_update + period)
 
-    def _state(self, running: bool) -> str:
-        if running:
-            return "updating"
+    def _state(self, retries: Retries, repairs: Repairs | None) -> str:
         if self.paused:
             return "paused"
-        if self.retries.held:
+        if retries.held:
             return "held"
-        return "failing" if self.retries.failures else "ok"
+        if retries.failures:
+            return "failing"
+        if self.node.rebuild_reason:
+            return "rebuilding"
+        return "ok" if repairs is None else "repairing"
 
 
 class Ledger:
@@ -198,5 +218,8 @@ class Ledger:
     ) -> tuple[NodeStatistics, ...]:
         busy = set(running)
         return tuple(
-            self._entries[name].statistics(now, name in busy, periods.get(name, math.inf)) for name in self._order
+            self._entries[name].statistics(
+                now, name in busy, periods.get(name, math.inf), self._entries.get(node_name(name, "backfill"))
+            )
+            for name in self._order
         )

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headgate.core import (
+    LEAST_UPDATE_TIME,
     LIVE,
     URGENT,
     ArrivalLog,
@@ -26,10 +27,13 @@ from headgate.core import (
     TableColumns,
     Update,
     Workers,
+    node_name,
     waiting_since,
 )
 from headgate.core.placements import Proportional
 from headgate.core.policies import Layered, MaxBenefit
+from headgate.warehouse.schedule.catching_up import Behind, CatchUp
+from headgate.warehouse.schedule.explaining import Standing, explained
 from headgate.warehouse.schedule.ledger import Ledger, LedgerEntry, NodeStatistics
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
@@ -46,6 +50,8 @@ NEWEST_PERIODS = 10.0
 PLACE_AGAIN_AFTER = 100
 #: a chunk of a backfill should take about this many seconds: a live update may have to wait that long for a track
 CHUNK_SECONDS = 1.0
+#: a chunk is at most this many times as long as the one before: how much time more of it takes is not known
+CHUNK_GROWTH = 4.0
 #: an update that only recomputes the past gains no freshness; this many seconds keep its benefit above 0
 LEAST_GAIN = 1e-3
 
@@ -150,6 +156,9 @@ class Scheduler:
         node = self._nodes[index]
         entry = self._ledger.of(node.name)
         allowed = not self._is_busy(node.table) and entry.due(now) and not self._ledger.of(node.table).paused
+        if isinstance(node, BackfillNode) and node.of.rebuild_reason:
+            # Rebuilt from a table that is rebuilt afterwards, it would have to be rebuilt again.
+            allowed = allowed and not any(self._nodes.by_name[name].rebuild_reason for name in node.of.sources)
         try:
             update = node.plan() if allowed else None
             entry.note = ""
@@ -207,9 +216,14 @@ class Scheduler:
 
     @staticmethod
     def _chunk(entry: LedgerEntry, block: float) -> float:
-        if entry.cost.beta <= 0:
+        """How much event time a backfill recomputes: one block at first, then as much as fits ``CHUNK_SECONDS``.
+
+        So repairs of many small blocks are merged into a few updates, here and in the tables built on this one.
+        """
+        if entry.last_seconds is None:
             return block
-        return max(block, (CHUNK_SECONDS - entry.cost.alpha) / entry.cost.beta)
+        growth = min(CHUNK_GROWTH, CHUNK_SECONDS / max(entry.last_seconds, LEAST_UPDATE_TIME))
+        return max(block, entry.last_gained * growth)
 
     # --- updates --------------------------------------------------------------------------------------------
 
@@ -284,6 +298,8 @@ class Scheduler:
         """An update was committed or failed: update the ledger, and plan its table and the tables built on it."""
         node = self.node_of(update)
         node.end(update)
+        repairs = node.repairs
+        update.repairs = 0.0 if repairs is None else repairs.seconds
         update.plan = None  # it names files, perhaps many; the ledger and whoever observes may keep the update
         left = [other for other in self._running.pop(update.track) if other is not update]
         if left:
@@ -396,4 +412,43 @@ class Scheduler:
         return self._ledger.statistics(now, running, periods)
 
     def explain(self, table: str, now: float) -> Explanation:
-        return self._loop.explain(self._graph.index[table], now)
+        index = self._graph.index[table]
+        above = [self._graph.names[i] for i in self._graph.ancestors(index)]
+        standings = {name: self._standing(name, now) for name in (table, *above)}
+        return explained(self._loop.explain(index, now), standings)
+
+    def catch_up(self, now: float, tables: Iterable[str] | None = None) -> CatchUp:
+        """Begin to watch whether ``tables``, or all, have taken in what has arrived by now."""
+        return CatchUp(self.warehouse, now, tables)
+
+    def behind(self, catch_up: CatchUp, now: float) -> Behind:
+        """The tables that have not caught up yet."""
+        return catch_up.behind(self.warehouse, {name: self._standing(name, now) for name in self.warehouse.nodes})
+
+    def _standing(self, table: str, now: float) -> Standing:
+        node, index = self._nodes.by_name[table], self._graph.index[table]
+        entry, backfill = self._ledger.of(table), node_name(table, "backfill")
+        failed = entry
+        if not entry.retries.failures and backfill in self._nodes.by_name:
+            failed = self._ledger.of(backfill)
+        running = {update.name for updates in self._running.values() for update in updates}
+        return Standing(
+            name=table,
+            sources=node.sources,
+            freshness=node.freshness,
+            has_data=node.store.exists,
+            updating=table in running,
+            recomputing=backfill in running,
+            ready=index in self._planned,
+            pending=float(self._table_columns.pending[index]),
+            most=self._most(index),
+            paused=entry.paused,
+            failures=failed.retries.failures,
+            held=failed.retries.held,
+            error=failed.error,
+            next_try=failed.retries.next_try() - now,
+            note=entry.note,
+            repairs=node.repairs,
+            rebuild=node.rebuild_reason,
+            idle=None if entry.last_update is None else now - entry.last_update,
+        )

@@ -44,13 +44,16 @@ def admit_schema(
     time_column: str | None,
     replaced: Collection[str] | Collection[DataFile] | Everything | None,
 ) -> pa.Schema | None:
-    """The table's new columns if ``update`` creates the table or adds columns; None if they stay as they are."""
+    """The table's new columns if ``update`` creates the table or changes them; None if they stay as they are.
+
+    Columns are added. In a commit that replaces all of the table, they may also be lost or change their types.
+    """
     stored = schemas.storable(update)
     if time_column is not None and (time_column not in stored.names or stored.field(time_column).type != EVENT_TIME):
         raise SchemaError(f"the time column {time_column!r} must be a column of {EVENT_TIME}; got {stored}")
     if current is None:
         return stored
-    merged = schemas.merge(current, stored)
+    merged = _replacing(current, stored) if replaced is ALL else schemas.merge(current, stored)
     if merged is current:
         return None
     if time_column is None and replaced is not ALL:
@@ -60,6 +63,12 @@ def admit_schema(
             f"gained: {merged.names[len(current.names) :]}"
         )
     return merged
+
+
+def _replacing(current: pa.Schema, update: pa.Schema) -> pa.Schema:
+    """The columns after all rows were replaced; those there are, if they differ in order only."""
+    same = {(field.name, field.type) for field in current} == {(field.name, field.type) for field in update}
+    return current if same else update
 
 
 def _admit_path(table: Path, file: DataFile) -> None:

@@ -2,7 +2,8 @@
 
 Every column is stored as one of the types that all Delta readers share (reader version 1): no timestamps without a
 time zone, no nanoseconds, no unsigned numbers. Every column may be null, at every depth. A table may gain columns; it
-never loses one and no column changes its type. The partition column is Delta's and is in none of these schemas.
+loses one, and a column changes its type, only when all rows are replaced. The partition column is Delta's and is in
+none of these schemas.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def merge(current: pa.Schema, update: pa.Schema) -> pa.Schema:
         what = [f"lost {', '.join(map(repr, lost))}"] * bool(lost) + [f"changed {', '.join(changed)}"] * bool(changed)
         raise SchemaError(
             f"the columns of the update do not fit the table: it {' and '.join(what)}. "
-            "A table may gain columns only; to change it otherwise, give the new table another name."
+            "A table may gain columns only, unless all of it is replaced; to change it otherwise, rebuild it or give "
+            "the new table another name."
         )
     gained = [field for field in update if field.name not in current.names]
     return pa.schema([*current, *gained]) if gained else current

@@ -26,7 +26,9 @@ class CommitState:
     writes them. ``time`` is the event-time column, None in tables without; readers without the declaration need it.
     ``queries`` are the stream queries in the table's function and the files with their states
     (``headgate.stream.spark``). ``rejected_files`` are the files with rows that these queries rejected, and the update
-    that wrote them. ``mode`` is how the table was kept up to date (``declare.modes``).
+    that wrote them. ``query`` is the fingerprint of the query that computed the rows of a derived table
+    (``declare.query_fingerprint``), ``mode`` how it was kept up to date (``declare.modes``). ``latest`` is, for
+    rejected rows of a stream, the latest event time that was still accepted.
     """
 
     update: int = 0
@@ -41,6 +43,8 @@ class CommitState:
     time: str | None = None
     queries: Mapping[str, Any] = field(default_factory=dict)
     rejected_files: Mapping[str, Any] | None = None
+    latest: int | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
     mode: str | None = None
 
     def to_json(self) -> dict[str, object]:
@@ -59,6 +63,8 @@ class CommitState:
             "time": self.time,
             "queries": dict(self.queries),
             "set_aside": self.rejected_files,
+            "latest": self.latest,
+            "query": dict(self.query),
             "mode": self.mode,
         }
         return {key: value for key, value in written.items() if value is not None and value not in ([], {})}
@@ -86,5 +92,7 @@ class CommitState:
             time=stored.get("time"),
             queries=stored.get("queries", {}),
             rejected_files=stored.get("set_aside"),
+            latest=stored.get("latest"),
+            query=stored.get("query", {}),
             mode=stored.get("mode"),
         )

@@ -15,7 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import Update, UserCodeError
 from headgate.stream.spark.update import HostedUpdate
-from headgate.warehouse.declare.analysis import apply_query
+from headgate.warehouse.declare.analysis import Analysis, apply_query
 from headgate.warehouse.declare.modes import TableMode
 from headgate.warehouse.declare.spec import TableSpec
 from headgate.warehouse.session import tune
@@ -49,7 +49,7 @@ class TableDeriver:
         sources: Sequence[SourceTable],
         hosted: HostedQueries,
         mode: TableMode,
-        columns: Sequence[str],
+        analysis: Analysis,
     ) -> None:
         self.spec = spec
         self.table = table
@@ -57,7 +57,9 @@ class TableDeriver:
         self.hosted = hosted
         self.mode = mode
         self._writer = TableWriter(spec, table)
-        self._merger = None if mode.merge is None else GroupMerger(mode.merge, columns)
+        #: the fingerprint of the query, which every commit carries
+        self.query = analysis.fingerprint
+        self._merger = None if mode.merge is None else GroupMerger(mode.merge, analysis.schema.names)
         self._keyed = None if mode.keys is None else KeyedTable(mode.keys, sources, self._writer)
 
     @property
@@ -138,6 +140,7 @@ class TableDeriver:
             dirty=plan.dirty,
             time=self.spec.time,
             mode=self.mode.name,
+            query=self.query,
             **fields,
         ).to_json()
         self.table.commit(
@@ -167,6 +170,7 @@ class TableDeriver:
             sources=plan.versions,
             dirty=plan.dirty,
             mode=self.mode.name,
+            query=self.query,
         )
         self.table.commit(number, (), replace=None, state=state.to_json(), schema=self.table.schema)
 

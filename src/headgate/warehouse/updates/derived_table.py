@@ -28,6 +28,7 @@ from headgate.warehouse.updates.plan import (
     plan_update,
     trailing_edge,
 )
+from headgate.warehouse.updates.repairs import Repairs, repairs_in
 from headgate.warehouse.updates.source_changes import SourceChanges, SourceVersion
 from headgate.warehouse.updates.spark_files import FileReader
 
@@ -86,6 +87,12 @@ class TableNode(Node):
         if not self.rebuilds:
             return self._shape.block / MICROS
         return max([1.0, *((last - first) / MICROS for first, last in self._whole_past())])
+
+    @property
+    def repairs(self) -> Repairs | None:
+        """Also what no commit has noted yet."""
+        table = self._table_state()
+        return repairs_in(table.dirty, table.freshness)
 
     # --- what is pending ------------------------------------------------------------------------------------
 
@@ -393,8 +400,15 @@ class BackfillNode(Node):
         self.sources = (of.table,)
         self.of = of
 
+    @property
+    def repairs(self) -> Repairs | None:
+        return self.of.repairs
+
     def plan(self) -> Update | None:
-        return self._planned(self.of.block_seconds) if self.of.can_backfill() else None
+        if not self.of.can_backfill():
+            return None
+        repairs = self.of.repairs
+        return self._planned(max(self.of.block_seconds, 0.0 if repairs is None else repairs.seconds))
 
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
         return self.of.begin_backfill(update, most_seconds)

@@ -1,21 +1,26 @@
 """Loading streams and dimensions from their sources: one commit for each update, bad rows to a table of their own.
 
-Rows that do not parse or have no event time go to ``<stream>__rejected`` with the reason: every row of the source is in
-the table or in the table of rejected rows. The two tables cannot be committed together. So the rejected rows are
-committed first, with the range that they came from. If the process dies in between, the next update finds the table of
-rejected rows ahead, loads exactly that range again and commits the good rows.
+Rows that do not parse, have no event time or one too far in the future go to ``<stream>__rejected`` with the reason:
+every row of the source is in the table or in the table of rejected rows. The two tables cannot be committed together.
+So the rejected rows are committed first, with the range that they came from and the latest event time that was still
+accepted. If the process dies in between, the next update finds the table of rejected rows ahead, loads exactly that
+range again, rejects the same rows and commits the good ones.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core import Update
+from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec
 from headgate.warehouse.session import tune
 from headgate.warehouse.sources import Limit, Offset, Pending, Range
@@ -24,10 +29,11 @@ from headgate.warehouse.storage.files import ALL
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.plan import MICROS
 from headgate.warehouse.updates.spark_files import LARGE_BYTES, WrittenFiles, write_with_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from headgate.stream.spark.update import HostedUpdate
     from headgate.warehouse.updates.spark_files import FileReader
@@ -37,6 +43,23 @@ OFFSET_EVERY = 50
 #: from so many bytes on, the file and the text of good rows are dropped by Spark: for less, the longer plan costs more
 DROP_TEXT_BYTES = 1 << 20
 NO_TIME = "it has no event time"
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimes:
+    """Which event times of a stream are accepted: those in ``column`` up to ``latest``, in microseconds.
+
+    ``latest`` is ``max_future`` seconds from when the rows are loaded; both are None if there is no limit.
+    """
+
+    column: str
+    latest: int | None = None
+    max_future: float | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why a row beyond ``latest`` is rejected."""
+        return f"its event time is more than {readable(self.max_future or 0.0)} in the future"
 
 
 class LoadedNode(Node):
@@ -59,18 +82,20 @@ class LoadedNode(Node):
         update.arrived = (wanted.oldest, wanted.newest, wanted.chunks)
         return True
 
-    def _write(self, spark: SparkSession, wanted: Range, number: int, replace: bool) -> tuple[WrittenFiles, int]:
+    def _write(
+        self, spark: SparkSession, wanted: Range, number: int, replace: bool, times: EventTimes | None = None
+    ) -> tuple[WrittenFiles, int]:
         """Write the good rows of ``wanted`` and commit the bad ones; the files, and how many rows were bad."""
         tune(spark, wanted.bytes)
         frame = self.source.read(spark, wanted)
         if wanted.bytes > LARGE_BYTES:
-            bad_frame, good_frame = split_frame(frame, self._time)
+            bad_frame, good_frame = split_frame(frame, times)
             bad = write_with_spark(bad_frame, self._rejected, number, None, None)
             good = write_with_spark(good_frame, self.store, number, self._time, self._partition)
         else:
             if wanted.bytes > DROP_TEXT_BYTES:
-                frame = without_text_of_good_rows(frame, self._time)
-            good_rows, bad_rows = split_rows(frame.toArrow(), self._time)
+                frame = without_text_of_good_rows(frame, times)
+            good_rows, bad_rows = split_rows(frame.toArrow(), times)
             bad_files = self._rejected.write_arrow(number, bad_rows, None) if bad_rows.num_rows else []
             bad = WrittenFiles(bad_files, bad_rows.num_rows, bad_rows.schema)
             good_files = self.store.write_arrow(number, good_rows, self._partition)
@@ -78,7 +103,8 @@ class LoadedNode(Node):
         self.source.verify(wanted)
         known = CommitState.from_json(self._rejected.state).update
         if known < number and (bad.rows or (replace and known)):
-            state = CommitState(update=number, kind="load", rows=bad.rows, range=wanted.to_json())
+            latest = None if times is None else times.latest
+            state = CommitState(update=number, kind="load", rows=bad.rows, range=wanted.to_json(), latest=latest)
             replaced = ALL if replace else None
             self._rejected.commit(number, bad.files, replace=replaced, state=state.to_json(), schema=bad.schema)
         return good, bad.rows
@@ -93,9 +119,12 @@ class StreamNode(LoadedNode):
     #: the weight of the latest arrivals when a period is learned
     LEARNING = 0.3
 
-    def __init__(self, spec: StreamSpec, store: TableStore, rejected: TableStore) -> None:
+    def __init__(
+        self, spec: StreamSpec, store: TableStore, rejected: TableStore, clock: Callable[[], float] = time.time
+    ) -> None:
         super().__init__(spec, store, rejected)
         self.spec = spec
+        self._clock = clock
         self.period = spec.period
         self._last_arrival: float | None = None
         self._known = self._stored_offset()
@@ -155,6 +184,15 @@ class StreamNode(LoadedNode):
         rejected = CommitState.from_json(self._rejected.state, self.table)
         return Range.from_json(rejected.range) if rejected.update > self.state.update else None
 
+    def _event_times(self) -> EventTimes:
+        """What the update that begins now accepts; after an interrupted load, what that one did."""
+        rejected = CommitState.from_json(self._rejected.state, self.table)
+        ahead = self.spec.max_future
+        if rejected.update > self.state.update:
+            return EventTimes(self.spec.time, rejected.latest, ahead)
+        latest = None if ahead is None else round((self._clock() + ahead) * MICROS)
+        return EventTimes(self.spec.time, latest, ahead)
+
     def run(
         self,
         update: Update,
@@ -166,7 +204,7 @@ class StreamNode(LoadedNode):
         wanted: Range = update.plan
         before = self.state
         number = before.update + 1
-        good, update.rejected = self._write(spark, wanted, number, replace=False)
+        good, update.rejected = self._write(spark, wanted, number, replace=False, times=self._event_times())
         update.work = time.perf_counter() - started
         known = [moment for moment in (before.freshness, good.last) if moment is not None]
         after = self.source.advance(self.offset, wanted)
@@ -236,34 +274,49 @@ class DimensionNode(LoadedNode):
 # --- good rows and bad ones -------------------------------------------------------------------------------------
 
 
-def without_text_of_good_rows(rows: DataFrame, time: str | None) -> DataFrame:
-    """Without the file and the raw text of good rows, which nobody reads and which are most of a row's bytes."""
-    from pyspark.sql import functions as F
-
-    bad = F.col(ERROR_COLUMN).isNotNull()
-    if time is not None:
-        bad = bad | F.col(time).isNull()
-    return rows.withColumns({name: F.when(bad, F.col(name)) for name in (FILE_COLUMN, RAW_COLUMN)})
-
-
-def split_frame(rows: DataFrame, time: str | None) -> tuple[DataFrame, DataFrame]:
-    """As ``split_rows``, inside Spark: (bad, good)."""
+def _reason(times: EventTimes | None) -> Column:
+    """Why a row is bad; null for a good one."""
     from pyspark.sql import functions as F
 
     reason = F.col(ERROR_COLUMN)
-    if time is not None:
-        reason = F.coalesce(reason, F.when(F.col(time).isNull(), F.lit(NO_TIME)))
+    if times is None:
+        return reason
+    reason = F.coalesce(reason, F.when(F.col(times.column).isNull(), F.lit(NO_TIME)))
+    if times.latest is None:
+        return reason
+    # A decimal, because the limit changes with every update: see ``headgate.warehouse.updates.derive``.
+    too_late = F.unix_micros(F.col(times.column)) > F.lit(Decimal(times.latest))
+    return F.coalesce(reason, F.when(too_late, F.lit(times.reason)))
+
+
+def without_text_of_good_rows(rows: DataFrame, times: EventTimes | None) -> DataFrame:
+    """Without the file and the raw text of good rows, which nobody reads and which are most of a row's bytes."""
+    from pyspark.sql import functions as F
+
+    bad = _reason(times).isNotNull()
+    return rows.withColumns({name: F.when(bad, F.col(name)) for name in (FILE_COLUMN, RAW_COLUMN)})
+
+
+def split_frame(rows: DataFrame, times: EventTimes | None) -> tuple[DataFrame, DataFrame]:
+    """As ``split_rows``, inside Spark: (bad, good)."""
+    from pyspark.sql import functions as F
+
+    reason = _reason(times)
     bad = rows.where(reason.isNotNull()).select(
         reason.alias("reason"), F.col(FILE_COLUMN).alias("file"), F.col(RAW_COLUMN).alias("raw")
     )
     return bad, rows.where(reason.isNull()).drop(FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)
 
 
-def split_rows(rows: pa.Table, time: str | None) -> tuple[pa.Table, pa.Table]:
+def split_rows(rows: pa.Table, times: EventTimes | None) -> tuple[pa.Table, pa.Table]:
     """(good rows with the declared columns, bad rows with reason, file and raw text), of rows read from a source."""
     reason = rows.column(ERROR_COLUMN)
-    if time is not None:
-        reason = pc.if_else(pc.and_(pc.is_null(reason), pc.is_null(rows.column(time))), NO_TIME, reason)
+    if times is not None:
+        moments = pc.cast(rows.column(times.column), pa.int64())
+        reason = pc.if_else(pc.and_(pc.is_null(reason), pc.is_null(moments)), NO_TIME, reason)
+        if times.latest is not None:
+            too_late = pc.fill_null(pc.greater(moments, times.latest), False)
+            reason = pc.if_else(pc.and_(pc.is_null(reason), too_late), times.reason, reason)
     is_good = pc.is_null(reason)
     columns = [name for name in rows.column_names if name not in (FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)]
     bad_rows = rows.filter(pc.invert(is_good))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from headgate.core import Layer, Update, node_name
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
+from headgate.warehouse.updates.repairs import Repairs, repairs_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +39,8 @@ class Node(ABC):
     store: TableStore
     layer: Layer = "live"
     sources: tuple[str, ...] = ()
+    #: why the table must be computed anew before live updates go on; empty if it need not
+    rebuild_reason: str = ""
 
     @property
     def name(self) -> str:
@@ -51,6 +54,12 @@ class Node(ABC):
     @property
     def freshness(self) -> int | None:
         return self.state.freshness
+
+    @property
+    def repairs(self) -> Repairs | None:
+        """The event times of the table that are still to be recomputed."""
+        state = self.state
+        return repairs_in(state.dirty, state.freshness) if state.dirty else None
 
     @abstractmethod
     def plan(self) -> Update | None:

@@ -5,14 +5,16 @@ Opening analyses every query on empty data and reads the state of every table fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from headgate.core import Graph
-from headgate.warehouse.declare.analysis import analyse
+from headgate.core import DeclarationError, Graph
+from headgate.warehouse.declare.analysis import Analysis, analyse
 from headgate.warehouse.declare.modes import TableMode, choose_mode
+from headgate.warehouse.declare.query_fingerprint import has_changed
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.derive import TableDeriver
@@ -25,6 +27,10 @@ from headgate.warehouse.updates.node import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+#: what becomes of a table whose query has changed: it is computed anew, goes on with its old rows, or is refused
+OnChange = Literal["rebuild", "keep", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +80,17 @@ class OpenWarehouse:
         return True
 
 
-def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
-    """Open all tables of a warehouse. If any query has a mistake, this raises before any table is opened."""
+def open_warehouse(
+    spec: WarehouseSpec,
+    spark: SparkSession,
+    clock: Callable[[], float] = time.time,
+    on_change: OnChange = "rebuild",
+) -> OpenWarehouse:
+    """Open all tables of a warehouse. If any query has a mistake, this raises before any table is opened.
+
+    ``clock`` tells streams which event times lie in the future. ``on_change`` is what becomes of tables whose query is
+    not the one that their rows were computed by.
+    """
     graph = spec.graph()
     analyses = analyse(spec, spark)
     root = Path(spec.path) / "tables"
@@ -86,19 +101,43 @@ def open_warehouse(spec: WarehouseSpec, spark: SparkSession) -> OpenWarehouse:
     for name in (graph.names[i] for i in graph.order):
         node, analysis = declared[name], analyses[name]
         is_dimension = isinstance(node, DimensionSpec)
-        time = None if isinstance(node, DimensionSpec) else node.time
-        store = TableStore(root / name, time)
+        time_column = None if isinstance(node, DimensionSpec) else node.time
+        store = TableStore(root / name, time_column)
         rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
-        opened[name] = SourceTable(name, store, analysis.schema, time, is_dimension)
+        opened[name] = SourceTable(name, store, analysis.schema, time_column, is_dimension)
         if isinstance(node, TableSpec):
             mode = choose_mode(node, analysis, declared, growing)
             if mode.name == "append":
                 growing.add(name)
             hosted = HostedQueries(node, store, rejected, analysis.hosts, analysis.has_states)
             sources = [opened[source] for source in node.sources]
-            nodes[name] = TableNode(TableDeriver(node, store, sources, hosted, mode, analysis.schema.names))
+            nodes[name] = TableNode(TableDeriver(node, store, sources, hosted, mode, analysis))
         elif isinstance(node, StreamSpec):
-            nodes[name] = StreamNode(node, store, rejected)
+            nodes[name] = StreamNode(node, store, rejected, clock)
         else:
             nodes[name] = DimensionNode(node, store, rejected)
-    return OpenWarehouse(spec, graph, nodes)
+    opened_warehouse = OpenWarehouse(spec, graph, nodes)
+    for table in changed_tables(opened_warehouse, analyses, on_change):
+        nodes[table].rebuild_reason = "its query has changed"
+    return opened_warehouse
+
+
+def changed_tables(warehouse: OpenWarehouse, analyses: Mapping[str, Analysis], on_change: OnChange) -> tuple[str, ...]:
+    """The tables to be rebuilt because their query has changed since their rows were computed.
+
+    With ``"refuse"`` this raises if there are any, with ``"keep"`` there are only those kept by merging.
+    """
+    changed = tuple(
+        node.table
+        for node in warehouse.tables()
+        if node.table in analyses and has_changed(node.state.query, analyses[node.table].fingerprint)
+    )
+    if changed and on_change == "refuse":
+        names = ", ".join(changed)
+        raise DeclarationError(
+            f"the queries of these tables have changed since their rows were computed: {names}. With --on-change "
+            "rebuild (on_change='rebuild') they are computed anew; with keep, old rows stay as they are and new rows "
+            "follow the new query"
+        )
+    # New rows cannot be merged into the states that another query left.
+    return tuple(name for name in changed if on_change == "rebuild" or warehouse.modes[name].name == "merge")

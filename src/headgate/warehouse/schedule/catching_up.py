@@ -1,0 +1,107 @@
+"""Catching up: have tables taken in all that had arrived at one moment?
+
+A stream has, when nothing that arrived before that moment waits any more. A table has, when its sources have, it has
+taken in these versions of them, and nothing of its past is to be recomputed. What arrives later does not matter, so
+this ends even if data comes all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headgate.core import HeadgateError, UnknownNameError
+from headgate.warehouse.schedule.explaining import Standing
+from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse
+
+
+class NotFreshError(HeadgateError):
+    """Tables have not caught up, and will not, or not in the time given. ``tables``: each with the reason."""
+
+    def __init__(self, tables: Mapping[str, str]) -> None:
+        self.tables = dict(tables)
+        super().__init__(self.tables)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{table} is not fresh: {why}" for table, why in self.tables.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The tables that have not caught up, each with the reason; ``stuck``: none of them will without a user's help.
+
+    If all have caught up there is none, and ``stuck`` is true, too.
+    """
+
+    tables: Mapping[str, str]
+    stuck: bool
+
+
+class CatchUp:
+    """The tables that have caught up with what had arrived at the moment ``since``, in seconds since the epoch.
+
+    Invariant: ``_reached`` has the version at which each of them had; later versions have it, too.
+    """
+
+    def __init__(self, warehouse: OpenWarehouse, since: float, tables: Iterable[str] | None = None) -> None:
+        names = list(warehouse.nodes if tables is None else tables)
+        for name in names:
+            if name not in warehouse.nodes:
+                raise UnknownNameError("table", name, warehouse.nodes)
+        self._wanted = frozenset(names)
+        self._since = since
+        self._reached: dict[str, int] = {}
+
+    def behind(self, warehouse: OpenWarehouse, standings: Mapping[str, Standing]) -> Behind:
+        """What has not caught up by now. ``standings`` are those of all tables."""
+        left: dict[str, str] = {}
+        stuck: set[str] = set()
+        needed = self._needed(warehouse)
+        for name, node in warehouse.nodes.items():  # each after its sources
+            if name not in needed or name in self._reached:
+                continue
+            why, for_good = self._why_behind(node, standings[name], left, stuck)
+            if not why:
+                self._reached[name] = node.store.version
+                continue
+            left[name] = why
+            if for_good:
+                stuck.add(name)
+        return Behind(left, stuck=stuck.issuperset(left))
+
+    def _needed(self, warehouse: OpenWarehouse) -> set[str]:
+        """The tables that are wanted, and all above them."""
+        graph = warehouse.graph
+        indices = [graph.index[name] for name in self._wanted if name in graph.index]
+        return {graph.names[i] for index in indices for i in (index, *graph.ancestors(index))}
+
+    def _why_behind(self, node: Node, standing: Standing, left: Mapping[str, str], stuck: set[str]) -> tuple[str, bool]:
+        """Why a table has not caught up, and whether it will not; an empty text if it has."""
+        above = [source for source in node.sources if source in left]
+        if above:
+            return f"it waits for {', '.join(above)}", bool(stuck.intersection(above))
+        if standing.updating or standing.recomputing:
+            return "it is being updated", False
+        try:
+            waiting = self._waits(node)
+        except Exception as error:  # the source cannot be polled
+            return f"its source cannot be read: {error}", True
+        if waiting:
+            return standing.obstacle or waiting, standing.paused or standing.held
+        return "", False
+
+    def _waits(self, node: Node) -> str:
+        """What a table that is not being updated has not taken in yet."""
+        update = node.plan()
+        if not node.sources:
+            late = update is not None and (update.arrived is None or update.arrived[0] < self._since)
+            return "data that has arrived is not loaded yet" if late else ""
+        if node.rebuild_reason:
+            return f"it is to be rebuilt: {node.rebuild_reason}"
+        if node.repairs is not None:
+            return f"still to be recomputed: {node.repairs}"
+        consumed = node.state.sources
+        if update is None or all(consumed.get(source, -1) >= self._reached[source] for source in node.sources):
+            return ""
+        return "it has not taken in all of its sources"
