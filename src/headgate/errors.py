@@ -37,6 +37,7 @@ HeadgateError
 ├── StateError                     a commit carries something that this version of Headgate does not understand
 ├── MisplacedRowsError             a query made rows of event times that were not being computed
 ├── NoCommonEdgeError              of tables to be read together, one has not taken in anything yet
+├── RunFailedError                 the scheduler of a run has failed: nothing is updated any more
 ├── WarehouseInUseError            another process runs this warehouse
 ├── ControlError                   the process that runs the warehouse does not answer
 │   └── NotRunningError            no process runs the warehouse
@@ -75,6 +76,7 @@ _ERRORS = {
     "headgate.warehouse.run.control_client": ("ControlError", "NotRunningError", "RefusedError"),
     "headgate.warehouse.run.control_commands": ("RequestError",),
     "headgate.warehouse.run.lock": ("WarehouseInUseError",),
+    "headgate.warehouse.run.runtime": ("RunFailedError",),
     "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),
     "headgate.warehouse.storage.errors": (
         *("AlreadyCommittedError", "ForeignCommitError", "HistoryLostError", "SchemaError", "StorageError"),
@@ -92,3 +94,7 @@ def __getattr__(name: str) -> type[Exception]:
         raise AttributeError(f"module 'headgate.errors' has no attribute {name!r}")
     error: type[Exception] = getattr(import_module(_MODULE_OF[name]), name)
     return error
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

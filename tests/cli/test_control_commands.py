@@ -295,9 +295,9 @@ def test_status_shows_priorities_and_states_of_a_running_warehouse(headgate: Hea
         done = headgate("status", committed)
     first, headings, air, alerts, trouble = done.out
     assert first.endswith(f"being run by process {os.getpid()}")
-    assert headings.split()[:5] == ["table", "prio", "state", "stale", "rows"]
-    assert air.split()[:6] == ["air", "20", "updating", "1.5", "min", "2"]
-    assert alerts.split() == ["alerts", "100", "held", *["-"] * 8]
+    assert headings.split()[:6] == ["table", "prio", "state", "stale", "lag", "rows"]
+    assert air.split()[:8] == ["air", "20", "updating", "1.5", "min", "0", "s", "2"]
+    assert alerts.split() == ["alerts", "100", "held", *["-"] * 9]
     assert trouble == "alerts is held: no such column"
 
 

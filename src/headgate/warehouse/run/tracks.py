@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from headgate.core import Update
 from headgate.stream.spark.update import HostedUpdate, share_passes
+from headgate.warehouse.session import another_session
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.spark_files import FileReader
 
@@ -75,7 +76,7 @@ class Tracks:
         while (updates := inbox.get()) is not None:
             left = list(updates)
             try:
-                session = session or self._spark.newSession()
+                session = session or another_session(self._spark)
                 # The pools of Spark's scheduler have the names of the layers: see pools.xml.
                 session.sparkContext.setLocalProperty("spark.scheduler.pool", updates[0].layer)
                 for _ in run_updates(updates, self._node_of, session, self._clock):

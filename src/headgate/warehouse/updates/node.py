@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from headgate.core import Layer, Update, node_name
+from headgate.warehouse.sources.protocol import Pending
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
 
@@ -38,6 +39,8 @@ class Node(ABC):
     store: TableStore
     layer: Layer = "live"
     sources: tuple[str, ...] = ()
+    #: what the source said when it was last polled, by ``plan``; a node without a source has nothing to say
+    last_poll: Pending = Pending()
 
     @property
     def name(self) -> str:
