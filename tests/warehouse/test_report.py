@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.core.errors import ParameterError
-from headgate.core.trace import Change, Trace, TraceHeader, TraceTable
+from headgate.core.trace import Change, Redeclared, RunNotice, Trace, TraceHeader, TraceTable
 from headgate.core.update import OperatorFigures, Update
 from headgate.warehouse.report.figures import STRETCHES, figures_of
 from headgate.warehouse.report.page import bars, over_time, rounded_up
@@ -329,3 +329,45 @@ def test_bars_are_as_long_as_their_values() -> None:
     widths = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', picture)]
     assert widths[0] == pytest.approx(2 * widths[1], rel=0.01)
     assert widths[2] == 0
+
+
+# --- what came while it ran -------------------------------------------------------------------------------------
+
+
+def changed_run() -> Trace:
+    """As ``some_run``, but after a minute the table never is gone and late_one is there; and a source was missing."""
+    run = some_run()
+    late = TraceTable("late_one", sources=("readings",), declared=START + 60)
+    anew = Redeclared(START + 60, (*run.header.tables[:3], late))
+    notices = (RunNotice(START + 2, "readings", "waiting for the directory /landing"),)
+    updates = (*run.updates, _update("late_one", 70.0, 70.0, 1.0, 65.0))
+    return replace(run, updates=updates, redeclared=(anew,), notices=notices)
+
+
+def test_tables_that_were_declared_while_it_ran_are_in_the_report() -> None:
+    figures = figures_of(changed_run())
+    late = next(table for table in figures.tables if table.name == "late_one")
+    assert (late.updates, late.written) == (1, 10)
+    assert late.mean_staleness is not None
+    assert (START + 60, "the pipeline file has changed (new: late_one; gone: never)") in figures.changes
+
+
+@pytest.mark.parametrize("suffix", [".html", ".md", ".txt", ".json"])
+def test_every_format_has_the_notices_of_the_run(tmp_path: Path, suffix: str) -> None:
+    assert "waiting for the directory /landing" in written(changed_run(), tmp_path, suffix)
+
+
+def test_staleness_of_data_of_the_past_is_called_so_and_the_lag_is_shown(tmp_path: Path) -> None:
+    old = 10 * 86_400.0
+    run = some_run()
+    updates = [replace(u, freshness=u.freshness and u.freshness - round(old * 1e6)) for u in run.updates]
+    tables = [replace(t, freshness=t.freshness and t.freshness - round(old * 1e6)) for t in run.header.tables]
+    trace = replace(run, updates=tuple(updates), header=replace(run.header, tables=tuple(tables)))
+    figures = figures_of(trace)
+    readings = next(table for table in figures.tables if table.name == "readings")
+    assert readings.past
+    as_of_now = next(table for table in figures_of(run).tables if table.name == "readings")
+    assert readings.mean_lag == pytest.approx(as_of_now.mean_lag)
+    line = next(line for line in written(trace, tmp_path, ".txt").splitlines() if line.startswith("readings"))
+    assert line.split()[2:4] == ["past", "past"]
+    assert not any(table.past for table in figures_of(run).tables)

@@ -10,6 +10,7 @@ import datetime as dt
 import gzip
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
