@@ -199,3 +199,58 @@ def test_a_table_that_fails_backs_off_with_the_users_own_words_and_the_others_go
     assert statistics["minutes"].state == "failing"
     assert any("my own mistake" in m.traceback for m in watch.made if not m.committed)
     assert statistics["hot"].state == "ok"
+
+
+def test_to_cancel_a_run_leaves_the_users_own_jobs_on_the_same_spark_alone(tmp_path: Path, spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import LongType
+
+    wait = F.udf(_wait_for, LongType())
+    wh = Warehouse("small", path=str(tmp_path / "warehouse"))
+    wh.stream("readings", Generator(every="1 second", start=datetime.now(UTC).timestamp() - 60), time="ts")
+
+    @wh.table(time="ts")
+    def endless(readings: DataFrame) -> DataFrame:
+        return readings.limit(1).select("ts", wait(F.lit(str(tmp_path / "never"))).alias("n"))
+
+    runtime = Runtime(open_warehouse(wh.spec(), spark), spark, RunOptions(tracks=1))
+    runtime.start()
+    _until(lambda: _has_jobs(spark, "headgate endless"))
+    found: list[int] = []
+
+    def users_job() -> None:
+        spark.sparkContext.setJobGroup("mine", "a job of the user")
+        found.append(spark.range(1).select(wait(F.lit(str(tmp_path / "soon"))).alias("n")).first()["n"])  # type: ignore[index]
+
+    theirs = threading.Thread(target=users_job)
+    theirs.start()
+    _until(lambda: _has_jobs(spark, "mine"))
+    runtime.stop(cancel=True)
+    assert not runtime.is_running
+    (tmp_path / "soon").touch()
+    theirs.join(PATIENCE)
+    assert found == [1]
+
+
+def _wait_for(path: str) -> int:
+    """In a worker of Spark: 1, when there is a file."""
+    import os
+    import time
+
+    while not os.path.exists(path):
+        time.sleep(0.05)
+    return 1
+
+
+def _has_jobs(spark: SparkSession, group: str) -> bool:
+    tracker = spark.sparkContext.statusTracker()
+    return not {*tracker.getActiveJobsIds()}.isdisjoint(tracker.getJobIdsForGroup(group))
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    """Wait for something that nobody tells of."""
+    tick, ticks = threading.Event(), 0
+    while not holds():
+        ticks += 1
+        assert ticks < 20 * PATIENCE
+        tick.wait(0.05)

@@ -247,7 +247,8 @@ class Warehouse:
         """Keep the tables fresh from now on, on threads of this process, until ``stop``.
 
         Returns the run. It is a context manager, and its ``runtime`` has statistics and takes changes. If a ``spark``
-        session is passed, it is used and left open; otherwise one is opened at ``master`` with ``conf``.
+        session is passed, or one runs in this process, its Spark is used and left open, and its settings stay as they
+        are; otherwise Spark is started at ``master``. ``conf`` are settings for the updates.
         """
         from headgate.core import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun

@@ -72,7 +72,6 @@ class Runtime:
     ) -> None:
         self.options = options or RunOptions()
         self.error: BaseException | None = None
-        self._spark = spark
         self._observer = observer
         self._on_change = on_change
         self._on_notice = on_notice
@@ -106,7 +105,7 @@ class Runtime:
         self.stop_soon()
         while cancel and self._thread.is_alive():
             # Repeated, because the scheduler may begin one more update before it takes the request to stop.
-            self._spark.sparkContext.cancelAllJobs()
+            self._tracks.cancel(self._scheduler.node_names)
             self._thread.join(1.0)
         if self._thread.ident is not None:
             self._thread.join()

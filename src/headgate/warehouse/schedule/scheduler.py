@@ -131,6 +131,11 @@ class Scheduler:
         return len(self._loop.workers)
 
     @property
+    def node_names(self) -> tuple[str, ...]:
+        """The names of all nodes: live updates, backfills and maintenance of all tables."""
+        return tuple(self._nodes.names)
+
+    @property
     def is_idle(self) -> bool:
         """Whether no update runs."""
         return not self._running
