@@ -205,7 +205,15 @@ def test_to_cancel_a_run_leaves_the_users_own_jobs_on_the_same_spark_alone(tmp_p
     from pyspark.sql import functions as F
     from pyspark.sql.types import LongType
 
-    wait = F.udf(_wait_for, LongType())
+    def wait_for(path):  # type: ignore[no-untyped-def]  # Spark cannot read annotations that are texts
+        import os
+        import time
+
+        while not os.path.exists(path):  # in a worker of Spark, which nobody can wake
+            time.sleep(0.05)
+        return 1
+
+    wait = F.udf(wait_for, LongType())
     wh = Warehouse("small", path=str(tmp_path / "warehouse"))
     wh.stream("readings", Generator(every="1 second", start=datetime.now(UTC).timestamp() - 60), time="ts")
 
@@ -230,16 +238,6 @@ def test_to_cancel_a_run_leaves_the_users_own_jobs_on_the_same_spark_alone(tmp_p
     (tmp_path / "soon").touch()
     theirs.join(PATIENCE)
     assert found == [1]
-
-
-def _wait_for(path: str) -> int:
-    """In a worker of Spark: 1, when there is a file."""
-    import os
-    import time
-
-    while not os.path.exists(path):
-        time.sleep(0.05)
-    return 1
 
 
 def _has_jobs(spark: SparkSession, group: str) -> bool:
