@@ -315,12 +315,14 @@ def test_status_gives_what_the_process_says_as_json(headgate: Headgate, committe
 class Waiting(Recorder):
     """Air waits for its directory and has data of the past; a policy has failed."""
 
+    NOTE = "waiting for the directory /landing"
+
     def statistics(self) -> tuple[NodeStatistics, ...]:
-        note = "waiting for the directory /landing"
-        return (statistics_of("air", state="waiting", staleness=9e7, lag=3.0, note=note, rows=70, written=900),)
+        return (statistics_of("air", state="waiting", staleness=9e7, lag=3.0, note=self.NOTE, rows=70, written=900),)
 
     def notices(self) -> tuple[RunNotice, ...]:
-        return (RunNotice(0.0, None, "policy 'mine' failed"), RunNotice(1.0, "air", "a.json changed"))
+        failed = RunNotice(0.0, None, "policy 'mine' failed")
+        return (failed, RunNotice(1.0, "air", "a.json changed"), RunNotice(2.0, "air", self.NOTE))
 
 
 def test_status_shows_what_tables_wait_for_the_lag_and_the_notices_of_the_run(

@@ -14,6 +14,7 @@ import pytest
 from headgate.core.errors import ParameterError
 from headgate.core.trace import Change, Redeclared, RunNotice, Trace, TraceHeader, TraceTable
 from headgate.core.update import OperatorFigures, Update
+from headgate.warehouse.report import text
 from headgate.warehouse.report.figures import STRETCHES, figures_of
 from headgate.warehouse.report.page import bars, over_time, rounded_up
 from headgate.warehouse.report.report import FORMATS, check_report, write_report
@@ -370,4 +371,7 @@ def test_staleness_of_data_of_the_past_is_called_so_and_the_lag_is_shown(tmp_pat
     assert readings.mean_lag == pytest.approx(as_of_now.mean_lag)
     line = next(line for line in written(trace, tmp_path, ".txt").splitlines() if line.startswith("readings"))
     assert line.split()[2:4] == ["past", "past"]
+    summary = text.summary(figures)
+    assert summary["mean staleness, weighted by priority"] == "-", "there is none that says anything"
+    assert "mean lag of data of the past, weighted by priority" in summary
     assert not any(table.past for table in figures_of(run).tables)

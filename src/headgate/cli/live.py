@@ -54,7 +54,7 @@ class UpdateLines:
             print(f"{_clock()} {update.name}: failed: {update.error}", file=sys.stderr, flush=True)
         elif not self._quiet and update.layer != "maintenance":
             rejected = f", {update.rejected} rejected" if update.rejected else ""
-            rows = f"{update.rows} rows written{rejected}"
+            rows = f"{update.rows} row{'' if update.rows == 1 else 's'} written{rejected}"
             print(f"{_clock()} {update.name}: {rows} in {update.seconds:.2f} s", flush=True)
 
     def message(self, line: str) -> None:

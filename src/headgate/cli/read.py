@@ -83,7 +83,10 @@ def status(
     for row in live or ():
         if line := problem_line(row["name"], row["state"], row["error"] or row["note"]):
             console.print(line, soft_wrap=True)
+    notes = {(row["name"], row["note"]) for row in live or ()}
     for notice in notices:
+        if (notice["table"], notice["text"]) in notes:  # it stands above, because it still holds
+            continue
         about = "" if notice["table"] is None else f"{notice['table']}: "
         at = datetime.fromtimestamp(notice["at"], UTC)
         console.print(f"{at:%Y-%m-%d %H:%M:%S} UTC: {about}{notice['text']}", soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -122,21 +122,27 @@ def how(figures: RunFigures) -> str:
 def summary(figures: RunFigures) -> dict[str, str]:
     """The figures of the whole run, each with its name."""
     layers = ", ".join(f"{layer} {share(part)}" for layer, part in figures.busy.items() if part > 0)
+    past = [table for table in figures.tables if table.past]
+    staleness = [(table.priority, table.mean_staleness) for table in figures.tables if not table.past]
+    lag = [(table.priority, table.mean_lag) for table in past]
     return {
         "tables": f"{len(figures.tables):,}",
         "updates": f"{figures.updates:,}",
         "rows written": f"{figures.written:,}",
         "failures": f"{sum(failure.times for failure in figures.failures):,}",
-        "mean staleness, weighted by priority": length(figures.typical_staleness) + _of_the_past(figures),
+        "mean staleness, weighted by priority": _weighted(staleness),
+        **({"mean lag of data of the past, weighted by priority": _weighted(lag)} if past else {}),
         "weighted staleness, the sum of priority times staleness": f"{figures.weighted_staleness:,.4g} s",
         "track time used": share(sum(figures.busy.values())) + (f" ({layers})" if layers else ""),
         "Headgate's own share": share(figures.overhead),
     }
 
 
-def _of_the_past(figures: RunFigures) -> str:
-    count = sum(table.past for table in figures.tables)
-    return f" ({count} table{'' if count == 1 else 's'} with data of the past: see their lag)" if count else ""
+def _weighted(values: Iterable[tuple[float, float | None]]) -> str:
+    """The mean of (priority, seconds), weighted by priority."""
+    known = [(priority, seconds) for priority, seconds in values if seconds is not None]
+    total = sum(priority for priority, _ in known)
+    return length(sum(priority * seconds for priority, seconds in known) / total if total > 0 else None)
 
 
 def failure_line(failure: FailureFigures) -> str:

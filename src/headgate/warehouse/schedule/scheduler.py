@@ -454,5 +454,11 @@ class Scheduler:
 
 
 def _traceback_of(error: BaseException) -> str:
-    """The traceback of the user's own exception, if there is one."""
-    return "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__)).rstrip()
+    """The traceback of the user's own exception, if there is one, from the first line that is not Headgate's."""
+    cause = error.__cause__
+    if cause is None:
+        return ""
+    users = cause.__traceback__
+    while users is not None and str(users.tb_frame.f_globals.get("__name__")).startswith("headgate."):
+        users = users.tb_next
+    return "".join(traceback.format_exception(type(cause), cause, users)).rstrip()
