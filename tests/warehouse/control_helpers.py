@@ -14,6 +14,7 @@ from headgate.core.errors import UnknownNameError
 from headgate.core.explain import DispatchExplanation, Explanation, Ranked
 from headgate.core.placement import Lane, Placement
 from headgate.core.policy import Policy
+from headgate.core.trace import RunNotice
 from headgate.warehouse.run.control import PATIENCE, ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.schedule.ledger import NodeStatistics
@@ -32,6 +33,9 @@ class Recorder:
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
         return tuple(statistics_of(name, priority=10.0 * place) for place, name in enumerate(TABLES, 1))
+
+    def notices(self) -> tuple[RunNotice, ...]:
+        return ()
 
     def explain(self, name: str) -> Explanation:
         self._known(name)

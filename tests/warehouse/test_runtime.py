@@ -99,7 +99,9 @@ def test_tables_are_kept_fresh_and_rows_add_up(tmp_path: Path, spark: SparkSessi
     runtime.stop()
     statistics = {row.name: row for row in runtime.statistics()}
     assert all(row.state == "ok" and row.staleness is not None for row in statistics.values())
-    assert opened.nodes["readings"].store.arrow().num_rows == statistics["readings"].rows
+    for name, row in statistics.items():
+        assert opened.nodes[name].store.arrow().num_rows == row.rows
+    assert statistics["minutes"].written >= statistics["minutes"].rows, "minutes are computed again and again"
     opened.bring_up_to_date(spark)
     counted = opened.nodes["minutes"].store.arrow().column("n").to_pylist()
     assert sum(counted) == opened.nodes["readings"].store.arrow().num_rows
@@ -197,3 +199,56 @@ def test_a_table_that_fails_backs_off_with_the_users_own_words_and_the_others_go
     assert statistics["minutes"].state == "failing"
     assert any("my own mistake" in m.traceback for m in watch.made if not m.committed)
     assert statistics["hot"].state == "ok"
+
+
+def test_to_cancel_a_run_leaves_the_users_own_jobs_on_the_same_spark_alone(tmp_path: Path, spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import LongType
+
+    def wait_for(path):  # type: ignore[no-untyped-def]  # Spark cannot read annotations that are texts
+        import os
+        import time
+
+        while not os.path.exists(path):  # in a worker of Spark, which nobody can wake
+            time.sleep(0.05)
+        return 1
+
+    wait = F.udf(wait_for, LongType())
+    wh = Warehouse("small", path=str(tmp_path / "warehouse"))
+    wh.stream("readings", Generator(every="1 second", start=datetime.now(UTC).timestamp() - 60), time="ts")
+
+    @wh.table(time="ts")
+    def endless(readings: DataFrame) -> DataFrame:
+        return readings.limit(1).select("ts", wait(F.lit(str(tmp_path / "never"))).alias("n"))
+
+    runtime = Runtime(open_warehouse(wh.spec(), spark), spark, RunOptions(tracks=1))
+    runtime.start()
+    _until(lambda: _has_jobs(spark, "headgate endless"))
+    found: list[int] = []
+
+    def users_job() -> None:
+        spark.sparkContext.setJobGroup("mine", "a job of the user")
+        found.append(spark.range(1).select(wait(F.lit(str(tmp_path / "soon"))).alias("n")).first()["n"])  # type: ignore[index]
+
+    theirs = threading.Thread(target=users_job)
+    theirs.start()
+    _until(lambda: _has_jobs(spark, "mine"))
+    runtime.stop(cancel=True)
+    assert not runtime.is_running
+    (tmp_path / "soon").touch()
+    theirs.join(PATIENCE)
+    assert found == [1]
+
+
+def _has_jobs(spark: SparkSession, group: str) -> bool:
+    tracker = spark.sparkContext.statusTracker()
+    return not {*tracker.getActiveJobsIds()}.isdisjoint(tracker.getJobIdsForGroup(group))
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    """Wait for something that nobody tells of."""
+    tick, ticks = threading.Event(), 0
+    while not holds():
+        ticks += 1
+        assert ticks < 20 * PATIENCE
+        tick.wait(0.05)

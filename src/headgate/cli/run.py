@@ -20,6 +20,7 @@ from headgate.cli.live import UpdateLines, live_view, print_summary
 from headgate.core import DeclarationError, ParameterError, placement_from, policy_from
 from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.declare.pipeline_file import load
+from headgate.warehouse.declare.warehouse import missing_sources
 from headgate.warehouse.report.drawing import FORMATS, counts
 
 if TYPE_CHECKING:
@@ -57,10 +58,13 @@ _ENDINGS = {".svg": GraphFormat.SVG, ".mmd": GraphFormat.MERMAID, ".mermaid": Gr
 def check(file: PipelineFile) -> None:
     """Check a pipeline file and list every error in it.
 
-    Starts nothing and writes nothing.
+    Also names the directories of sources that do not exist: a stream waits for its directory. Starts nothing and
+    writes nothing.
     """
     spec = load(file).spec()
     print(f"{spec.name}: {counts(spec)}: no errors")
+    for mistake in missing_sources(spec):
+        print(f"not there yet: {mistake}")
 
 
 def graph(

@@ -45,7 +45,7 @@ from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE, URGENT, 
 from headgate.core.policy import Policy, rank
 from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
 from headgate.core.rounds import NewRound, Rounds, RoundsStatistics
-from headgate.core.staleness import ArrivalLog, LagMeter, StalenessMeter, waiting_since
+from headgate.core.staleness import ArrivalLog, LagMeter, StalenessMeter, is_past, waiting_since
 from headgate.core.update import Layer, OperatorFigures, Update, added_up, node_name
 from headgate.core.worklist import Reschedule, RoundsConfig, Wait
 
@@ -125,6 +125,7 @@ __all__ = [
     "features_named",
     "in_view",
     "inherit_priorities",
+    "is_past",
     "node_name",
     "operator_features",
     "operator_readings",

@@ -89,7 +89,8 @@ class TraceReplay:
 
     def measured(self) -> Measured:
         """What really happened."""
-        return measured(self.trace, self.skip)
+        # Only the tables that the run began with are replayed, so only these are compared.
+        return measured(replace(self.trace, redeclared=()), self.skip)
 
     def run(self, policy: Policy, placement: Placement, tracks: int | None = None, seed: int = 0) -> TableResult:
         """What would have happened; on as many tracks as the run had, unless stated."""

@@ -50,6 +50,10 @@ class RunningWarehouse:
         """The statistics of every table now: the fields of ``NodeStatistics`` of each."""
         return tuple(self._ask("statistics"))
 
+    def notices(self) -> tuple[Mapping[str, Any], ...]:
+        """The latest that users should know: when (``at``), of which table or null, and the text."""
+        return tuple(self._ask("notices"))
+
     def explain(self, name: str) -> str:
         """Why a table is or is not being updated now."""
         return str(self._ask("explain", name=name))

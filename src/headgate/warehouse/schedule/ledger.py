@@ -58,12 +58,15 @@ class Retries:
 class NodeStatistics:
     """One table of a running warehouse. Lengths of time are seconds; moments are seconds since the epoch.
 
-    ``staleness`` is now minus the event time up to which the table is complete; None before it has rows, and for
-    dimensions. ``lag`` is how long the oldest data that is not in the table yet has been waiting. ``target_met`` is the
-    share of the time in which the lag was at most ``target_lag``. ``next_update`` is when more data is expected.
-    ``longest_wait`` is the longest time that an update waited for a track. ``note`` says why the source could not be
-    polled. ``repairs`` are the event times that are still to be recomputed, behind live updates; a table that has some
-    and is otherwise in order is "repairing"; one that must be computed anew is "rebuilding".
+    ``state`` is "ok", "updating", "paused", "failing" (an update failed and is tried again), "held" (it failed too
+    often), "waiting" (its source is not there or cannot be polled: ``note`` says why), "repairing" (event times are
+    still to be recomputed, behind live updates: ``repairs``), "rebuilding" (it must be computed anew) or "stopped" (the
+    run has failed: ``error`` says why). ``staleness`` is now minus the event time up to which the table is complete;
+    None before it has rows, and for dimensions. ``lag`` is how long the oldest data that is not in the table yet has
+    been waiting. ``target_met`` is the share of the time in which the lag was at most ``target_lag``. ``rows`` are
+    those in the table now, ``written`` those that updates of this run have written. ``next_update`` is when more data
+    is expected. ``longest_wait`` is the longest time that an update waited for a track. ``note`` is what the source
+    waits for.
     ``operators`` are those of the stream queries inside the table, over all updates of the run.
     """
 
@@ -74,9 +77,11 @@ class NodeStatistics:
     mean_staleness: float | None
     max_staleness: float | None
     lag: float
+    mean_lag: float
     target_lag: float | None
     target_met: float | None
     rows: int
+    written: int
     rejected: int
     updates: int
     last_update: float | None
@@ -95,12 +100,17 @@ class LedgerEntry:
 
     def __init__(self, node: Node, priority: float, target_lag: float | None, now: float) -> None:
         self.node = node
+        #: as declared; and as it is now, which differs if a user has changed it while the run goes on
+        self.declared_priority = priority
         self.priority = priority
         self.cost = CostModel()
         self.retries = Retries()
         self.paused = False
+        #: what the source waits for; ``waiting`` if it cannot give anything before that is there
         self.note = ""
-        self.rows = 0
+        self.waiting = False
+        self.rows = node.store.statistics().rows if node.layer == "live" and node.store.exists else 0
+        self.written = 0
         self.rejected = 0
         self.updates = 0
         self.last_update: float | None = None
@@ -116,7 +126,7 @@ class LedgerEntry:
     def committed(self, update: Update, now: float) -> None:
         self.retries.reset()
         self.cost.observe(update.gained, update.seconds)
-        self.rows += update.rows
+        self.written += update.rows
         self.rejected += update.rejected
         self.operators = added_up((*self.operators, *update.operators))
         self.updates += 1
@@ -124,6 +134,14 @@ class LedgerEntry:
         self.last_seconds, self.last_gained = update.seconds, update.gained
         if update.freshness is not None:
             self.staleness.refresh(now, update.freshness / MICROS)
+
+    def declared_anew(self, node: Node, priority: float, target_lag: float | None) -> None:
+        """Continue with another declaration. A priority that a user has set stays, unless the declared one changes."""
+        self.node = node
+        if priority != self.declared_priority:
+            self.declared_priority = self.priority = priority
+        self.lag.target = target_lag
+        self.retries.reset()
 
     def due(self, now: float) -> bool:
         """Whether the node may run now, if it has anything pending."""
@@ -145,9 +163,11 @@ class LedgerEntry:
             mean_staleness=self.staleness.mean,
             max_staleness=None if self.staleness.empty else self.staleness.maximum,
             lag=self.lag.lag(now),
+            mean_lag=self.lag.mean,
             target_lag=self.lag.target,
             target_met=self.lag.target_met,
             rows=self.rows,
+            written=self.written,
             rejected=self.rejected,
             updates=self.updates,
             last_update=self.last_update,
@@ -185,6 +205,8 @@ class LedgerEntry:
             return "failing"
         if self.node.rebuild_reason:
             return "rebuilding"
+        if self.waiting:
+            return "waiting"
         return "ok" if repairs is None else "repairing"
 
 
@@ -205,8 +227,7 @@ class Ledger:
             if known is None:
                 self._entries[name] = LedgerEntry(node, priority, target, now)
                 continue
-            known.node, known.priority, known.lag.target = node, priority, target
-            known.retries.reset()
+            known.declared_anew(node, priority, target)
             self._entries[name] = known
         self._order = spec.names()
 

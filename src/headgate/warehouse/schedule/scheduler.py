@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -20,7 +21,9 @@ from headgate.core import (
     ArrivalLog,
     Dispatch,
     Explanation,
+    HeadgateError,
     Inheritance,
+    InvariantError,
     ParameterError,
     Placement,
     Policy,
@@ -32,10 +35,12 @@ from headgate.core import (
 )
 from headgate.core.placements import Proportional
 from headgate.core.policies import Layered, MaxBenefit
+from headgate.core.trace import RunNotice
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp
 from headgate.warehouse.schedule.explaining import Standing, explained
 from headgate.warehouse.schedule.ledger import Ledger, LedgerEntry, NodeStatistics
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
+from headgate.warehouse.sources.protocol import Pending
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.load import StreamNode
 from headgate.warehouse.updates.node import Node
@@ -106,6 +111,10 @@ class Scheduler:
         #: {table to be refreshed now: its node and those of all tables that it is built on}
         self._urgent: dict[str, frozenset[int]] = {}
         self._updates = 0
+        #: what users are to be told of; whoever tells them empties it
+        self.notices: list[RunNotice] = []
+        #: what the scheduler has changed by itself, as a trace records it; whoever records it empties it
+        self.changes: list[Mapping[str, object]] = []
         #: {table: the event time per backfill that a user has set, in seconds}
         self._chunks: dict[str, float] = {}
         self._groups = self._nodes.groups()
@@ -126,6 +135,11 @@ class Scheduler:
     @property
     def tracks(self) -> int:
         return len(self._loop.workers)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The names of all nodes: live updates, backfills and maintenance of all tables."""
+        return tuple(self._nodes.names)
 
     @property
     def is_idle(self) -> bool:
@@ -159,11 +173,15 @@ class Scheduler:
         if isinstance(node, BackfillNode) and node.of.rebuild_reason:
             # Rebuilt from a table that is rebuilt afterwards, it would have to be rebuilt again.
             allowed = allowed and not any(self._nodes.by_name[name].rebuild_reason for name in node.of.sources)
-        try:
-            update = node.plan() if allowed else None
-            entry.note = ""
-        except Exception as error:  # a source that cannot be polled now; the next poll tries again
-            update, entry.note = None, str(error)
+        update = None
+        if allowed:
+            try:
+                update = node.plan()
+                self._note_source(node.name, node.last_poll, now)
+            except BaseException as error:  # whatever it is, it concerns this table only, and it is tried again
+                self._note_source(node.name, Pending(note=str(error) or type(error).__name__, missing=True), now)
+                if not self._nodes.has_source(index):  # sources are polled again anyway
+                    self._wake(index, now + LONGEST_BETWEEN_POLLS)
         if node.name in self._logs and allowed:
             arrived = None if update is None or update.arrived is None else update.arrived[0]
             self._note_arrival(node.name, arrived, now)
@@ -176,6 +194,14 @@ class Scheduler:
         self._planned[index] = update
         self._write_features(index, update, entry)
         self._loop.set_ready(index, True, now)
+
+    def _note_source(self, name: str, polled: Pending, now: float) -> None:
+        """Note what a source said when it was polled; a user is told once of everything new."""
+        entry = self._ledger.of(name)
+        if polled.missing and polled.note != entry.note:
+            self.notices.append(RunNotice(now, name, polled.note))
+        self.notices += [RunNotice(now, name, f"{notice.chunk} {notice.problem}") for notice in polled.notices]
+        entry.note, entry.waiting = polled.note, polled.missing
 
     def _write_features(self, index: int, update: Update, entry: LedgerEntry) -> None:
         columns, pending = self._table_columns, max(update.gained, LEAST_GAIN)
@@ -232,7 +258,22 @@ class Scheduler:
 
         An update that could not begin is returned alone in a list, as failed: there is nothing to run.
         """
-        return [updates for start in self._loop.decide(now) if (updates := self._begin(start.node, start.worker, now))]
+        try:
+            starts = self._loop.decide(now)
+        except InvariantError:
+            raise
+        except HeadgateError as error:
+            self._go_on_without_policy(error, now)
+            starts = self._loop.decide(now)
+        return [updates for start in starts if (updates := self._begin(start.node, start.worker, now))]
+
+    def _go_on_without_policy(self, error: HeadgateError, now: float) -> None:
+        """The user's policy has failed: tables must be updated all the same, so another one takes its place."""
+        failed, fallback = str(self._loop.policy), MaxBenefit()
+        text = f"{error}; the run goes on with policy {fallback.name!r} until you set another"
+        self.notices.append(RunNotice(now, None, text, _traceback_of(error)))
+        self.replace_policy(fallback)
+        self.changes.append({"policy": str(fallback), "instead of": failed})
 
     def _begin(self, index: int, track: int, now: float) -> list[Update]:
         if self._is_busy(self._nodes[index].table):  # another node of the table was begun by the same decision
@@ -331,9 +372,20 @@ class Scheduler:
             self.warehouse.updated(update.table)
         if isinstance(node, BackfillNode) and node.of.rebuilds:
             self._ledger.of(update.table).retries.reset()  # the table was rebuilt, so earlier failures do not count
+        if node.store.exists:
+            self._ledger.of(update.table).rows = node.store.statistics().rows
         self._updates += 1
         if not self._updates % PLACE_AGAIN_AFTER:
+            self._place_again(now)
+
+    def _place_again(self, now: float) -> None:
+        try:
             self._loop.place_again()
+        except InvariantError:
+            raise
+        except HeadgateError as error:
+            text = f"{error}; the tables stay on the tracks that they were placed on before"
+            self.notices.append(RunNotice(now, None, text, _traceback_of(error)))
 
     # --- changes while running ------------------------------------------------------------------------------
 
@@ -451,4 +503,16 @@ class Scheduler:
             repairs=node.repairs,
             rebuild=node.rebuild_reason,
             idle=None if entry.last_update is None else now - entry.last_update,
+            mode=str(node.mode) if isinstance(node, TableNode) else "",
         )
+
+
+def _traceback_of(error: BaseException) -> str:
+    """The traceback of the user's own exception, if there is one, from the first line that is not Headgate's."""
+    cause = error.__cause__
+    if cause is None:
+        return ""
+    users = cause.__traceback__
+    while users is not None and str(users.tb_frame.f_globals.get("__name__")).startswith("headgate."):
+        users = users.tb_next
+    return "".join(traceback.format_exception(type(cause), cause, users)).rstrip()

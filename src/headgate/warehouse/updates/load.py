@@ -155,7 +155,7 @@ class StreamNode(LoadedNode):
         return offset
 
     def plan(self) -> Update | None:
-        waiting = self.source.latest(self.offset)
+        waiting = self.last_poll = self.source.latest(self.offset)
         if not waiting.chunks:
             return None
         arrived = None
@@ -237,15 +237,16 @@ class DimensionNode(LoadedNode):
 
     def plan(self) -> Update | None:
         # All files are compared, because one may be replaced by another of the same name.
-        wanted = self._to_load()
+        found = self.source.next_range(self.source.start(), Limit())
+        self.last_poll = self.source.latest(self.source.start()) if found is None else Pending()
+        wanted = self._unless_loaded(found)
         return None if wanted is None else self._planned(0.0, (wanted.newest, wanted.newest, wanted.chunks))
 
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
-        return self._loads(update, self._to_load())
+        return self._loads(update, self._unless_loaded(self.source.next_range(self.source.start(), Limit())))
 
-    def _to_load(self) -> Range | None:
+    def _unless_loaded(self, wanted: Range | None) -> Range | None:
         """All that the source has now, unless it is what was loaded last; None as long as it has nothing."""
-        wanted = self.source.next_range(self.source.start(), Limit())
         loaded = self.state.range
         if wanted is None or (loaded is not None and wanted.names_the_same_as(Range.from_json(loaded))):
             return None
