@@ -28,7 +28,7 @@ from headgate.core import (
     Workers,
     waiting_since,
 )
-from headgate.core.placements import Proportional
+from headgate.core.placements import LayeredPlacement, Proportional
 from headgate.core.policies import Layered, MaxBenefit
 from headgate.warehouse.schedule.ledger import Ledger, LedgerEntry, NodeStatistics
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
@@ -89,7 +89,8 @@ class Scheduler:
         self._ledger: Ledger = Ledger(self._nodes.by_name, warehouse.spec, now, known)
         self._nodes.fill(self._ledger, options.inheritance)
         policy: Policy = Layered(options.policy)
-        placement, workers = options.placement, Workers.of(options.tracks)
+        placement: Placement = LayeredPlacement(options.placement)
+        workers = Workers.of(options.tracks)
         if before is not None:
             policy, placement, workers = before._loop.policy, before._loop.placement, before._loop.workers
         self._loop: Dispatch = Dispatch(self._nodes.matrix, policy, placement, workers, history=64)
@@ -325,7 +326,7 @@ class Scheduler:
         self._loop.replace_policy(Layered(policy))
 
     def replace_placement(self, placement: Placement) -> None:
-        self._loop.replace_placement(placement)
+        self._loop.replace_placement(LayeredPlacement(placement))
 
     def set_tracks(self, count: int) -> None:
         self._loop.set_workers(Workers.of(count))
