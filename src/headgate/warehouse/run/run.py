@@ -128,6 +128,7 @@ class WarehouseRun:
             placement=str(options.placement),
             inheritance=options.inheritance,
             chop=None if options.chop == math.inf else options.chop,
+            budget=None if options.budget == math.inf else options.budget,
             tables=traced_tables(self.spec, {name: node.freshness for name, node in opened.nodes.items()}),
         )
         trace = TraceWriter(runs_folder(Path(self.spec.path)), header)

@@ -13,10 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.core import Explanation, ParameterError, Placement, Policy, UnknownNameError, Update
 from headgate.warehouse.run.tracks import Tracks
+from headgate.warehouse.schedule.kept_costs import read_costs, write_costs
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
 from headgate.warehouse.updates.node import Node
@@ -35,6 +37,8 @@ class TimeSpent:
     work: float
 
 
+#: learned costs are written to a file this often
+KEEP_COSTS_SECONDS = 30.0
 #: called after every update, committed or failed
 Observer = Callable[[Update], None]
 #: called after a change by a user, with the time and what was changed
@@ -60,7 +64,10 @@ class Runtime:
         self._observer = observer
         self._on_change = on_change
         self._clock = clock
-        self._scheduler = Scheduler(warehouse, self.options, clock())
+        # Costs are kept beside the tables, so that a restarted run need not learn them again.
+        self._directory = Path(warehouse.spec.path)
+        self._scheduler = Scheduler(warehouse, self.options, clock(), costs=read_costs(self._directory))
+        self._costs_kept = clock()
         self._inbox: queue.SimpleQueue[Update | Callable[[], None]] = queue.SimpleQueue()
         self._tracks = Tracks(spark, self._node_of, self._inbox.put, clock)
         self._stopping = False
@@ -130,6 +137,13 @@ class Runtime:
             self._tracks.resize(count)
 
         self._change({"tracks": count}, change)
+
+    def set_budget(self, budget: float | None) -> None:
+        """Change how long one update should take at most, in seconds; None for no limit."""
+        if budget is not None and not budget > 0:
+            raise ParameterError(f"a budget is a number of seconds above 0, or None; got {budget}")
+        limit = math.inf if budget is None else budget
+        self._change({"budget": budget}, lambda now: self._scheduler.set_budget(limit, now))
 
     def pause(self, name: str) -> None:
         """Begin no more updates of a table until it is resumed; a running one is finished."""
@@ -217,11 +231,15 @@ class Runtime:
             self.error = error
         finally:
             self._tracks.close()
+            write_costs(self._directory, self._scheduler.costs())
 
     def _step(self) -> None:
         started = time.perf_counter()
         now = self._clock()
         wake = self._scheduler.poll(now)
+        if now >= self._costs_kept + KEEP_COSTS_SECONDS:
+            write_costs(self._directory, self._scheduler.costs())
+            self._costs_kept = now
         if self._reopen is not None and self._scheduler.is_idle:
             self._adopt(self._reopen)
         if not self._stopping and self._reopen is None:
