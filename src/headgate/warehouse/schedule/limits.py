@@ -22,10 +22,10 @@ from headgate.warehouse.updates.node import Node
 BUDGET = 1.0
 #: without a budget, a table with catch_up="newest" takes in this many periods at once
 NEWEST_PERIODS = 10.0
-#: bytes of a source to load at once before it is known how long that takes
-FIRST_BYTES = 4 << 20
-#: seconds of data to take in at once before anything is known, if there is no period either
-FIRST_SECONDS = 10.0
+#: {unit: how much to take in at once before it is known how long that takes}
+FIRST_SIZES = {"bytes": 4 << 20, "rows": 100_000}
+#: the same in seconds of data, if there is no such unit; at least a period
+FIRST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ class UpdateLimits:
         if self.budget == math.inf:
             is_newest_first = isinstance(node, TableNode | StreamNode) and node.spec.catch_up == "newest"
             return UpdateLimit(seconds=NEWEST_PERIODS * period if is_newest_first else math.inf)
-        return self._within(node, update, period or FIRST_SECONDS, self.budget / together)
+        return self._within(node, update, max(period, FIRST_SECONDS), self.budget / together)
 
     def _within(self, node: Node, update: Update, first_seconds: float, budget: float) -> UpdateLimit:
         """As much as fits into a budget of time; ``first_seconds`` of data before anything is known."""
         entry = self._ledger.of(node.name)
-        start = FIRST_BYTES if update.unit == "bytes" else first_seconds * entry.per_second
+        start = FIRST_SIZES.get(update.unit, first_seconds * entry.per_second)
         within, stretched = entry.cost.most(budget, start), entry.cost.most(STRETCH * budget, start)
         most = keeping_up(within, stretched, update.amount, entry.left)
         if isinstance(node, StreamNode):  # chunks have sizes, and may all have arrived in the same second

@@ -253,7 +253,8 @@ class Scheduler:
         """Begin the planned update of a node; None if there is nothing to do after all."""
         node, update = self._nodes[index], self._planned[index]
         waiting, update.most = update.amount, limit.amount
-        begun = node.begin(update, limit.seconds)
+        # What fits is not cut: a table that is computed in blocks would else stop at the end of a block.
+        begun = node.begin(update, limit.seconds if limit.seconds < update.gained else math.inf)
         del self._planned[index]
         self._loop.set_ready(index, False, now)
         if not begun:
