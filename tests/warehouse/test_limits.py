@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import pytest
@@ -62,12 +63,13 @@ class Run:
         group: str | None = None,
         costs: dict[str, tuple[str, CostModel]] | None = None,
         make: type[BehindNode] = BehindNode,
+        priorities: Mapping[str, float] = MappingProxyType({}),
         **options: Any,
     ) -> None:
         wh = Warehouse("w", folder)
         wh.stream("readings", Generator(start="2999-01-01T00:00:00Z"), time="ts", period="10 s")
         for name in waiting:
-            wh.sql(name, "select ts from readings", time="ts", group=group)
+            wh.sql(name, "select ts from readings", time="ts", group=group, priority=priorities.get(name, 1.0))
         spec = wh.spec()
         self.nodes = {name: make(name, TableStore(folder / name), amount) for name, amount in waiting.items()}
         stream = StreamNode(spec.streams[0], TableStore(folder / "readings"), TableStore(folder / "rejected"))
@@ -165,6 +167,13 @@ def test_a_table_that_gets_more_than_fits_into_its_budget_does_not_fall_behind_f
         waiting.append(run.nodes["one"].waiting)
     assert max(waiting[-10:]) <= 150.0, "it has caught up"
     assert max(update.seconds for update in run.updates) <= 1.56, "a quarter more than what arrives"
+
+
+def test_at_a_cold_start_the_order_follows_priorities_whatever_compiling_takes(tmp_path: Path) -> None:
+    run = Run(tmp_path, {"one": 5.0, "two": 5.0, "three": 5.0}, priorities={"one": 1.0, "two": 50.0, "three": 9.0})
+    while run.next(seconds=lambda update: 12.0):
+        pass
+    assert [update.table for update in run.updates] == ["two", "three", "one"]
 
 
 def test_the_first_update_of_a_process_compiles_and_tells_nothing_about_costs(tmp_path: Path) -> None:
