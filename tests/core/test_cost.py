@@ -166,6 +166,16 @@ def test_an_update_is_longer_than_its_budget_only_if_its_table_would_fall_behind
     assert keeping_up(10.0, 40.0, waiting, left) == expected
 
 
+def test_an_update_is_usual_if_it_is_about_as_large_as_others_and_not_too_long() -> None:
+    model = CostModel()
+    for n in (8.0, 12.0, 10.0):
+        model.observe(n, 1.0 + 0.1 * n)
+    assert model.is_usual(11.0, seconds=2.2)
+    assert not model.is_usual(11.0, seconds=2.0)
+    assert not model.is_usual(20.0, seconds=60.0)
+    assert not CostModel().is_usual(1.0, seconds=60.0), "nothing is known"
+
+
 # --- kept from one run to the next ------------------------------------------------------------------------------
 
 

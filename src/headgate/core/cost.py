@@ -21,6 +21,8 @@ GROWTH = 4.0
 STRETCH = 4.0
 #: such an update takes in this many times what has arrived since the last one, to catch up
 CATCH_UP = 1.25
+#: an update up to this many times as large as the mean is of the usual size
+USUAL = 1.25
 #: a slope is trusted if the sizes of updates differ by this share of their mean
 TELLING_SPREAD = 0.2
 
@@ -94,6 +96,10 @@ class CostModel:
         if self._spread <= TELLING_SPREAD**2 * self._weight * self._mean_n * self._mean_n:
             return min(limit, self._mean_n * budget / max(self._mean_time, LEAST_UPDATE_TIME))
         return min(limit, fits(self.alpha, self.beta, budget))
+
+    def is_usual(self, n: float, seconds: float) -> bool:
+        """Whether updates of this size are nothing new, and take at most ``seconds``."""
+        return n <= USUAL * self._mean_n and self.predict(n) <= seconds
 
     def slowness(self, n: float, time: float) -> float:
         """How long an update took, as a multiple of what it should have taken."""

@@ -22,6 +22,8 @@ from headgate.warehouse.updates.node import Node
 BUDGET = 1.0
 #: without a budget, a table with catch_up="newest" takes in this many periods at once
 NEWEST_PERIODS = 10.0
+#: an update of the usual size is not cut if it takes at most so many budgets: two updates would take longer than one
+USUAL_BUDGETS = 2.0
 #: {unit: how much to take in at once before it is known how long that takes}
 FIRST_SIZES = {"bytes": 4 << 20, "rows": 100_000}
 #: the same in seconds of data, if there is no such unit; at least a period
@@ -84,6 +86,8 @@ class UpdateLimits:
     def _within(self, node: Node, update: Update, first_seconds: float, budget: float) -> UpdateLimit:
         """As much as fits into a budget of time; ``first_seconds`` of data before anything is known."""
         entry = self._ledger.of(node.name)
+        if entry.cost.is_usual(update.amount, USUAL_BUDGETS * budget):
+            return UpdateLimit()
         start = FIRST_SIZES.get(update.unit, first_seconds * entry.per_second)
         within, stretched = entry.cost.most(budget, start), entry.cost.most(STRETCH * budget, start)
         most = keeping_up(within, stretched, update.amount, entry.left)
