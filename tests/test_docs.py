@@ -186,7 +186,7 @@ def commands(console: str) -> list[tuple[str, str]]:
 
 
 #: a number with its unit; `-` and `now` stand in the place of a number that there is not
-NUMBER = re.compile(r"(?<![^\W\d])\d[\d.,:]*(?:T[\d.]+Z)?(?:%|µs|ms|[kMGsmh](?!\w))?|(?<!\S)(?:-|now)(?!\S)")
+NUMBER = re.compile(r"(?<![^\W\d])\+?\d[\d.,:]*(?:T[\d.]+Z)?(?:%|µs|ms|[kMGsmh](?!\w))?|(?<!\S)(?:-|now)(?!\S)")
 
 
 def comparable(text: str, varying: tuple[str, ...]) -> list[str]:

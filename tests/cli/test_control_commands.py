@@ -113,6 +113,8 @@ COMMANDS = {
         ["air: backfill scheduled from 1970-01-01 to 1970-01-02, 1.5 h per update; live updates go first"],
     ),
     "set a policy": (["set", "--policy", "fifo"], [("replace_policy", policy_from("fifo"))], ["policy: fifo"]),
+    "set a budget": (["set", "--budget", "500 ms"], [("set_budget", 0.5)], ["budget: 500 ms"]),
+    "set no budget": (["set", "--budget", "none"], [("set_budget", None)], ["budget: none"]),
     "set everything": (
         ["set", "--priority", "air=2.5", "--tracks", "4", "--placement", "proportional:k=2", "--priority", "alerts=9"],
         [
@@ -143,7 +145,8 @@ def test_a_command_is_done_and_says_what_is_so_now(
 WRONG = {
     "no table to pause": (["pause"], "name the tables, or give --all"),
     "both tables and all": (["resume", "air", "--all"], "not both"),
-    "nothing to set": (["set"], "--policy, --placement, --tracks or --priority"),
+    "nothing to set": (["set"], "--policy, --placement, --tracks, --budget or --priority"),
+    "a budget of nothing": (["set", "--budget", "0 s"], "above 0"),
     "a priority of nothing": (["set", "--priority", "=3"], "--priority takes TABLE=N"),
     "a priority without a number": (["set", "--tracks", "3", "--priority", "air"], "got 'air'"),
     "a priority that is no number": (["set", "--tracks", "3", "--priority", "air=high"], "got 'air=high'"),

@@ -108,6 +108,7 @@ HEADERS = st.builds(
     placement=st.text(),
     inheritance=st.text(),
     chop=st.none() | NUMBERS,
+    budget=st.none() | NUMBERS,
     tables=st.lists(TABLES, max_size=3).map(tuple),
 )
 OPERATORS = st.builds(

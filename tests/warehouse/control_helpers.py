@@ -50,6 +50,9 @@ class Recorder:
     def replace_placement(self, placement: Placement) -> None:
         self._tell("replace_placement", placement)
 
+    def set_budget(self, budget: float | None) -> None:
+        self._tell("set_budget", budget)
+
     def set_tracks(self, count: int) -> None:
         self._tell("set_tracks", count)
 

@@ -16,8 +16,9 @@ from headgate.core.registry import placement_from, policy_from
 from headgate.core.update import Update
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.run.runtime import Runtime
+from headgate.warehouse.schedule.kept_costs import read_costs
 from headgate.warehouse.schedule.scheduler import RunOptions
-from headgate.warehouse.sources import Generator
+from headgate.warehouse.sources import Files, Generator
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 
 if TYPE_CHECKING:
@@ -105,6 +106,30 @@ def test_tables_are_kept_fresh_and_rows_add_up(tmp_path: Path, spark: SparkSessi
     opened.bring_up_to_date(spark)
     counted = opened.nodes["minutes"].store.arrow().column("n").to_pylist()
     assert sum(counted) == opened.nodes["readings"].store.arrow().num_rows
+
+
+def test_a_backlog_is_loaded_in_parts_that_can_be_read_at_once_and_costs_are_kept(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    landing, rows = tmp_path / "landing", 30_000
+    landing.mkdir()
+    for number in range(4):  # of 2.4 MB each
+        lines = (f'{{"ts": "2026-11-01T0{number}:00:00Z", "key": "{row:040}"}}\n' for row in range(rows))
+        (landing / f"{number}.json").write_text("".join(lines), "utf-8")
+    wh = Warehouse("behind", path=str(tmp_path / "warehouse"))
+    wh.stream("readings", Files(landing, schema="ts timestamp, key string", settle=0), time="ts")
+    opened = open_warehouse(wh.spec(), spark)
+    watch = Watch()
+    runtime = Runtime(opened, spark, RunOptions(tracks=1), watch.note)
+    runtime.start()
+    watch.until(lambda good, _: sum(made.rows for made in watch.made) == 4 * rows)
+    runtime.stop()
+    first = watch.made[0]
+    assert (first.rows, first.left) == (rows, 3), "a second file would be more than 4 MB"
+    assert (watch.made[-1].left, runtime.statistics()[0].updates_left) == (0, 0)
+    assert opened.nodes["readings"].store.arrow().num_rows == 4 * rows
+    unit, cost = read_costs(tmp_path / "warehouse")["readings"]
+    assert (unit, cost.largest >= (landing / "0.json").stat().st_size) == ("bytes", True)
 
 
 def test_a_paused_table_is_left_alone_until_it_is_resumed_and_priorities_change_while_running(

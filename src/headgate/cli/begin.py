@@ -63,7 +63,7 @@ def demo(
     from headgate.warehouse.run.trace import newest_trace
 
     limit = seconds(duration, "--for")
-    options = options_from(tracks, policy, placement, None)
+    options = options_from(tracks, policy, placement)
     file = _begun_again(folder)
     shown = os.path.relpath(file)
     typer.echo(f"A city's sensors: 4 streams, 12 tables, {tracks} updates at a time, for {duration} ({shown}).")

@@ -26,7 +26,8 @@ LEGEND = (
     "stale: now minus the event time up to which the table is complete, 'past' if its newest data is more than a day "
     "old and lag says more; mean: the same, averaged over the run; lag: how long the oldest data not yet in the table "
     "has waited; met: share of time with the lag within its target; rows: in the table now; bad: rejected rows; upd: "
-    "updates; took: duration of the last update; last: time since then; next: time until more data is expected"
+    "updates; took: duration of the last update; last: time since then; next: time until more data is expected, or "
+    "+N: the data that is waiting needs N more updates after the next"
 )
 OPERATOR_LEGEND = (
     "share: processor time as a share of that of all operators of the table; cpu: processor time; a row: processor "
@@ -55,7 +56,8 @@ class UpdateLines:
         elif not self._quiet and update.layer != "maintenance":
             rejected = f", {update.rejected} rejected" if update.rejected else ""
             rows = f"{update.rows} row{'' if update.rows == 1 else 's'} written{rejected}"
-            print(f"{_clock()} {update.name}: {rows} in {update.seconds:.2f} s", flush=True)
+            more = f"; about {update.left} more updates to catch up" if update.left else ""
+            print(f"{_clock()} {update.name}: {rows} in {update.seconds:.2f} s{more}", flush=True)
 
     def message(self, line: str) -> None:
         print(f"{_clock()} {line}", file=sys.stderr, flush=True)
@@ -140,8 +142,16 @@ def _cells(row: NodeStatistics, now: float) -> list[str]:
         _count(row.updates),
         _length(row.last_seconds),
         "-" if row.last_update is None else f"{_length(now - row.last_update)}",
-        "-" if row.next_update is None else ("now" if row.next_update <= now else _length(row.next_update - now)),
+        _next(row, now),
     ]
+
+
+def _next(row: NodeStatistics, now: float) -> str:
+    if row.updates_left:
+        return f"+{_count(row.updates_left)}"
+    if row.next_update is None:
+        return "-"
+    return "now" if row.next_update <= now else _length(row.next_update - now)
 
 
 def _operator_cells(operator: OperatorFigures, all_work: float) -> list[str]:

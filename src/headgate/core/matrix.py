@@ -65,6 +65,10 @@ class FeatureView:
     def __contains__(self, name: object) -> bool:
         return name in self._columns
 
+    def only(self, rows: Ints) -> FeatureView:
+        """The same view of just these nodes of the graph."""
+        return FeatureView(self._columns, self.graph, self.now, self.turn, self.seed, self.memory, rows)
+
 
 def in_view(view: FeatureView, per_node: NDArray[_Scalar]) -> NDArray[_Scalar]:
     """The entries of an array over the whole graph that belong to the nodes in view."""

@@ -123,6 +123,7 @@ def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None 
         name=trace.header.warehouse,
         spread=None,
         chop=math.inf if trace.header.chop is None else trace.header.chop,
+        budget=math.inf if trace.header.budget is None or trace.header.chop is not None else trace.header.budget,
         inheritance=_inheritance(trace),
         events=_NO_LIMIT,
         horizon=length,

@@ -155,6 +155,7 @@ def _header(entry: Mapping[str, Any], where: str) -> TraceHeader:
             inheritance=str(entry["inheritance"]),
             chop=_number_or_none(entry["chop"]),
             tables=tuple(map(_table, entry["tables"])),
+            budget=_number_or_none(entry.get("budget")),
         )
     except _MALFORMED as error:
         raise TraceError(f"{where} line 1: {_complaint(error)}") from None

@@ -39,7 +39,10 @@ class TraceTable:
 
 @dataclass(frozen=True, slots=True)
 class TraceHeader:
-    """How a run began. ``policy`` and ``placement`` are as one would write them to choose them; no ``chop`` is None."""
+    """How a run began. ``policy`` and ``placement`` are as one would write them to choose them.
+
+    ``chop`` and ``budget`` are None if there is no such limit on an update.
+    """
 
     warehouse: str
     started: float
@@ -49,6 +52,7 @@ class TraceHeader:
     inheritance: str
     chop: float | None
     tables: tuple[TraceTable, ...]
+    budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

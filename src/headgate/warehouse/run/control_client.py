@@ -70,6 +70,10 @@ class RunningWarehouse:
         """Change the number of updates that may run at once."""
         self._ask("set_tracks", count=count)
 
+    def set_budget(self, budget: float | None) -> None:
+        """Change how long one update should take at most, in seconds; None for no limit."""
+        self._ask("set_budget", budget=budget)
+
     def set_priority(self, name: str, priority: float) -> None:
         self._ask("set_priority", name=name, priority=priority)
 

@@ -51,6 +51,9 @@ class Controlled(Protocol):
 
     def set_tracks(self, count: int) -> None: ...
 
+    def set_budget(self, budget: float | None) -> None:
+        """Change how long one update should take at most, in seconds; None for no limit."""
+
     def set_priority(self, name: str, priority: float) -> None: ...
 
     def pause(self, name: str) -> None: ...
@@ -117,6 +120,7 @@ COMMANDS: Mapping[str, _Command] = {
     "replace_policy": _Command(_replace_policy, {"policy": _TEXT}),
     "replace_placement": _Command(_replace_placement, {"placement": _TEXT}),
     "set_tracks": _Command(lambda run, count: run.set_tracks(count), {"count": _COUNT}),
+    "set_budget": _Command(lambda run, budget: run.set_budget(budget), {"budget": _LENGTH}),
     "set_priority": _Command(
         lambda run, name, priority: run.set_priority(name, float(priority)), {"name": _TEXT, "priority": _NUMBER}
     ),

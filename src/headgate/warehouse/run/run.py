@@ -168,6 +168,7 @@ class WarehouseRun:
             placement=str(options.placement),
             inheritance=options.inheritance,
             chop=None if options.chop == math.inf else options.chop,
+            budget=None if options.budget == math.inf else options.budget,
             tables=_traced(opened),
         )
         trace = TraceWriter(runs_folder(Path(self.spec.path)), header)

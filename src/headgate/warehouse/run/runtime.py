@@ -14,12 +14,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.core import Explanation, HeadgateError, ParameterError, Placement, Policy, UnknownNameError, Update
 from headgate.core.trace import RunNotice
 from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
+from headgate.warehouse.schedule.kept_costs import read_costs, write_costs
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
 from headgate.warehouse.updates.node import Node
@@ -42,6 +44,8 @@ class TimeSpent:
     work: float
 
 
+#: learned costs are written to a file this often
+KEEP_COSTS_SECONDS = 30.0
 #: called after every update, committed or failed
 Observer = Callable[[Update], None]
 #: called after a change by a user, with the time and what was changed
@@ -83,7 +87,10 @@ class Runtime:
         self._on_redeclared = on_redeclared
         self._notices: deque[RunNotice] = deque(maxlen=_NOTICES_KEPT)
         self._clock = clock
-        self._scheduler = Scheduler(warehouse, self.options, clock())
+        # Costs are kept beside the tables, so that a restarted run need not learn them again.
+        self._directory = Path(warehouse.spec.path)
+        self._scheduler = Scheduler(warehouse, self.options, clock(), costs=read_costs(self._directory))
+        self._costs_kept = clock()
         self._inbox: queue.SimpleQueue[Update | Callable[[], None]] = queue.SimpleQueue()
         self._tracks = Tracks(spark, self._node_of, self._inbox.put, clock)
         self._stopping = False
@@ -183,6 +190,13 @@ class Runtime:
 
         self._change({"tracks": count}, change)
 
+    def set_budget(self, budget: float | None) -> None:
+        """Change how long one update should take at most, in seconds; None for no limit."""
+        if budget is not None and not budget > 0:
+            raise ParameterError(f"a budget is a number of seconds above 0, or None; got {budget}")
+        limit = math.inf if budget is None else budget
+        self._change({"budget": budget}, lambda now: self._scheduler.set_budget(limit, now))
+
     def pause(self, name: str) -> None:
         """Begin no more updates of a table until it is resumed; a running one is finished."""
         self._change({"paused": name}, lambda now: self._scheduler.pause(self._known(name), now))
@@ -280,11 +294,15 @@ class Runtime:
             self.error = error
         finally:
             self._tracks.close()
+            write_costs(self._directory, self._scheduler.costs())
 
     def _step(self) -> None:
         started = time.perf_counter()
         now = self._clock()
         wake = self._scheduler.poll(now)
+        if now >= self._costs_kept + KEEP_COSTS_SECONDS:
+            write_costs(self._directory, self._scheduler.costs())
+            self._costs_kept = now
         if self._reopen is not None and self._scheduler.is_idle:
             self._adopt(self._reopen)
         if not self._stopping and self._reopen is None:

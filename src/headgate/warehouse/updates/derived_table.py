@@ -215,6 +215,9 @@ class TableNode(Node):
         if update.plan is None:
             return False
         self._running = True
+        if update.plan.blocks is not None:  # what is planned is what is reported, and what costs are learned from
+            computed = len(update.plan.blocks.blocks) * self.block_seconds
+            update.gained = computed if update.layer == "backfill" else min(update.gained, computed)
         # What changes from here on belongs to the next update.
         self._to_recompute = []
         if update.plan.kind == "rebuild":

@@ -72,7 +72,8 @@ class Node(ABC):
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
         """Fix what a planned update reads, at most ``most_seconds`` of data; False if there is nothing to do after all.
 
-        What it reads goes into ``update.plan``, for ``run`` and ``end``.
+        What it reads goes into ``update.plan``, for ``run`` and ``end``. ``update.gained`` becomes what that gains, and
+        ``update.size``, if the node has it, how much it is: at most ``update.most``.
         """
 
     def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
