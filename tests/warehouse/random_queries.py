@@ -72,7 +72,7 @@ class Grammar(Expressions):
         self.used = set()
         shapes: dict[str, tuple[int, Callable[[], Draft]]] = {
             "rows": (4, self.rows),
-            "groups": (14, self.groups),
+            "groups": (20, self.groups),
             "total": (3, self.total),
             "distinct": (4, self.distinct),
             "window functions": (7, self.windowed),

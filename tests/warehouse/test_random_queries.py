@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import random
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from tests.warehouse.query_oracle import Oracle, difference
 from tests.warehouse.random_expressions import SCHEMAS
 from tests.warehouse.random_frames import as_function
 from tests.warehouse.random_queries import Query, random_queries
-from tests.warehouse.random_steps import STREAMS, Step, micros, random_steps
+from tests.warehouse.random_steps import SHARES, STREAMS, File, Step, micros, random_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +42,10 @@ SEEDS, TABLES, STEPS = 8, 40, 4
 MOST_ROUNDS = 12
 #: without compiled code, a query that is run a few times only is much faster, and the results are the same
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+class PowerCutError(Exception):
+    """What an update dies of."""
 
 
 def seeds() -> list[int]:
@@ -95,6 +99,7 @@ class Trial:
         self.tables = {query.name: query for query in self.queries}
         self._checked: dict[str, int] = {}
         self._now = "begin"
+        self._later: list[File] = []
         self._oracle: Oracle | None = None
         self.reopen()
 
@@ -111,39 +116,68 @@ class Trial:
             self._now = f"step {number}"
             if step.restart:
                 self.reopen()
-            for file in step.files:
-                file.land(self.folder)
-            self._load(step)
+            self._later = list(step.later)
+            self._arrive(step.files, step.chop)
             for name in self.tables:
                 self._table(name, number, step)
+            self._arrive_later()
         self._now = "the end"
         self._finish()
 
-    def _load(self, step: Step) -> None:
+    def _arrive(self, files: Iterable[File], most_seconds: float = float("inf")) -> None:
+        """Files land and are loaded."""
+        for file in files:
+            file.land(self.folder)
         for name in SCHEMAS:
-            while self._update(self.warehouse.nodes[name], step.chop):
+            while self._update(self.warehouse.nodes[name], most_seconds):
                 pass
+
+    def _arrive_later(self) -> None:
+        files, self._later = self._later, []
+        self._arrive(files)
 
     def _table(self, name: str, number: int, step: Step) -> None:
         """What happens to a table in a step: the same, whichever other tables there are."""
         chance = random.Random(f"{self.seed} {number} {name}")
         node = self.warehouse.nodes[name]
-        draws = {what: chance.random() < getattr(step, what) for what in ("upkeep", "behind", "backfill")}
-        if draws["upkeep"] and node.store.exists:
+        happens = {what: chance.random() < getattr(step, what) for what in SHARES}
+        if name in self.wrong:
+            return
+        if happens["upkeep"] and node.store.exists:
             self._maintain(name, chance)
-        if draws["backfill"] and node.store.exists:
+        if happens["backfill"] and node.store.exists:
             first = chance.uniform(-700, 200)
             node.backfill(micros(first), micros(first + chance.uniform(5, 400)))  # type: ignore[attr-defined]
             self._check(name)
-        if draws["behind"] and number:
+        if happens["dies"]:
+            self._die(node, chance.random() < 0.5)
+        if happens["behind"] and number:
             return
         for _ in range(chance.choice([1, 1, 3])):
-            if not self._update(node, step.chop):
+            if not self._update(node, step.chop, happens["meanwhile"]):
                 break
-        if draws["backfill"]:
+        if happens["backfill"]:
             for other in self.backfills():
                 if other.table == name:
                     self._update(other, step.chop)
+
+    def _die(self, node: Node, committed: bool) -> None:
+        """An update fails just before its commit is written, or just after."""
+        commit = node.store.commit
+
+        def failing(*arguments: Any, **options: Any) -> int:
+            if committed:
+                commit(*arguments, **options)
+            raise PowerCutError
+
+        node.store.commit = failing  # type: ignore[method-assign]
+        try:
+            node.update(self.spark)
+        except PowerCutError:
+            self.warehouse.updated(node.table)
+        finally:
+            del node.store.commit  # type: ignore[method-assign]
+        self._check(node.table)
 
     def backfills(self) -> Iterator[Node]:
         return (node for node in self.warehouse.background_nodes() if node.layer == "backfill")
@@ -156,12 +190,15 @@ class Trial:
         else:
             store.roll_up(micros(chance.uniform(0, 100)), 6 * 3600)
 
-    def _update(self, node: Node, most_seconds: float) -> bool:
+    def _update(self, node: Node, most_seconds: float, meanwhile: bool = False) -> bool:
         """One update of a table, compared with its query; whether there was anything to do."""
         if node.table in self.wrong:
             return False
         try:
-            updated = node.update(self.spark, most_seconds) is not None
+            if not meanwhile:
+                updated = node.update(self.spark, most_seconds) is not None
+            else:
+                updated = self._update_while_files_come(node, most_seconds)
         except Exception as error:
             lines = "".join(traceback.format_exception_only(error)).splitlines()
             self._note(node.table, "\n".join(line[:400] for line in lines[:6]))
@@ -171,6 +208,18 @@ class Trial:
         if node.table in self.tables:
             self._check(node.table)
         return updated
+
+    def _update_while_files_come(self, node: Node, most_seconds: float) -> bool:
+        update = node.plan()
+        if update is None or not node.begin(update, most_seconds):
+            return False
+        try:
+            self._arrive_later()
+            node.run(update, self.spark)
+            update.commits(update.work)
+        finally:
+            node.end(update)
+        return True
 
     def _check(self, name: str) -> None:
         """That a table is its query over the versions that its newest commit names."""
@@ -204,11 +253,20 @@ class Trial:
             if name not in self.wrong and state.freshness is not None:
                 newest = {source: self.warehouse.nodes[source].store.version for source in query.sources}
                 self._compare(name, self.oracle.batch(name, newest), ())
+        self._check_streams()
         versions = {name: node.store.version for name, node in self.warehouse.nodes.items()}
         self.reopen()
-        for name, node in self.warehouse.nodes.items():
+        for node in [*self.warehouse.nodes.values(), *self.backfills()]:
+            name = node.table
             if name not in self.wrong and (self._update(node, float("inf")) or node.store.version != versions[name]):
                 self._note(name, "there was something to do after a restart")
+
+    def _check_streams(self) -> None:
+        for stream in STREAMS:
+            files = [file for step in self.steps for file in (*step.files, *step.later) if file.folder == stream]
+            came, there = sum(len(file.rows) for file in files), self.warehouse.nodes[stream].store.statistics().rows
+            if came != there:
+                self._note(stream, f"{came} rows came, {there} are there")
 
     def _note(self, name: str, text: str) -> None:
         node = self.warehouse.nodes[name]
