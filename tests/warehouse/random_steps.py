@@ -44,6 +44,7 @@ class Step:
     change during an update (``meanwhile``), and whose update fails while it commits (``dies``).
     """
 
+    number: int
     what: str
     files: tuple[File, ...] = ()
     later: tuple[File, ...] = ()
@@ -127,7 +128,7 @@ def random_steps(seed: object, count: int) -> list[Step]:
     rows = Rows(chance)
     now = float(chance.choice([20, MINUTES_A_STEP]))
     first = [File(stream, "0", tuple(rows.of(stream, 14, 0, now))) for stream in STREAMS]
-    steps = [Step("begin", (*first, File("shops", "shops", tuple(rows.shops()))))]
+    steps = [Step(0, "begin", (*first, File("shops", "shops", tuple(rows.shops()))))]
     for number in range(1, count):
         begin, now = now, now + chance.choice([3, MINUTES_A_STEP, 3 * MINUTES_A_STEP])
         steps.append(_step(chance, rows, number, begin, now))
@@ -158,6 +159,7 @@ def _step(chance: random.Random, rows: Rows, number: int, begin: float, now: flo
         files.append(File("shops", chance.choice(["shops", "shops", "more"]), tuple(rows.shops())))
     late = [file for file in files if chance.random() < 0.15]
     return Step(
+        number,
         what,
         tuple(file for file in files if file not in late),
         tuple(late),
