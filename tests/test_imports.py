@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
 import subprocess
@@ -241,3 +242,9 @@ def test_importing_works_without_the_heavy_packages_and_asks_for_none(module: st
     assert seen["asked"] == []
     assert module in seen["loaded"]
     assert "matplotlib" not in seen["loaded"]
+
+
+@pytest.mark.parametrize("module", ["headgate", "headgate.warehouse", "headgate.errors"])
+def test_dir_lists_what_is_looked_up_when_it_is_first_used(module: str) -> None:
+    package = importlib.import_module(module)
+    assert set(package.__all__) <= set(dir(package))

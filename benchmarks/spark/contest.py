@@ -14,11 +14,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from benchmarks.spark import workload
 from benchmarks.spark.arrivals import read_manifest
 from benchmarks.spark.log import read_log
-from benchmarks.spark.measure import Staleness, Window, staleness, without_waiting
+from benchmarks.spark.measure import Staleness, Window, fresh_after, staleness, without_waiting
 
 #: How long a contender may take to end after its time is over.
 PATIENCE = 60.0
@@ -41,7 +42,11 @@ CONTENDERS = {
 
 @dataclass(frozen=True)
 class Course:
-    """The conditions of a run. After `warm_up`, `seconds` are measured; then no more files come for `drain` seconds."""
+    """The conditions of a run. After `warm_up`, `seconds` are measured; then no more files come for `drain` seconds.
+
+    With `before`, the contender first runs for so long, ends, and is started again in the same folder: what is measured
+    begins with the second start.
+    """
 
     speed: float
     warm_up: float
@@ -49,14 +54,19 @@ class Course:
     seed: int = 1
     rows_per_second: float = workload.ROWS_PER_SECOND
     drain: float = 0.0
+    before: float = 0.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a contender achieved, and what one would that needs no time at all."""
+    """What a contender achieved, and what one would that needs no time at all.
+
+    `fresh_after` is how many seconds after its start every table had been updated once; None if one never was.
+    """
 
     achieved: Staleness
     best_possible: Staleness
+    fresh_after: float | None
 
 
 class ContenderError(RuntimeError):
@@ -72,35 +82,49 @@ def contend(contender: Contender, course: Course, folder: Path) -> Outcome:
     arrivals = [
         *(sys.executable, "-m", "benchmarks.spark.arrivals", "--folder", str(landing), "--start", str(start)),
         *("--speed", str(course.speed), "--rows", str(course.rows_per_second), "--seed", str(course.seed)),
-        *("--seconds", str(measured)),
+        # Before a second start files come until the contender has ended, however long that takes.
+        *("--seconds", str(measured + (course.before + PATIENCE if course.before else 0.0))),
     ]
-    command = [
-        *(sys.executable, "-m", contender.module, "--landing", str(landing), "--out", str(folder / "tables")),
-        *("--log", str(log), "--seconds", str(measured + course.drain), *contender.options),
-    ]
-    _run_together(arrivals, command, measured + course.drain + PATIENCE, folder / "output.txt")
-    window = Window(start, start + course.warm_up, start + measured)
-    ideal = without_waiting(read_manifest(landing), workload.stream_of())
-    return Outcome(
-        staleness(read_log(log), workload.priorities(), window), staleness(ideal, workload.priorities(), window)
-    )
 
+    def command(seconds: float, *more: str) -> list[str]:
+        return [
+            *(sys.executable, "-m", contender.module, "--landing", str(landing), "--out", str(folder / "tables")),
+            *("--log", str(log), "--seconds", str(seconds), *contender.options, *more),
+        ]
 
-def _run_together(arrivals: Sequence[str], contender: Sequence[str], timeout: float, output: Path) -> None:
+    output, length = folder / "output.txt", measured + course.drain
     with output.open("w", encoding="utf-8") as text:
         feeding = subprocess.Popen(arrivals, stdout=text, stderr=subprocess.STDOUT)
+        begun = start
         try:
-            code = subprocess.run(
-                contender, stdout=text, stderr=subprocess.STDOUT, timeout=timeout, check=False
-            ).returncode
-            failed = code or feeding.wait(timeout)
-        except subprocess.TimeoutExpired as error:
-            raise ContenderError(f"{' '.join(contender)} did not end in time; see {output}") from error
+            if course.before:
+                _run(command(course.before), course.before + PATIENCE, text)
+                begun = time.time()
+            _run(command(length, *(["--again"] if course.before else [])), length + PATIENCE, text)
+            if not course.before and feeding.wait(PATIENCE):
+                raise ContenderError(f"the arrivals ended with code {feeding.returncode}; see {output}")
         finally:
             feeding.kill()
             feeding.wait()
-    if failed:
-        raise ContenderError(f"{' '.join(contender)} ended with code {code}; see {output}")
+    window = Window(start, begun + course.warm_up, begun + measured)
+    updates, priorities = read_log(log), workload.priorities()
+    ideal = without_waiting(read_manifest(landing), workload.stream_of())
+    return Outcome(
+        staleness(updates, priorities, window),
+        staleness(ideal, priorities, window),
+        fresh_after(updates, workload.names(), begun),
+    )
+
+
+def _run(contender: Sequence[str], timeout: float, output: IO[str]) -> None:
+    try:
+        code = subprocess.run(
+            contender, stdout=output, stderr=subprocess.STDOUT, timeout=timeout, check=False
+        ).returncode
+    except subprocess.TimeoutExpired as error:
+        raise ContenderError(f"{' '.join(contender)} did not end in time; see {output.name}") from error
+    if code:
+        raise ContenderError(f"{' '.join(contender)} ended with code {code}; see {output.name}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -67,6 +67,16 @@ def staleness(log: Iterable[Visible], priorities: Mapping[str, float], window: W
     return Staleness(weighted, tables)
 
 
+def fresh_after(log: Iterable[Visible], names: Iterable[str], start: float) -> float | None:
+    """Seconds from `start` until every table had been updated once; None if one never was."""
+    first: dict[str, float] = {}
+    for update in log:
+        if update.visible >= start:
+            first[update.table] = min(update.visible, first.get(update.table, update.visible))
+    wanted = list(names)
+    return max(first[name] for name in wanted) - start if all(name in first for name in wanted) else None
+
+
 def table_staleness(updates: Sequence[Visible], window: Window) -> TableStaleness:
     """One table. An update that makes nothing fresher changes nothing and is not counted."""
     moment, fresh = window.start, window.origin

@@ -37,6 +37,7 @@ def task_parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.spark.{name}")
     parser.add_argument("--landing", type=Path, required=True, help="the folder in which arrivals land files")
     parser.add_argument("--out", type=Path, required=True, help="the folder for tables and checkpoints; must be new")
+    parser.add_argument("--again", action="store_true", help="go on in the folder of an earlier run")
     parser.add_argument("--log", type=Path, required=True, help="the file for the log of updates")
     parser.add_argument("--seconds", type=float, required=True, help="how long to run, counted from the start")
     parser.add_argument("--master", default="local[2]", help="Spark master (default: local[2])")
@@ -48,7 +49,7 @@ def task_parser(name: str) -> argparse.ArgumentParser:
 def task_from(options: argparse.Namespace) -> Task:
     """The task that the options tell of; its seconds count from now."""
     end = time.time() + options.seconds
-    options.out.mkdir(parents=True)
+    options.out.mkdir(parents=True, exist_ok=options.again)
     return Task(
         options.landing.resolve(),
         options.out.resolve(),

@@ -38,3 +38,7 @@ def __getattr__(name: str) -> object:
     if name not in _LOOKED_UP:
         raise AttributeError(f"module 'headgate' has no attribute {name!r}")
     return getattr(import_module(_LOOKED_UP[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

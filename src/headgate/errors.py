@@ -38,6 +38,7 @@ HeadgateError
 ├── MisplacedRowsError             a query made rows of event times that were not being computed
 ├── NotFreshError                  tables have not taken in all that had arrived, and will not, or not in time
 ├── NoCommonEdgeError              of tables to be read together, one has not taken in anything yet
+├── RunFailedError                 the scheduler of a run has failed: nothing is updated any more
 ├── WarehouseInUseError            another process runs this warehouse
 ├── ControlError                   the process that runs the warehouse does not answer
 │   └── NotRunningError            no process runs the warehouse
@@ -77,12 +78,13 @@ _ERRORS = {
     "headgate.warehouse.run.control_commands": ("RequestError",),
     "headgate.warehouse.run.lock": ("WarehouseInUseError",),
     "headgate.warehouse.schedule.catching_up": ("NotFreshError",),
+    "headgate.warehouse.run.runtime": ("RunFailedError",),
     "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),
     "headgate.warehouse.storage.errors": (
         *("AlreadyCommittedError", "ForeignCommitError", "HistoryLostError", "SchemaError", "StorageError"),
     ),
     "headgate.warehouse.updates.commit_state": ("StateError",),
-    "headgate.warehouse.updates.derive": ("MisplacedRowsError",),
+    "headgate.warehouse.updates.recomputed_blocks": ("MisplacedRowsError",),
 }
 _MODULE_OF = {name: module for module, names in _ERRORS.items() for name in names}
 
@@ -94,3 +96,7 @@ def __getattr__(name: str) -> type[Exception]:
         raise AttributeError(f"module 'headgate.errors' has no attribute {name!r}")
     error: type[Exception] = getattr(import_module(_MODULE_OF[name]), name)
     return error
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

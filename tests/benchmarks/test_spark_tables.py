@@ -14,7 +14,7 @@ from benchmarks.harness.catalogue import discover
 from benchmarks.spark import arrivals, workload
 from benchmarks.spark.arrivals import Landing
 from benchmarks.spark.log import LogWriter, Visible, read_log
-from benchmarks.spark.measure import Window, staleness, table_staleness, without_waiting
+from benchmarks.spark.measure import Window, fresh_after, staleness, table_staleness, without_waiting
 
 AIR = workload.STREAMS[0]
 #: Long ago, so that nothing waits.
@@ -140,6 +140,12 @@ def test_the_mean_is_the_time_average() -> None:
     fresh = [max([0.0, *(u.fresh for u in log if u.visible <= moment)]) for moment in moments]
     assert table_staleness(log, WINDOW).mean == pytest.approx(float(np.mean(moments - fresh)), abs=0.01)
     assert table_staleness(log, WINDOW).worst == pytest.approx(float(np.max(moments - fresh)), abs=0.01)
+
+
+def test_every_table_is_fresh_when_the_last_one_had_its_first_update_since_the_start() -> None:
+    log = [Visible("a", 5.0, 4.0), Visible("a", 13.0, 11.0), Visible("b", 17.0, 12.0), Visible("a", 20.0, 19.0)]
+    assert fresh_after(log, ["a", "b"], 10.0) == 7.0
+    assert fresh_after(log, ["a", "b"], 18.0) is None, "b has no update since"
 
 
 def test_staleness_is_weighted_by_priority() -> None:

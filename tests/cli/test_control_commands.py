@@ -18,6 +18,7 @@ import pytest
 from headgate.cli import main
 from headgate.core.errors import HeadgateError
 from headgate.core.registry import placement_from, policy_from
+from headgate.core.trace import RunNotice
 from headgate.core.update import OperatorFigures
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.lock import WarehouseLock, running_process
@@ -112,6 +113,8 @@ COMMANDS = {
         ["air: backfill scheduled from 1970-01-01 to 1970-01-02, 1.5 h per update; live updates go first"],
     ),
     "set a policy": (["set", "--policy", "fifo"], [("replace_policy", policy_from("fifo"))], ["policy: fifo"]),
+    "set a budget": (["set", "--budget", "500 ms"], [("set_budget", 0.5)], ["budget: 500 ms"]),
+    "set no budget": (["set", "--budget", "none"], [("set_budget", None)], ["budget: none"]),
     "set everything": (
         ["set", "--priority", "air=2.5", "--tracks", "4", "--placement", "proportional:k=2", "--priority", "alerts=9"],
         [
@@ -142,7 +145,8 @@ def test_a_command_is_done_and_says_what_is_so_now(
 WRONG = {
     "no table to pause": (["pause"], "name the tables, or give --all"),
     "both tables and all": (["resume", "air", "--all"], "not both"),
-    "nothing to set": (["set"], "--policy, --placement, --tracks or --priority"),
+    "nothing to set": (["set"], "--policy, --placement, --tracks, --budget or --priority"),
+    "a budget of nothing": (["set", "--budget", "0 s"], "above 0"),
     "a priority of nothing": (["set", "--priority", "=3"], "--priority takes TABLE=N"),
     "a priority without a number": (["set", "--tracks", "3", "--priority", "air"], "got 'air'"),
     "a priority that is no number": (["set", "--tracks", "3", "--priority", "air=high"], "got 'air=high'"),
@@ -295,8 +299,8 @@ def test_status_shows_priorities_and_states_of_a_running_warehouse(headgate: Hea
         done = headgate("status", committed)
     first, headings, air, alerts, trouble = done.out
     assert first.endswith(f"being run by process {os.getpid()}")
-    assert headings.split()[:5] == ["table", "prio", "state", "stale", "repair"]
-    assert air.split()[:7] == ["air", "20", "updating", "1.5", "min", "-", "2"]
+    assert headings.split()[:6] == ["table", "prio", "state", "stale", "lag", "repair"]
+    assert air.split()[:9] == ["air", "20", "updating", "1.5", "min", "0", "s", "-", "2"]
     assert alerts.split() == ["alerts", "100", "held", *["-"] * 9]
     assert trouble == "alerts is held: no such column"
 
@@ -309,6 +313,36 @@ def test_status_gives_what_the_process_says_as_json(headgate: Headgate, committe
         ("air", "updating", ""),
         ("alerts", "held", "no such column"),
     ]
+
+
+class Waiting(Recorder):
+    """Air waits for its directory and has data of the past; a policy has failed."""
+
+    NOTE = "waiting for the directory /landing"
+
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        return (statistics_of("air", state="waiting", staleness=9e7, lag=3.0, note=self.NOTE, rows=70, written=900),)
+
+    def notices(self) -> tuple[RunNotice, ...]:
+        failed = RunNotice(0.0, None, "policy 'mine' failed")
+        return (failed, RunNotice(1.0, "air", "a.json changed"), RunNotice(2.0, "air", self.NOTE))
+
+
+def test_status_shows_what_tables_wait_for_the_lag_and_the_notices_of_the_run(
+    headgate: Headgate, committed: Path
+) -> None:
+    with serving(committed, Waiting()):
+        done = headgate("status", committed)
+        told = json.loads("\n".join(headgate("status", committed, "--json").out))
+    _, _, air, *lines = done.out
+    assert air.split()[:6] == ["air", "0", "waiting", "past", "3", "s"]
+    assert lines == [
+        "air is waiting: waiting for the directory /landing",
+        "1970-01-01 00:00:00 UTC: policy 'mine' failed",
+        "1970-01-01 00:00:01 UTC: air: a.json changed",
+    ]
+    assert (told["live"][0]["rows"], told["live"][0]["written"]) == (70, 900)
+    assert told["notices"][1] == {"at": 1.0, "table": "air", "text": "a.json changed"}
 
 
 def test_status_tells_as_json_what_operators_inside_a_table_did(headgate: Headgate, committed: Path) -> None:

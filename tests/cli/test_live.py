@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from headgate.cli.live import live_view, operators_table, print_summary
-from headgate.core.update import OperatorFigures
+from headgate.cli.live import UpdateLines, live_view, operators_table, print_summary
+from headgate.core.update import OperatorFigures, Update
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from tests.warehouse.control_helpers import statistics_of
 
@@ -75,3 +75,42 @@ def test_the_summary_has_a_line_for_every_operator_and_says_what_its_words_mean(
     assert sum(line.split()[:2] == ["visits_of_each_day", "sessions"] for line in lines) == says
     assert sum(line.split()[:2] == ["visits_of_each_day", "source"] for line in lines) == says
     assert any("out/in: output rows per" in line for line in lines) == says
+
+
+DAY = 86_400.0
+HISTORY = statistics_of("history", staleness=900 * DAY, mean_staleness=900 * DAY, lag=3.0, mean_lag=2.0, priority=1.0)
+BEHIND = statistics_of("behind", staleness=3 * DAY, mean_staleness=3 * DAY, lag=3 * DAY - 60, priority=1.0)
+
+
+def test_the_staleness_of_data_of_the_past_is_not_shown_but_its_lag_is() -> None:
+    _, _, behind, history = shown(live_view("shop", [HISTORY, BEHIND], NOW))
+    assert history.split()[:5] == ["history", "1", "past", "past", "3.0s"]
+    assert behind.split()[:4] == ["behind", "1", "3d", "3d"], "it is stale because its data waits"
+
+
+def test_the_summary_of_a_run_over_data_of_the_past_has_the_mean_lag(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    print_summary("shop", tmp_path, [HISTORY], 60.0, [])
+    printed = capsys.readouterr().out
+    assert "Mean lag, weighted by priority: 2.0 s" in printed
+    assert "Mean staleness" not in printed
+
+
+def test_below_the_live_table_is_what_tables_wait_for() -> None:
+    waiting = statistics_of("orders", state="waiting", note="waiting for the directory [in]")
+    unfinished = statistics_of("clicks", note="1 file is not complete yet: a.json")
+    failing = statistics_of("sums", state="failing", error="no such column")
+    lines = shown(live_view("shop", [waiting, unfinished, failing], NOW))
+    assert lines[-3:] == [
+        "orders is waiting: waiting for the directory [in]",
+        "clicks: 1 file is not complete yet: a.json",
+        "sums is failing: no such column",
+    ]
+
+
+def test_rows_are_those_in_the_table_and_a_log_line_says_written(capsys: pytest.CaptureFixture[str]) -> None:
+    _, headings, clicks = shown(live_view("shop", [replace(CLICKS, rows=70, written=900)], NOW))
+    assert dict(zip(headings.split(), clicks.split(), strict=False))["rows"] == "70"
+    UpdateLines().note(Update("clicks", rows=900, seconds=0.5, status="committed"))
+    assert "clicks: 900 rows written in 0.50 s" in capsys.readouterr().out

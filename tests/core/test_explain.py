@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import random
 import re
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
+from headgate.core import FeatureView, Floats, Policy, UnknownNameError, UserCodeError
 from headgate.core.dispatch import Dispatch
 from headgate.core.explain import Decision, Ranked
 from headgate.core.placement import Lane
+from headgate.core.policies import Layered
 from headgate.testing import Favourites, FewestTurns, LanesByName, Largest, NaiveDispatch, RandomLanes, TwoKeys
 from tests.core.oracles import make_loop
 
@@ -273,3 +277,47 @@ def test_what_is_explained_to_be_first_is_what_is_then_started() -> None:
             first = [node for node in range(4) if loop.explain(node, float(now)).place == 1]
             assert [start.node for start in loop.decide(float(now))] == first
             loop.finished(0, float(now))
+
+
+# --- a policy with a mistake ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Misspelt(Policy):
+    """Reads a feature that there is not."""
+
+    name = "misspelt"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return view["pendign"]
+
+
+@dataclass(frozen=True)
+class Divides(Misspelt):
+    """Fails by itself."""
+
+    name = "divides"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return np.zeros(1 // 0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "said"),
+    [
+        pytest.param(
+            Misspelt(), UnknownNameError, r"no feature called 'pendign'. Did you mean 'pending'", id="feature"
+        ),
+        pytest.param(Divides(), UserCodeError, "policy 'divides' failed while ranking: ZeroDivisionError", id="raises"),
+    ],
+)
+def test_the_mistake_of_a_policy_is_told_by_whoever_explains(policy: Policy, error: type[Exception], said: str) -> None:
+    loop = make_loop("a", Layered(policy))
+    loop.set_ready(0, True, 0.0)
+    with pytest.raises(error, match=said):
+        loop.explain(0, 0.0)
+
+
+def test_what_else_a_user_should_know_is_below_the_explanation() -> None:
+    explanation = make_loop("a", Favourites("a")).explain(0, 0.0)
+    assert str(replace(explanation, notes=("waiting for rain",))).splitlines()[-1] == "  waiting for rain"

@@ -25,12 +25,15 @@ from headgate.core.placements import (
     Cluster,
     ClusterShare,
     EdfPartitioned,
+    LayeredPlacement,
     LeastLoaded,
     Proportional,
     RandomWorker,
     RoundRobinQueries,
     Track,
 )
+from headgate.core.placements.proportional import Allocate
+from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE
 
 JOB_FEATURES = ("period", "setup_time", "time_per_unit")
 
@@ -444,6 +447,60 @@ def test_shares_lie_end_to_end_and_homes_cover_every_track(jobs: Jobs, count: in
         assert [share.low for share in shares] == [*(share.high for share in shares[1:]), 0]
     assert shares[0].high == int(shares[0].high) <= count
     assert {worker for home in homes_of(placement, view, workers).values() for worker in home} == set(range(count))
+
+
+# --- layered ------------------------------------------------------------------------------------------------
+
+#: six tables of a minute, one with long updates; a backfill and maintenance with the periods that they wait by
+A_MINUTE: Jobs = {
+    **{f"t{number}": (60.0, 0.3) for number in range(5)},
+    "long": (60.0, 4.0),
+    "t0 (backfill)": (3.0, 0.3),
+    "t0 (maintenance)": (30.0, 0.3),
+}
+
+
+def layered_view(jobs: Jobs) -> FeatureView:
+    period, execution = zip(*jobs.values(), strict=True)
+    layer = [{"(backfill)": BACKFILL, "(maintenance)": MAINTENANCE}.get(name.split()[-1], LIVE) for name in jobs]
+    columns = (period, execution, [0.0] * len(jobs), layer)
+    return view_of(Graph(jobs), dict(zip((*JOB_FEATURES, "layer"), columns, strict=True)))
+
+
+def test_backfills_and_maintenance_do_not_confine_live_tables() -> None:
+    plain = lanes_of(Proportional(), layered_view(A_MINUTE), Workers.of(4))
+    assert set(plain["long"].home) < set(range(4)), "taken for jobs, they do"
+    placed = lanes_of(LayeredPlacement(Proportional()), layered_view(A_MINUTE), Workers.of(4))
+    for name in A_MINUTE:
+        if " " not in name:
+            assert set(placed[name].home) == {0, 1, 2, 3}, name
+    assert placed["t0 (backfill)"] == placed["t0 (maintenance)"] == Lane(home=(3,), spare=(0, 1, 2))
+
+
+@pytest.mark.parametrize("inner", [Proportional(), Proportional(k=0.01), EdfPartitioned(), LeastLoaded()])
+def test_live_nodes_are_placed_as_if_there_were_no_others(inner: Placement) -> None:
+    live = {name: job for name, job in A_MINUTE.items() if " " not in name}
+    alone = lanes_of(inner, layered_view(live), Workers.of(3))
+    placed = lanes_of(LayeredPlacement(inner), layered_view(A_MINUTE), Workers.of(3))
+    assert (
+        {name: placed[name] for name in live}
+        == alone
+        == lanes_of(LayeredPlacement(inner), layered_view(live), Workers.of(3))
+    )
+
+
+@pytest.mark.parametrize("allocate", ["basic", "all"])
+def test_nobody_borrows_the_track_on_which_backfills_are_at_home(allocate: Allocate) -> None:
+    """Else a backfill would be preferred there to a live node that is not aggressive."""
+    inner = Proportional(k=0.01, allocate=allocate, aggressive=False)
+    placed = lanes_of(LayeredPlacement(inner), layered_view(A_MINUTE), Workers.of(3))
+    assert not [name for name, lane in placed.items() if 2 in lane.spare]
+
+
+def test_a_layered_placement_has_the_name_of_the_one_inside() -> None:
+    placement = LayeredPlacement(Proportional(k=2.0))
+    assert (placement.name, str(placement)) == ("proportional", "proportional:k=2.0")
+    assert placement.needs == ("layer", *JOB_FEATURES)
 
 
 # --- what is not known --------------------------------------------------------------------------------------

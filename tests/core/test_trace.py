@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.core.staleness import LagMeter
 from headgate.core.trace import (
     Change,
     FreshnessHistory,
+    Redeclared,
+    RunNotice,
     StreamArrival,
     Trace,
     TraceError,
@@ -26,7 +29,16 @@ from headgate.core.trace import (
     track_use,
     waiting,
 )
-from headgate.core.trace.lines import TRACED_FIELDS, change_line, end_line, full_line, header_line, update_line
+from headgate.core.trace.lines import (
+    TRACED_FIELDS,
+    change_line,
+    end_line,
+    full_line,
+    header_line,
+    notice_line,
+    redeclared_line,
+    update_line,
+)
 from headgate.core.update import OperatorFigures, Update
 
 START = 1_794_736_800.0
@@ -96,6 +108,7 @@ HEADERS = st.builds(
     placement=st.text(),
     inheritance=st.text(),
     chop=st.none() | NUMBERS,
+    budget=st.none() | NUMBERS,
     tables=st.lists(TABLES, max_size=3).map(tuple),
 )
 OPERATORS = st.builds(
@@ -133,8 +146,13 @@ CHANGES = st.builds(
 )
 
 
+NOTICES = st.builds(RunNotice, MOMENTS, st.none() | st.text(), st.text())
+REDECLARED = st.builds(Redeclared, MOMENTS, HEADERS.map(lambda header: header.tables))
+
+
 def lines_of(trace: Trace) -> list[str]:
     lines = [header_line(trace.header), *map(update_line, trace.updates), *map(change_line, trace.changes)]
+    lines += [*map(redeclared_line, trace.redeclared), *map(notice_line, trace.notices)]
     lines += [] if trace.full is None else [full_line(trace.full, 10)]
     return lines + ([] if trace.end is None else [end_line(trace.end)])
 
@@ -146,6 +164,8 @@ TRACES = st.builds(
     changes=st.lists(CHANGES, max_size=2).map(tuple),
     end=st.none() | MOMENTS,
     full=st.none() | MOMENTS,
+    redeclared=st.lists(REDECLARED, max_size=2).map(tuple),
+    notices=st.lists(NOTICES, max_size=2).map(tuple),
 )
 
 
@@ -410,3 +430,49 @@ def test_every_field_of_a_record_is_in_the_document() -> None:
 
 def test_whatever_is_not_traced_does_not_make_updates_differ() -> None:
     assert {field.name for field in fields(Update) if field.compare} == {*TRACED_FIELDS, "operators", "repairs"}
+
+
+# --- tables declared while a run goes on ----------------------------------------------------------------------------
+
+LATER = TraceTable("later", sources=("s",), priority=2.0, declared=START + 4)
+
+
+def redeclared_run() -> Trace:
+    """A stream from the beginning; a table that is declared after 4 of 10 seconds and has rows from second 6 on."""
+    updates = (update("s", 1.0, 0.5, 1.0), update("later", 5.5, 0.5, 5.0))
+    anew = Redeclared(START + 4, (replace(STREAM, priority=8.0, declared=START + 4), LATER))
+    return replace(run_of((STREAM,), *updates, end=10.0), redeclared=(anew,))
+
+
+def test_a_table_that_was_declared_while_the_run_went_on_is_one_of_its_tables_from_then_on() -> None:
+    trace = redeclared_run()
+    stream, later = trace.tables
+    assert (later, stream.declared, stream.freshness) == (LATER, None, STREAM.freshness)
+    assert (trace.begin_of(stream), trace.begin_of(later)) == (START, START + 4)
+    assert measured(trace).of("later").updates == 1
+    assert FreshnessHistory.of(trace, replace(LATER, freshness=0)).moments[0] == START + 4
+
+
+def test_the_priority_of_a_table_is_the_one_that_it_had_for_longest_as_declared_or_set() -> None:
+    trace = redeclared_run()
+    stream, _ = trace.tables
+    assert trace.priority(stream) == 8.0, "declared for 6 of 10 seconds"
+    set_again = replace(trace, changes=(Change(START + 5, {"priority": ["s", 3.0]}),))
+    assert set_again.priority(stream) == 3.0
+
+
+def test_the_mean_lag_is_that_of_a_look_at_every_moment() -> None:
+    meter = LagMeter(0.0)
+    looks = []
+    for moment, since in ((2.0, 1.0), (5.0, None), (7.0, 9.0), (11.0, None)):
+        meter.wait(moment, since)
+        looks.append((moment, since))
+    meter.advance(16.0)
+    steps = [n / 1000 for n in range(16_000)]
+
+    def lag_at(moment: float) -> float:
+        since = next((since for begin, since in reversed(looks) if begin <= moment), None)
+        return 0.0 if since is None else max(0.0, moment - since)
+
+    assert meter.mean == pytest.approx(sum(map(lag_at, steps)) / len(steps), abs=1e-2)
+    assert meter.maximum == pytest.approx(max(map(lag_at, steps)), abs=1e-2)

@@ -69,6 +69,7 @@ def recorded(
         inheritance=scenario.inheritance,
         chop=None if scenario.chop == math.inf else scenario.chop,
         tables=_traced(scenario.tables),
+        budget=None if scenario.budget == math.inf else scenario.budget,
     )
     return result, Trace(header, tuple(simulation.records), (), START + result.seconds)
 

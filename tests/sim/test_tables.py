@@ -277,6 +277,42 @@ def test_after_a_chopped_update_the_head_time_is_that_of_the_data_left() -> None
     assert seen == {6.5: 2.0, 7.5: 4.0, 8.5: 6.0}
 
 
+# --- a budget of time -----------------------------------------------------------------------------------------
+
+
+def behind(budget: float) -> TableScenario:
+    """50 s of data are there when the table gets the track for the first time; 10 s fit into two seconds."""
+    table = Table("t", period=1.0, offset=1.0, setup_time=1.0, time_per_unit=0.1)
+    return one_track(table, occupying("x", 0.5, 50.5), budget=budget, horizon=100.0)
+
+
+def test_a_budget_limits_updates_to_what_should_take_that_long() -> None:
+    policy = Oldest()
+    run(behind(2.0), policy)
+    amounts = [start.amount for start in policy.starts if start.table == "t"]
+    assert amounts[0] == pytest.approx(10.0)
+    assert max(amounts) <= 10.0 + 1e-9
+    assert min(amounts[-5:]) < 10.0, "it has caught up"
+
+
+def test_without_a_budget_an_update_takes_in_everything() -> None:
+    policy = Oldest()
+    run(behind(math.inf), policy)
+    assert next(start.amount for start in policy.starts if start.table == "t") == 50.0
+
+
+def test_a_table_does_not_fall_behind_because_of_its_budget() -> None:
+    """Another table keeps the track for 20 s at a time; into the budget fit 10 s of data, and four budgets are 70 s."""
+    tables = (
+        Table("t", period=1.0, offset=1.0, setup_time=1.0, time_per_unit=0.1),
+        Table("x", period=20.0, offset=1.0, setup_time=17.0, time_per_unit=0.0),
+    )
+    policy = Oldest()
+    simulation = TableSimulation(one_track(*tables, budget=2.0, horizon=2000.0), policy, Anywhere())
+    simulation.run()
+    assert simulation.matrix.columns["pending"][0] <= 60.0
+
+
 # --- slow machines ------------------------------------------------------------------------------------------
 
 
@@ -476,6 +512,7 @@ def test_a_table_that_makes_no_sense_is_refused_by_name(wrong: dict[str, object]
         pytest.param({"tracks": 0}, "tracks must be at least 1", id="no tracks"),
         pytest.param({"spread": 1.5}, "spread must be between 0 and 1", id="spread too wide"),
         pytest.param({"spread": math.nan}, "spread must be between 0 and 1", id="spread that is no number"),
+        pytest.param({"budget": 0.0}, "budget must be", id="no budget at all"),
         pytest.param({"chop": 0.5}, "chop must be at least 1", id="chop below a period"),
         pytest.param({"events": 0}, "events and horizon must be positive", id="no events"),
         pytest.param({"horizon": 0.0}, "events and horizon must be positive", id="no time"),

@@ -7,12 +7,22 @@ import itertools
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 
 import headgate.testing
-from headgate.core import Feature, FeatureView, Floats, Graph, HeadgateError, Policy
+from headgate.core import (
+    Feature,
+    FeatureView,
+    Floats,
+    Graph,
+    HeadgateError,
+    ParameterError,
+    Policy,
+    UnknownNameError,
+)
 from headgate.core.placements import Anywhere
 from headgate.core.policies import SHIPPED, FirstCome, LongestQueue, MaxBenefit
 from headgate.testing import (
@@ -251,6 +261,47 @@ def test_a_view_has_a_graph_a_time_a_turn_and_a_memory() -> None:
     view = make_view({"a": {}, "b": {}}, edges=[("a", "b")], queries={"a": "q", "b": "q"}, now=3.0, turn=4, memory={})
     assert (view.graph.edges, view.graph.query_names) == ((("a", "b"),), ("q",))
     assert (view.now, view.turn, view.memory, view["priority"].tolist()) == (3.0, 4, {}, [1.0, 1.0])
+
+
+def test_a_misspelt_feature_is_refused_with_the_one_that_is_meant() -> None:
+    with pytest.raises(UnknownNameError, match=r"no feature called 'priorty'.*'priority'"):
+        make_view({"a": {"priorty": 3.0}})
+
+
+def test_a_feature_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ParameterError, match="'pending' of 'a' takes a number; got 'many'"):
+        make_view({"a": {"pending": "many"}})  # type: ignore[dict-item]
+
+
+def test_a_policy_that_reads_a_feature_of_another_name_is_told_the_names() -> None:
+    with pytest.raises(UnknownNameError, match=r"no feature called 'pendign'.*'pending'"):
+        ranking(Largest("pendign"), make_view({"a": {}}))
+
+
+class PlainClass(Policy):
+    """Lacks the decorator of a dataclass."""
+
+    name = "plain"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return np.zeros(len(view))
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        pytest.param(PlainClass(), r"policy 'plain': .*@dataclass\(frozen=True\) above", id="no dataclass"),
+        pytest.param(ByPending, r"policy ByPending: .*check_policy\(ByPending\(\)\)", id="a class"),
+        pytest.param("fifo", "policy 'fifo': .*subclass of headgate.core.Policy; got str", id="a name"),
+    ],
+)
+def test_what_is_no_policy_is_refused_with_what_to_write(policy: Any, said: str) -> None:
+    with pytest.raises(CheckError, match=said):
+        check_policy(policy)
+
+
+def test_a_policy_that_is_no_dataclass_is_called_by_its_name() -> None:
+    assert str(PlainClass()) == "plain"
 
 
 # --- toys -----------------------------------------------------------------------------------------------------------

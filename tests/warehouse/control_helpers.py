@@ -14,6 +14,7 @@ from headgate.core.errors import UnknownNameError
 from headgate.core.explain import DispatchExplanation, Explanation, Ranked
 from headgate.core.placement import Lane, Placement
 from headgate.core.policy import Policy
+from headgate.core.trace import RunNotice
 from headgate.warehouse.run.control import PATIENCE, ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.schedule.ledger import NodeStatistics
@@ -33,6 +34,9 @@ class Recorder:
     def statistics(self) -> tuple[NodeStatistics, ...]:
         return tuple(statistics_of(name, priority=10.0 * place) for place, name in enumerate(TABLES, 1))
 
+    def notices(self) -> tuple[RunNotice, ...]:
+        return ()
+
     def explain(self, name: str) -> Explanation:
         self._known(name)
         ahead = (Ranked("meters", (3.0,), 2.0),)
@@ -45,6 +49,9 @@ class Recorder:
 
     def replace_placement(self, placement: Placement) -> None:
         self._tell("replace_placement", placement)
+
+    def set_budget(self, budget: float | None) -> None:
+        self._tell("set_budget", budget)
 
     def set_tracks(self, count: int) -> None:
         self._tell("set_tracks", count)

@@ -21,102 +21,102 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 MINUTE = "date_trunc('minute', ts)"
 
-#: {what it is: (the query, the column of its time, why it is computed as a whole; None if block by block)}
-QUERIES: dict[str, tuple[str, str, str | None]] = {
-    "totals by minute": (f"select {MINUTE} as m, who, sum(n) as n from sales group by 1, 2", "m", None),
+#: {what it is: (the query, the column of its time, how it is kept)}
+QUERIES: dict[str, tuple[str, str, str]] = {
+    "totals by minute": (f"select {MINUTE} as m, who, sum(n) as n from sales group by 1, 2", "m", "merge"),
     "by minute and again by hour": (
         f"select date_trunc('hour', m) as h, max(n) as n from "
         f"(select {MINUTE} as m, sum(n) as n from sales group by 1) group by 1",
         "h",
-        None,
+        "blocks",
     ),
     "tumbling windows": (
         "select window.start as w, who, count(*) as n from sales group by window(ts, '10 minutes'), who",
         "w",
-        None,
+        "merge",
     ),
     "days": (
         "select cast(day as timestamp) as d, sum(n) as n from (select to_date(ts) as day, n from sales) group by day",
         "d",
-        None,
+        "merge",
     ),
-    "the newest of each minute": (f"select max(ts) as ts, who from sales group by {MINUTE}, who", "ts", None),
-    "distinct": (f"select distinct {MINUTE} as m, who from sales", "m", None),
+    "the newest of each minute": (f"select max(ts) as ts, who from sales group by {MINUTE}, who", "ts", "merge"),
+    "distinct": (f"select distinct {MINUTE} as m, who from sales", "m", "merge"),
     "ranks in a minute": (
         f"select m, who, n from (select {MINUTE} as m, who, n, row_number() over "
         f"(partition by {MINUTE} order by n desc, who) as place from sales) where place = 1",
         "m",
-        None,
+        "blocks",
     ),
     "a common table expression": (
         f"with minutes as (select {MINUTE} as m, sum(n) as n from sales group by 1) "
         "select a.m, a.n, b.n as again from minutes a join minutes b on a.m = b.m",
         "m",
-        None,
+        "blocks",
     ),
     "joined by the minute": (
         f"select a.m, a.n, b.v from (select {MINUTE} as m, sum(n) as n from sales group by 1) a "
         f"left join (select {MINUTE} as m, max(v) as v from visits group by 1) b on a.m = b.m",
         "m",
-        None,
+        "blocks",
     ),
     "both sides, by the minute": (
         f"select coalesce(a.m, b.m) as m, a.n, b.v from (select {MINUTE} as m, sum(n) as n from sales group by 1) a "
         f"full join (select {MINUTE} as m, max(v) as v from visits group by 1) b on a.m = b.m",
         "m",
-        None,
+        "blocks",
     ),
     "united": (
         f"select {MINUTE} as m, count(*) as n from (select ts, n from sales union all select ts, v from visits) "
         "group by 1",
         "m",
-        None,
+        "blocks",
     ),
     "joined to a dimension": (
         f"select {MINUTE} as m, city, sum(n) as n from sales join people using (who) group by 1, 2",
         "m",
-        None,
+        "merge",
     ),
-    "totals by customer": ("select who, max(ts) as ts, sum(n) as n from sales group by who", "ts", "groups"),
-    "the three largest": ("select ts, who, n from sales order by n desc, ts, who limit 3", "ts", "limit"),
+    "totals by customer": ("select who, max(ts) as ts, sum(n) as n from sales group by who", "ts", "merge"),
+    "the three largest": ("select ts, who, n from sales order by n desc, ts, who limit 3", "ts", "whole"),
     "the latest of each customer": (
         "select ts, who, n from (select *, row_number() over (partition by who order by ts desc, n desc) as place "
         "from sales) where place = 1",
         "ts",
-        "window functions",
+        "keys",
     ),
     "pairs of a customer": (
         "select a.ts, a.who, a.n, b.n as other from sales a join sales b on a.who = b.who and a.ts < b.ts",
         "ts",
-        "different times",
+        "keys",
     ),
     "sales and visits of a customer": (
         "select s.ts, s.who, s.n, v.v from sales s join visits v on s.who = v.who",
         "ts",
-        "different times",
+        "keys",
     ),
     "customers without a visit": (
         "select s.ts, s.who, s.n from sales s left anti join visits v on s.who = v.who",
         "ts",
-        "different times",
+        "keys",
     ),
-    "above the mean": ("select ts, who, n from sales where n > (select avg(n) from sales)", "ts", "subquery"),
-    "first seen": ("select min(ts) as ts, who from sales group by who", "ts", "groups"),
-    "a total": ("select max(ts) as ts, sum(n) as n from sales", "ts", "groups"),
+    "above the mean": ("select ts, who, n from sales where n > (select avg(n) from sales)", "ts", "whole"),
+    "first seen": ("select min(ts) as ts, who from sales group by who", "ts", "merge"),
+    "a total": ("select max(ts) as ts, sum(n) as n from sales", "ts", "merge"),
     "the next minute": (
         f"select {MINUTE} + interval 1 minute as m, sum(n) as n from sales group by {MINUTE}",
         "m",
-        "another partition",
+        "merge",
     ),
     "days in short partitions": (
         "select date_trunc('week', ts) as w, sum(n) as n from sales group by 1",
         "w",
-        "groups",
+        "merge",
     ),
     "sliding windows": (
         "select window.start as w, count(*) as n from sales group by window(ts, '10 minutes', '5 minutes')",
         "w",
-        "sliding",
+        "merge",
     ),
 }
 
@@ -143,20 +143,22 @@ def row(chance: random.Random, column: str, minute: float) -> dict[str, Any]:
     }
 
 
-def test_each_query_is_proved_local_or_computed_as_a_whole_with_a_reason(tmp_path: Path, spark: SparkSession) -> None:
-    whole = open_warehouse(declared(tmp_path).spec(), spark).whole
-    for number, (what, (_, _, reason)) in enumerate(QUERIES.items()):
-        found = whole.get(f"q{number}")
-        assert found is None if reason is None else reason in str(found), (what, found)
+def test_each_query_is_kept_in_the_cheapest_way_that_is_proved_right(tmp_path: Path, spark: SparkSession) -> None:
+    modes = open_warehouse(declared(tmp_path).spec(), spark).modes
+    for number, (what, (_, _, mode)) in enumerate(QUERIES.items()):
+        assert modes[f"q{number}"].name == mode, (what, str(modes[f"q{number}"]))
 
 
-@pytest.mark.parametrize(("mode", "whole"), [("recompute", False), ("whole", True)])
-def test_the_mode_can_be_stated(tmp_path: Path, spark: SparkSession, mode: Any, whole: bool) -> None:
+@pytest.mark.parametrize(
+    ("stated", "kept"),
+    [("auto", "merge"), ("recompute", "blocks"), ("blocks", "blocks"), ("keys", "keys"), ("whole", "whole")],
+)
+def test_the_mode_can_be_stated(tmp_path: Path, spark: SparkSession, stated: Any, kept: str) -> None:
     wh = Warehouse("stated", path=str(tmp_path / "warehouse"))
     source = Files(str(tmp_path / "sales"), format="json", schema="ts timestamp, who string, n int", settle=0)
     wh.stream("sales", source, time="ts")
-    wh.sql("totals", "select who, max(ts) as ts, sum(n) as n from sales group by who", time="ts", mode=mode)
-    assert ("totals" in open_warehouse(wh.spec(), spark).whole) == whole
+    wh.sql("totals", "select who, max(ts) as ts, sum(n) as n from sales group by who", time="ts", mode=stated)
+    assert open_warehouse(wh.spec(), spark).modes["totals"].name == kept
 
 
 @pytest.mark.long

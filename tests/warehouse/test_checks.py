@@ -82,7 +82,11 @@ MISTAKES: dict[str, tuple[Callable[[Warehouse], object], tuple[str, ...]]] = {
     "no source": (stream(source=None), ("source takes a source", "None")),
     "a path for a source": (dimension(source="landing/zones"), ("source takes", "headgate.Files", "'landing/zones'")),
     "no time": (stream(time=""), ("time takes the name of the column", "''")),
-    "no time on a function": (table(time=None), ("time takes the name of the column", "None")),
+    "no time on a function": (table(time=""), ("time takes the name of the column", "''")),
+    "no time on a stream": (stream(time=None), ("time takes the name of the column", "None")),
+    "neither time nor key": (table(time=None), ("without event time needs key=",)),
+    "blocks of time without time": (sql(time=None, key=["k"], mode="blocks"), ("mode 'blocks' need an event time",)),
+    "a key that is no name": (sql(key=[7]), ("key takes names of columns", "(7,)")),
     "a blank time": (sql(time="  "), ("time takes the name of the column", "'  '")),
     "a partition nobody can read": (stream(partition="10 parsecs"), ("partition takes", "'10 parsecs'")),
     "a partition of None": (table(partition=None), ("partition takes", "None")),
@@ -103,7 +107,7 @@ MISTAKES: dict[str, tuple[Callable[[Warehouse], object], tuple[str, ...]]] = {
     "a priority of true": (sql(priority=True), ("priority takes a number", "True")),
     "an endless priority": (sql(priority=float("inf")), ("priority takes a number", "inf")),
     "half a class": (stream(importance_class=0.5), ("importance_class takes a whole number", "0.5")),
-    "an unknown mode": (sql(mode="merge"), ("mode takes 'auto' or 'append' or 'recompute'", "'merge'")),
+    "an unknown mode": (sql(mode="fast"), ("mode takes 'auto' or 'append' or 'merge' or 'blocks'", "'fast'")),
     "an unknown way to catch up": (table(catch_up="all"), ("catch_up takes 'oldest' or 'newest'", "'all'")),
     "a group without a name": (sql(group=""), ("group takes the name of a group", "''")),
     "a comment that is no text": (stream(comment=7), ("comment takes a text", "7")),
@@ -157,7 +161,7 @@ def test_the_name_of_a_warehouse_must_do_for_a_folder(name: Any) -> None:
     assert repr(name) in mistake.text
 
 
-@pytest.mark.parametrize("path", ["", 5, b"city", "s3://bucket/city"])
+@pytest.mark.parametrize("path", ["", 5, b"city", "s3://bucket/city", "ci\0ty"])
 def test_the_path_of_a_warehouse_must_be_a_folder(path: Any) -> None:
     (mistake,) = mistakes_of(Warehouse("city", path))
     assert "path of a warehouse takes a folder" in mistake.text

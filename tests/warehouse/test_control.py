@@ -90,6 +90,8 @@ COMMANDS: dict[str, tuple[Callable[[RunningWarehouse], object], tuple[Any, ...]]
         ("replace_placement", placement_from("proportional:k=2")),
     ),
     "tracks": (lambda there: there.set_tracks(5), ("set_tracks", 5)),
+    "a budget": (lambda there: there.set_budget(0.5), ("set_budget", 0.5)),
+    "no budget": (lambda there: there.set_budget(None), ("set_budget", None)),
     "a priority": (lambda there: there.set_priority("air", 2.5), ("set_priority", "air", 2.5)),
     "pause": (lambda there: there.pause("air"), ("pause", "air")),
     "resume": (lambda there: there.resume("air"), ("resume", "air")),

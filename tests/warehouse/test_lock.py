@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.core.errors import DeclarationError
 from headgate.warehouse.run.lock import WarehouseInUseError, WarehouseLock, running_process
 
 HOLD = """
@@ -45,3 +46,10 @@ def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
     assert running_process(tmp_path) is None
     with WarehouseLock(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("below", ["a file", "a file/warehouse"])
+def test_a_path_that_cannot_be_a_folder_is_refused_by_its_name(tmp_path: Path, below: str) -> None:
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(DeclarationError, match=f"cannot be in {tmp_path / below}: .*may create files"):
+        WarehouseLock(tmp_path / below).acquire()

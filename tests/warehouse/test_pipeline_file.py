@@ -16,6 +16,7 @@ from headgate.warehouse.declare.checks import DeclarationErrors
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.declare.warehouse import base_folder
+from headgate.warehouse.sources import Files
 
 CITY = """\
 from headgate.warehouse.declare.warehouse import Warehouse
@@ -183,6 +184,40 @@ def test_a_file_that_takes_its_own_spec_tells_its_mistakes_as_they_are(write: Wr
     assert [mistake.place.line for mistake in refusal.value.mistakes] == [10, 10]
 
 
+SOURCES = """\
+import headgate as hg
+
+wh = hg.Warehouse("city")
+wh.stream("air", hg.Files("landing", format="xml", schema="ts timestamp"), time="ts")
+wh.stream("cars", hg.Generator("ts string"), time="ts")
+wh.sql("hot", "select * from nowhere", time="ts")
+"""
+
+
+def test_sources_that_cannot_be_made_are_told_with_all_other_mistakes(write: Write) -> None:
+    with pytest.raises(DeclarationErrors) as refusal:
+        load(write(SOURCES)).spec()
+    air, cars, hot = refusal.value.mistakes
+    assert (air.place.line, cars.place.line, hot.place.line) == (4, 5, 6)
+    assert "format takes one of" in air.text
+    assert "needs a timestamp column" in cars.text
+    assert "'nowhere' is declared nowhere" in hot.text
+
+
+def test_a_bad_source_is_told_also_if_the_file_ends_early_or_has_no_warehouse(write: Write) -> None:
+    bad = "import headgate as hg\n\nhg.Files('landing', format='xml')\n"
+    with pytest.raises(DeclarationErrors, match="format takes one of"):
+        load(write(bad))
+    with pytest.raises(DeclarationErrors) as refusal:
+        load(write(bad + "from headgate.warehouse import seconds\nseconds('soon')\n"))
+    assert [mistake.place.line for mistake in refusal.value.mistakes] == [3, 5]
+
+
+def test_outside_of_a_pipeline_file_a_bad_source_is_refused_at_once() -> None:
+    with pytest.raises(DeclarationError, match="format takes one of"):
+        Files("landing", format="xml")
+
+
 # --- headgate check -----------------------------------------------------------------------------------------
 
 
@@ -216,3 +251,15 @@ def test_check_refuses_a_file_with_mistakes_and_prints_nothing_to_standard_outpu
     assert isinstance(done.exception, DeclarationErrors)
     assert len(done.exception.mistakes) == 2
     assert done.stdout == ""
+
+
+def test_check_names_the_directories_that_are_not_there(command: typer.Typer, write: Write, tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    files = "import headgate as hg\nwh = hg.Warehouse('shop')\n"
+    files += "wh.stream('orders', hg.Files('ordres', schema='ts timestamp'), time='ts')\n"
+    files += "wh.stream('clicks', hg.Files('orders', schema='ts timestamp'), time='ts')\n"
+    done = CliRunner().invoke(command, [str(write(files))])
+    counted, missing = done.stdout.splitlines()
+    assert (done.exit_code, counted) == (0, "shop: 2 streams, 0 tables: no errors")
+    assert "stream 'orders': waiting for the directory" in missing
+    assert missing.endswith(f"did you mean {tmp_path / 'orders'}?")

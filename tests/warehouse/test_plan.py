@@ -57,7 +57,7 @@ def test_the_trailing_edge_is_the_freshness_of_the_least_fresh_source(
     freshness: list[int | None], edge: int | None
 ) -> None:
     states = [source(freshness=fresh, name=f"s{i}") for i, fresh in enumerate(freshness)]
-    dimension = SourceState("d", 1, None, has_time=False)
+    dimension = SourceState("d", 1, None, is_dimension=True)
     assert trailing_edge([*states, dimension]) == edge
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from headgate.core.errors import ParameterError
-from headgate.core.trace import Change, Trace, TraceHeader, TraceTable
+from headgate.core.trace import Change, Redeclared, RunNotice, Trace, TraceHeader, TraceTable
 from headgate.core.update import OperatorFigures, Update
+from headgate.warehouse.report import text
 from headgate.warehouse.report.figures import STRETCHES, figures_of
 from headgate.warehouse.report.page import bars, over_time, rounded_up
 from headgate.warehouse.report.report import FORMATS, check_report, write_report
@@ -104,13 +105,13 @@ def test_staleness_and_lag_are_what_a_look_at_every_moment_gives(seed: int) -> N
 
 def test_a_run_is_counted_table_by_table_with_the_highest_priority_first() -> None:
     figures = figures_of(some_run())
-    assert [(t.name, t.priority, t.updates, t.rows, t.rejected, t.failures) for t in figures.tables] == [
+    assert [(t.name, t.priority, t.updates, t.written, t.rejected, t.failures) for t in figures.tables] == [
         (TRICKY, 100.0, 22, 220, 0, 2),
         ("zones", 5.0, 1, 3, 0, 0),
         ("never", 2.0, 0, 0, 0, 0),
         ("readings", 1.0, 22, 220, 22, 0),
     ]
-    assert (figures.updates, figures.rows, figures.recorded) == (45, 443, "end")
+    assert (figures.updates, figures.written, figures.recorded) == (45, 443, "end")
     tricky, zones, never, readings = figures.tables
     mine = [u.seconds for u in some_run().updates if u.name == TRICKY and u.error is None]
     assert tricky.mean_seconds == pytest.approx(sum(mine) / len(mine))
@@ -224,7 +225,7 @@ def test_text_has_a_line_for_every_table(tmp_path: Path, suffix: str) -> None:
 def test_names_cannot_break_the_table_of_a_markdown_report(tmp_path: Path) -> None:
     lines = written(some_run(), tmp_path, ".md").splitlines()
     table = [line for line in lines if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {12}
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {14}
 
 
 def test_the_numbers_are_there_for_machines(tmp_path: Path) -> None:
@@ -329,3 +330,48 @@ def test_bars_are_as_long_as_their_values() -> None:
     widths = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', picture)]
     assert widths[0] == pytest.approx(2 * widths[1], rel=0.01)
     assert widths[2] == 0
+
+
+# --- what came while it ran -------------------------------------------------------------------------------------
+
+
+def changed_run() -> Trace:
+    """As ``some_run``, but after a minute the table never is gone and late_one is there; and a source was missing."""
+    run = some_run()
+    late = TraceTable("late_one", sources=("readings",), declared=START + 60)
+    anew = Redeclared(START + 60, (*run.header.tables[:3], late))
+    notices = (RunNotice(START + 2, "readings", "waiting for the directory /landing"),)
+    updates = (*run.updates, _update("late_one", 70.0, 70.0, 1.0, 65.0))
+    return replace(run, updates=updates, redeclared=(anew,), notices=notices)
+
+
+def test_tables_that_were_declared_while_it_ran_are_in_the_report() -> None:
+    figures = figures_of(changed_run())
+    late = next(table for table in figures.tables if table.name == "late_one")
+    assert (late.updates, late.written) == (1, 10)
+    assert late.mean_staleness is not None
+    assert (START + 60, "the pipeline file has changed (new: late_one; gone: never)") in figures.changes
+
+
+@pytest.mark.parametrize("suffix", [".html", ".md", ".txt", ".json"])
+def test_every_format_has_the_notices_of_the_run(tmp_path: Path, suffix: str) -> None:
+    assert "waiting for the directory /landing" in written(changed_run(), tmp_path, suffix)
+
+
+def test_staleness_of_data_of_the_past_is_called_so_and_the_lag_is_shown(tmp_path: Path) -> None:
+    old = 10 * 86_400.0
+    run = some_run()
+    updates = [replace(u, freshness=u.freshness and u.freshness - round(old * 1e6)) for u in run.updates]
+    tables = [replace(t, freshness=t.freshness and t.freshness - round(old * 1e6)) for t in run.header.tables]
+    trace = replace(run, updates=tuple(updates), header=replace(run.header, tables=tuple(tables)))
+    figures = figures_of(trace)
+    readings = next(table for table in figures.tables if table.name == "readings")
+    assert readings.past
+    as_of_now = next(table for table in figures_of(run).tables if table.name == "readings")
+    assert readings.mean_lag == pytest.approx(as_of_now.mean_lag)
+    line = next(line for line in written(trace, tmp_path, ".txt").splitlines() if line.startswith("readings"))
+    assert line.split()[2:4] == ["past", "past"]
+    summary = text.summary(figures)
+    assert summary["mean staleness, weighted by priority"] == "-", "there is none that says anything"
+    assert "mean lag of data of the past, weighted by priority" in summary
+    assert not any(table.past for table in figures_of(run).tables)

@@ -16,8 +16,9 @@ from headgate.core.registry import placement_from, policy_from
 from headgate.core.update import Update
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.run.runtime import Runtime
+from headgate.warehouse.schedule.kept_costs import read_costs
 from headgate.warehouse.schedule.scheduler import RunOptions
-from headgate.warehouse.sources import Generator
+from headgate.warehouse.sources import Files, Generator
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 
 if TYPE_CHECKING:
@@ -99,10 +100,36 @@ def test_tables_are_kept_fresh_and_rows_add_up(tmp_path: Path, spark: SparkSessi
     runtime.stop()
     statistics = {row.name: row for row in runtime.statistics()}
     assert all(row.state == "ok" and row.staleness is not None for row in statistics.values())
-    assert opened.nodes["readings"].store.arrow().num_rows == statistics["readings"].rows
+    for name, row in statistics.items():
+        assert opened.nodes[name].store.arrow().num_rows == row.rows
+    assert statistics["minutes"].written >= statistics["minutes"].rows, "minutes are computed again and again"
     opened.bring_up_to_date(spark)
     counted = opened.nodes["minutes"].store.arrow().column("n").to_pylist()
     assert sum(counted) == opened.nodes["readings"].store.arrow().num_rows
+
+
+def test_a_backlog_is_loaded_in_parts_that_can_be_read_at_once_and_costs_are_kept(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    landing, rows = tmp_path / "landing", 30_000
+    landing.mkdir()
+    for number in range(4):  # of 2.4 MB each
+        lines = (f'{{"ts": "2026-11-01T0{number}:00:00Z", "key": "{row:040}"}}\n' for row in range(rows))
+        (landing / f"{number}.json").write_text("".join(lines), "utf-8")
+    wh = Warehouse("behind", path=str(tmp_path / "warehouse"))
+    wh.stream("readings", Files(landing, schema="ts timestamp, key string", settle=0), time="ts")
+    opened = open_warehouse(wh.spec(), spark)
+    watch = Watch()
+    runtime = Runtime(opened, spark, RunOptions(tracks=1), watch.note)
+    runtime.start()
+    watch.until(lambda good, _: sum(made.rows for made in watch.made) == 4 * rows)
+    runtime.stop()
+    first = watch.made[0]
+    assert (first.rows, first.left) == (rows, 3), "a second file would be more than 4 MB"
+    assert (watch.made[-1].left, runtime.statistics()[0].updates_left) == (0, 0)
+    assert opened.nodes["readings"].store.arrow().num_rows == 4 * rows
+    unit, cost = read_costs(tmp_path / "warehouse")["readings"]
+    assert (unit, cost.largest >= (landing / "0.json").stat().st_size) == ("bytes", True)
 
 
 def test_a_paused_table_is_left_alone_until_it_is_resumed_and_priorities_change_while_running(
@@ -197,3 +224,56 @@ def test_a_table_that_fails_backs_off_with_the_users_own_words_and_the_others_go
     assert statistics["minutes"].state == "failing"
     assert any("my own mistake" in m.traceback for m in watch.made if not m.committed)
     assert statistics["hot"].state == "ok"
+
+
+def test_to_cancel_a_run_leaves_the_users_own_jobs_on_the_same_spark_alone(tmp_path: Path, spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import LongType
+
+    def wait_for(path):  # type: ignore[no-untyped-def]  # Spark cannot read annotations that are texts
+        import os
+        import time
+
+        while not os.path.exists(path):  # in a worker of Spark, which nobody can wake
+            time.sleep(0.05)
+        return 1
+
+    wait = F.udf(wait_for, LongType())
+    wh = Warehouse("small", path=str(tmp_path / "warehouse"))
+    wh.stream("readings", Generator(every="1 second", start=datetime.now(UTC).timestamp() - 60), time="ts")
+
+    @wh.table(time="ts")
+    def endless(readings: DataFrame) -> DataFrame:
+        return readings.limit(1).select("ts", wait(F.lit(str(tmp_path / "never"))).alias("n"))
+
+    runtime = Runtime(open_warehouse(wh.spec(), spark), spark, RunOptions(tracks=1))
+    runtime.start()
+    _until(lambda: _has_jobs(spark, "headgate endless"))
+    found: list[int] = []
+
+    def users_job() -> None:
+        spark.sparkContext.setJobGroup("mine", "a job of the user")
+        found.append(spark.range(1).select(wait(F.lit(str(tmp_path / "soon"))).alias("n")).first()["n"])  # type: ignore[index]
+
+    theirs = threading.Thread(target=users_job)
+    theirs.start()
+    _until(lambda: _has_jobs(spark, "mine"))
+    runtime.stop(cancel=True)
+    assert not runtime.is_running
+    (tmp_path / "soon").touch()
+    theirs.join(PATIENCE)
+    assert found == [1]
+
+
+def _has_jobs(spark: SparkSession, group: str) -> bool:
+    tracker = spark.sparkContext.statusTracker()
+    return not {*tracker.getActiveJobsIds()}.isdisjoint(tracker.getJobIdsForGroup(group))
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    """Wait for something that nobody tells of."""
+    tick, ticks = threading.Event(), 0
+    while not holds():
+        ticks += 1
+        assert ticks < 20 * PATIENCE
+        tick.wait(0.05)

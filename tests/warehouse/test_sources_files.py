@@ -292,7 +292,8 @@ def test_advancing_twice_by_one_range_is_advancing_once(tmp_path: Path) -> None:
 
 def test_a_missing_directory_is_waited_for(tmp_path: Path) -> None:
     files = source(tmp_path / "later")
-    assert files.latest(files.start()) == Pending(note=f"waiting for the directory {tmp_path / 'later'}")
+    note = f"waiting for the directory {tmp_path / 'later'}, which does not exist"
+    assert files.latest(files.start()) == Pending(note=note, missing=True)
     assert files.next_range(files.start(), Limit()) is None
     write(tmp_path, "later/a.json")
     assert taken(files) == ["a.json"]

@@ -10,6 +10,7 @@ import datetime as dt
 import gzip
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,9 +202,6 @@ def test_csv_options_are_those_of_spark(spark: Any, tmp_path: Path, options: dic
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        pytest.param(
-            "a.csv", b"1,2\n3,4\n", "has none of the columns ts, sensor, temp: '1,2'.*'header': False", id="none"
-        ),
         pytest.param("a.csv.zst", b"x", "compress CSV files as .gz or .bz2", id="compressed otherwise"),
         pytest.param("a.csv.gz", b"not gzip", "the header of .*a.csv.gz cannot be read: Not a gzipped", id="not gzip"),
         pytest.param("a.csv", b"\xff\xfe\n", "the header of .*a.csv cannot be read: .*decode", id="not text"),
@@ -215,6 +213,21 @@ def test_a_csv_file_without_a_header_that_can_be_used_is_named(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=said):
         read(spark, source(tmp_path, format="csv"))
+
+
+def test_every_line_of_a_csv_file_with_other_columns_is_rejected_and_other_files_are_read(
+    spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("1,2\n\n3,4\n")
+    (tmp_path / "b.csv").write_text("ts,sensor,temp\n2026-11-15T10:00:00Z,s1,1.5\n")
+    rows = sorted(read(spark, source(tmp_path, format="csv")), key=lambda row: (row._file, row._raw))
+    assert [(row._file, row._raw, row.sensor) for row in rows] == [
+        ("a.csv", "1,2", None),  # also the first line: the file may have no header
+        ("a.csv", "3,4", None),
+        ("b.csv", "2026-11-15T10:00:00Z,s1,1.5", "s1"),
+    ]
+    assert re.search("none of the columns ts, sensor, temp: '1,2'.*'header': False", rows[0]._error)
+    assert [row._error is None for row in rows] == [False, False, True]
 
 
 # --- formats with types of their own -----------------------------------------------------------------------------

@@ -63,11 +63,10 @@ def demo(
     from headgate.warehouse.run.trace import newest_trace
 
     limit = seconds(duration, "--for")
-    options = options_from(tracks, policy, placement, None)
+    options = options_from(tracks, policy, placement)
     file = _begun_again(folder)
     shown = os.path.relpath(file)
     typer.echo(f"A city's sensors: 4 streams, 12 tables, {tracks} updates at a time, for {duration} ({shown}).")
-    typer.echo("Starting Spark; this takes a few seconds ...", err=True)
     run_file(file, options, SparkOptions(), limit, folder / "report.html")
     typer.echo(f"\nQuery a table:  headgate query {shown} 'select * from dashboard order by minute desc limit 5'")
     trace = newest_trace(folder / "city.warehouse")

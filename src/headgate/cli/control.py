@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.read import WarehouseDirectory, event_time
+from headgate.cli.run import budget_from
 from headgate.core import ParameterError, UnknownNameError
 from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.run.control_client import ControlError, RunningWarehouse
@@ -104,6 +105,10 @@ def change(
         str | None, typer.Option(metavar="NAME[:k=v,..]", help="Decides on which tracks a table may be updated.")
     ] = None,
     tracks: Annotated[int | None, typer.Option(min=1, help="Number of updates that may run at the same time.")] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="How long one update should take at most; 'none' for no limit."),
+    ] = None,
     priority: Annotated[
         list[str] | None,
         typer.Option(metavar="TABLE=N", help="New priority of a table; may be repeated."),
@@ -114,8 +119,9 @@ def change(
     Changes hold from the next decision until the process ends.
     """
     priorities = [_priority(text) for text in priority or ()]
-    if policy is None and placement is None and tracks is None and not priorities:
-        raise ParameterError("nothing to change; give --policy, --placement, --tracks or --priority")
+    limit = None if budget is None else budget_from(budget)
+    if policy is None and placement is None and tracks is None and limit is None and not priorities:
+        raise ParameterError("nothing to change; give --policy, --placement, --tracks, --budget or --priority")
     running = RunningWarehouse(directory)
     if policy is not None:
         print(f"policy: {running.replace_policy(policy)}")
@@ -124,6 +130,9 @@ def change(
     if tracks is not None:
         running.set_tracks(tracks)
         print(f"tracks: {tracks}")
+    if limit is not None:
+        running.set_budget(None if limit == math.inf else limit)
+        print(f"budget: {'none' if limit == math.inf else readable(limit)}")
     for table, number in priorities:
         running.set_priority(table, number)
         print(f"{table}: priority {number:g}")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from headgate.core import is_past
 from headgate.warehouse.declare.durations import readable
 
 if TYPE_CHECKING:
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
 
 #: what the columns mean
 LEGEND = (
-    "stale: now minus the event time up to which the table is complete; mean: the same, averaged over the run; lag: "
-    "how long the oldest data not yet in the table has waited; met: share of time with the lag within its target; bad: "
-    "rejected rows; upd: updates; took: duration of the last update; last: time since then; next: time until more "
-    "data is expected"
+    "stale: now minus the event time up to which the table is complete, 'past' if its newest data is more than a day "
+    "old and lag says more; mean: the same, averaged over the run; lag: how long the oldest data not yet in the table "
+    "has waited; met: share of time with the lag within its target; rows: in the table now; bad: rejected rows; upd: "
+    "updates; took: duration of the last update; last: time since then; next: time until more data is expected, or "
+    "+N: the data that is waiting needs N more updates after the next"
 )
 OPERATOR_LEGEND = (
     "share: processor time as a share of that of all operators of the table; cpu: processor time; a row: processor "
@@ -32,13 +35,12 @@ OPERATOR_LEGEND = (
     "the tasks' time in which rows waited or were being processed; bad: rejected rows"
 )
 _COLORS = {
-    "updating": "cyan",
-    "held": "red",
-    "failing": "yellow",
-    "paused": "dim",
-    "repairing": "magenta",
-    "rebuilding": "magenta",
+    **{"updating": "cyan", "held": "red", "stopped": "red", "failing": "yellow", "waiting": "yellow"},
+    **{"paused": "dim", "repairing": "magenta", "rebuilding": "magenta"},
 }
+_TROUBLED = ("held", "stopped", "failing", "waiting")
+#: in place of the staleness of a table whose newest data is more than a day old
+PAST = "past"
 
 
 class UpdateLines:
@@ -53,7 +55,9 @@ class UpdateLines:
             print(f"{_clock()} {update.name}: failed: {update.error}", file=sys.stderr, flush=True)
         elif not self._quiet and update.layer != "maintenance":
             rejected = f", {update.rejected} rejected" if update.rejected else ""
-            print(f"{_clock()} {update.name}: {update.rows} rows{rejected} in {update.seconds:.2f} s", flush=True)
+            rows = f"{update.rows} row{'' if update.rows == 1 else 's'} written{rejected}"
+            more = f"; about {update.left} more updates to catch up" if update.left else ""
+            print(f"{_clock()} {update.name}: {rows} in {update.seconds:.2f} s{more}", flush=True)
 
     def message(self, line: str) -> None:
         print(f"{_clock()} {line}", file=sys.stderr, flush=True)
@@ -94,10 +98,26 @@ def operators_table(title: str, rows: Sequence[NodeStatistics], most: int | None
 
 
 def live_view(title: str, rows: Sequence[NodeStatistics], now: float) -> Group:
-    """The screen while a warehouse runs: a line per table, and the busiest operator of tables with stream queries."""
-    tables = statistics_table(title, rows, now)
+    """The screen while a warehouse runs: a line per table, what tables wait for, and the busiest operators inside."""
+    parts: list[RenderableType] = [statistics_table(title, rows, now)]
     busiest = operators_table("the busiest operator inside each table", rows, most=1)
-    return Group(tables) if busiest is None else Group(tables, "", busiest)
+    if busiest is not None:
+        parts += ["", busiest]
+    if lines := problem_lines(rows):
+        parts += ["", *map(Text, lines)]
+    return Group(*parts)
+
+
+def problem_lines(rows: Iterable[NodeStatistics]) -> list[str]:
+    """A line for each table that fails, or whose source has something to say."""
+    return [line for row in rows if (line := problem_line(row.name, row.state, row.error or row.note))]
+
+
+def problem_line(name: str, state: str, said: str) -> str:
+    """What there is to say about a table; empty if that is nothing."""
+    if not said:
+        return ""
+    return f"{name} is {state}: {said}" if state in _TROUBLED else f"{name}: {said}"
 
 
 def _plain_table(title: str) -> Table:
@@ -110,10 +130,11 @@ def _by_priority(rows: Sequence[NodeStatistics]) -> list[NodeStatistics]:
 
 def _cells(row: NodeStatistics, now: float) -> list[str]:
     met = "-" if row.target_met is None else f"{row.target_met:.0%}"
+    past = is_past(row.staleness, row.lag)
     return [
         f"{row.priority:g}",
-        _length(row.staleness),
-        _length(row.mean_staleness),
+        PAST if past else _length(row.staleness),
+        PAST if past else _length(row.mean_staleness),
         _length(row.lag),
         met,
         _count(row.rows),
@@ -121,8 +142,16 @@ def _cells(row: NodeStatistics, now: float) -> list[str]:
         _count(row.updates),
         _length(row.last_seconds),
         "-" if row.last_update is None else f"{_length(now - row.last_update)}",
-        "-" if row.next_update is None else ("now" if row.next_update <= now else _length(row.next_update - now)),
+        _next(row, now),
     ]
+
+
+def _next(row: NodeStatistics, now: float) -> str:
+    if row.updates_left:
+        return f"+{_count(row.updates_left)}"
+    if row.next_update is None:
+        return "-"
+    return "now" if row.next_update <= now else _length(row.next_update - now)
 
 
 def _operator_cells(operator: OperatorFigures, all_work: float) -> list[str]:
@@ -166,7 +195,10 @@ def _count(number: int) -> str:
 def print_summary(
     name: str, path: Path, rows: Sequence[NodeStatistics], length: float, places: Sequence[tuple[str, Path]]
 ) -> None:
-    """Print the summary of a run: staleness of every table, and where tables, trace and report are."""
+    """Print the summary of a run: staleness of every table, and where tables, trace and report are.
+
+    The mean staleness is that of tables with data of the present; of data of the past, the mean lag is printed.
+    """
     console = Console()
     console.print(statistics_table(f"{name}, after {_length(length)}", rows, time.time()))
     console.print(f"[dim]{LEGEND}[/dim]")
@@ -177,15 +209,23 @@ def print_summary(
         if row.repairs is not None:
             told = f"{row.name}: still to be recomputed: {row.repairs}"
             console.print(told, highlight=False, soft_wrap=True, markup=False)
-        if row.error:
-            console.print(f"{row.name} is {row.state}: {row.error}", highlight=False, soft_wrap=True, markup=False)
-    weighted = [(row.priority, row.mean_staleness) for row in rows if row.mean_staleness is not None]
-    total = sum(priority for priority, _ in weighted)
-    if total > 0:
-        mean = sum(priority * stale for priority, stale in weighted) / total
-        console.print(f"Mean staleness, weighted by priority: {mean:.1f} s", highlight=False)
+    for line in problem_lines(rows):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+    with_time = [row for row in rows if row.mean_staleness is not None]
+    past = [row for row in with_time if is_past(row.staleness, row.lag)]
+    present = [row for row in with_time if row not in past]
+    _print_mean(console, "staleness", [(row.priority, row.mean_staleness or 0.0) for row in present])
+    if past:
+        _print_mean(console, "lag", [(row.priority, row.mean_lag) for row in with_time])
     for what, where in (("tables", path / "tables"), *places):
         console.print(f"{what}: {_shown(where)}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _print_mean(console: Console, what: str, weighted: Sequence[tuple[float, float]]) -> None:
+    total = sum(priority for priority, _ in weighted)
+    if total > 0:
+        mean = sum(priority * value for priority, value in weighted) / total
+        console.print(f"Mean {what}, weighted by priority: {mean:.1f} s", highlight=False)
 
 
 def _shown(path: Path) -> str:

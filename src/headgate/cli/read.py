@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -16,7 +16,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headgate.core import HeadgateError, ParameterError
+from headgate.cli.live import PAST, problem_line
+from headgate.core import HeadgateError, ParameterError, is_past
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.control_client import RunningWarehouse
 
@@ -54,7 +55,7 @@ def status(
 ) -> None:
     """Show freshness and size of every table.
 
-    If a process runs the warehouse, also show priority and state.
+    If a process runs the warehouse, also show priority, state, lag, and what its sources report.
     """
     from headgate.warehouse.reading import tables
     from headgate.warehouse.run.lock import running_process
@@ -62,10 +63,12 @@ def status(
     found = tables(directory)
     now = time.time()
     process = running_process(directory)
-    live = None if process is None else _live(directory)
+    running = None if process is None else RunningWarehouse(directory, _LIVE_PATIENCE)
+    live = None if running is None else _answer(running.statistics)
+    notices = (None if running is None else _answer(running.notices)) or ()
     if as_json:
         entries = [asdict(table) | {"staleness": _staleness(table, now)} for table in found]
-        summary = {"path": str(directory), "process": process, "tables": entries, "live": live}
+        summary = {"path": str(directory), "process": process, "tables": entries, "live": live, "notices": notices}
         print(json.dumps(summary, indent=2))
         return
     console = _console()
@@ -81,8 +84,15 @@ def status(
         if table.repairs is not None:
             console.print(f"{table.name}: still to be recomputed: {table.repairs}", soft_wrap=True)
     for row in live or ():
-        if row["error"]:
-            console.print(f"{row['name']} is {row['state']}: {row['error']}", soft_wrap=True)
+        if line := problem_line(row["name"], row["state"], row["error"] or row["note"]):
+            console.print(line, soft_wrap=True)
+    notes = {(row["name"], row["note"]) for row in live or ()}
+    for notice in notices:
+        if (notice["table"], notice["text"]) in notes:  # it stands above, because it still holds
+            continue
+        about = "" if notice["table"] is None else f"{notice['table']}: "
+        at = datetime.fromtimestamp(notice["at"], UTC)
+        console.print(f"{at:%Y-%m-%d %H:%M:%S} UTC: {about}{notice['text']}", soft_wrap=True)
 
 
 def query(
@@ -133,10 +143,10 @@ def _staleness(table: TableStatus, now: float) -> float | None:
     return None if table.freshness is None else max(0.0, now - table.freshness / 1e6)
 
 
-def _live(directory: Path) -> Sequence[Mapping[str, Any]] | None:
-    """Statistics of the process that runs the warehouse, None if it does not answer."""
+def _answer(ask: Callable[[], Sequence[Mapping[str, Any]]]) -> Sequence[Mapping[str, Any]] | None:
+    """What the process that runs the warehouse says; None if it does not answer."""
     try:
-        return RunningWarehouse(directory, _LIVE_PATIENCE).statistics()
+        return ask()
     except HeadgateError:
         return None
 
@@ -148,7 +158,8 @@ def _status_table(found: Sequence[TableStatus], now: float, live: Sequence[Mappi
     if live is not None:
         table.add_column("prio", justify="right", no_wrap=True)
         table.add_column("state", no_wrap=True)
-    for heading in ("stale", "repair", "rows", "files", "bytes", "version", "update"):
+    lag = ("lag",) if live is not None else ()
+    for heading in ("stale", *lag, "repair", "rows", "files", "bytes", "version", "update"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("last", no_wrap=True)
     table.add_column("complete up to", no_wrap=True)
@@ -156,14 +167,27 @@ def _status_table(found: Sequence[TableStatus], now: float, live: Sequence[Mappi
     for row in found:
         name = row.name if row.rejected_of is None else f"  rejected by {row.rejected_of}"
         cells = [] if live is None else _live_cells(by_name.get(row.name))
-        staleness = by_name[row.name]["staleness"] if row.name in by_name else _staleness(row, now)
-        stale = "-" if staleness is None else readable(max(0.0, staleness))
-        table.add_row(name, *cells, stale, *_committed_cells(row))
+        table.add_row(name, *cells, *_time_cells(row, now, live, by_name.get(row.name)), *_committed_cells(row))
     committed = {row.name for row in found}
     for name, only_live in by_name.items():
         if name not in committed:
-            table.add_row(name, *_live_cells(only_live), *["-"] * 9)
+            table.add_row(name, *_live_cells(only_live), *["-"] * 10)
     return table
+
+
+def _time_cells(
+    row: TableStatus, now: float, live: Sequence[Mapping[str, Any]] | None, running: Mapping[str, Any] | None
+) -> list[str]:
+    """Staleness, and if a process runs the warehouse the lag.
+
+    Without a process, nothing is known of the data that has arrived, so staleness is shown as it is.
+    """
+    if running is None:
+        staleness = _staleness(row, now)
+        return ["-" if staleness is None else readable(staleness), *([] if live is None else ["-"])]
+    stale, lag = running["staleness"], running["lag"]
+    shown = "-" if stale is None else PAST if is_past(stale, lag) else readable(max(0.0, stale))
+    return [shown, readable(lag)]
 
 
 def _live_cells(row: Mapping[str, Any] | None) -> list[str]:

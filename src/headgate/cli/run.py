@@ -20,6 +20,7 @@ from headgate.cli.live import UpdateLines, live_view, print_summary
 from headgate.core import DeclarationError, ParameterError, placement_from, policy_from
 from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.declare.pipeline_file import load
+from headgate.warehouse.declare.warehouse import missing_sources
 from headgate.warehouse.report.drawing import FORMATS, counts
 
 if TYPE_CHECKING:
@@ -57,10 +58,13 @@ _ENDINGS = {".svg": GraphFormat.SVG, ".mmd": GraphFormat.MERMAID, ".mermaid": Gr
 def check(file: PipelineFile) -> None:
     """Check a pipeline file and list every error in it.
 
-    Starts nothing and writes nothing.
+    Also names the directories of sources that do not exist: a stream waits for its directory. Starts nothing and
+    writes nothing.
     """
     spec = load(file).spec()
     print(f"{spec.name}: {counts(spec)}: no errors")
+    for mistake in missing_sources(spec):
+        print(f"not there yet: {mistake}")
 
 
 def graph(
@@ -101,8 +105,12 @@ def run(
     placement: Annotated[
         str, typer.Option(metavar="NAME[:k=v,..]", help="Decides on which tracks a table may be updated.")
     ] = "proportional",
+    budget: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long one update should take at most; 'none' for no limit.")
+    ] = "1 s",
     chop: Annotated[
-        float | None, typer.Option(metavar="PERIODS", help="Load at most this many periods of data per update.")
+        float | None,
+        typer.Option(metavar="PERIODS", help="Load at most this many periods of data per update, instead of --budget."),
     ] = None,
     duration: Annotated[
         str | None,
@@ -132,7 +140,7 @@ def run(
     from headgate.warehouse.schedule.catching_up import NotFreshError
 
     limit = None if duration is None else seconds(duration, "--for")
-    options = options_from(tracks, policy, placement, chop)
+    options = options_from(tracks, policy, placement, chop, budget_from(budget))
     settings = dict(_setting(text) for text in conf or ())
     behind = run_file(file, options, SparkOptions(master, settings), limit, report, once, on_change)
     if behind:
@@ -140,7 +148,17 @@ def run(
         raise typer.Exit(NOT_FRESH)
 
 
-def options_from(tracks: int, policy: str, placement: str, chop: float | None) -> RunOptions:
+def budget_from(text: str) -> float:
+    """How long an update may take, in seconds; infinity for ``none``."""
+    limit = math.inf if text.strip().lower() == "none" else seconds(text, "--budget")
+    if limit == 0:
+        raise ParameterError(f"--budget takes a length of time above 0, such as '1 s', or 'none'; got {text!r}")
+    return limit
+
+
+def options_from(
+    tracks: int, policy: str, placement: str, chop: float | None = None, budget: float = 1.0
+) -> RunOptions:
     """The options of a run, from those of the command line."""
     from headgate.warehouse.schedule.scheduler import RunOptions
 
@@ -150,6 +168,7 @@ def options_from(tracks: int, policy: str, placement: str, chop: float | None) -
         tracks=tracks,
         policy=policy_from(policy),
         placement=placement_from(placement),
+        budget=budget,
         chop=math.inf if chop is None else chop,
     )
 

@@ -8,7 +8,7 @@ modules below are internal: their names may change from one version to the next.
 """
 
 from headgate.core.consumption import AtMost, Consumption, TimeSlice, consumption_from
-from headgate.core.cost import LEAST_UPDATE_TIME, CostModel
+from headgate.core.cost import LEAST_UPDATE_TIME, STRETCH, CostModel, fits, keeping_up
 from headgate.core.dispatch import LOOP_FEATURES, Dispatch, DispatchStatistics
 from headgate.core.errors import (
     DeclarationError,
@@ -45,7 +45,7 @@ from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE, URGENT, 
 from headgate.core.policy import Policy, rank
 from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
 from headgate.core.rounds import NewRound, Rounds, RoundsStatistics
-from headgate.core.staleness import ArrivalLog, LagMeter, StalenessMeter, waiting_since
+from headgate.core.staleness import ArrivalLog, LagMeter, StalenessMeter, is_past, waiting_since
 from headgate.core.update import Layer, OperatorFigures, Update, added_up, node_name
 from headgate.core.worklist import Reschedule, RoundsConfig, Wait
 
@@ -59,6 +59,7 @@ __all__ = [
     "PATIENCE_PERIODS",
     "PLACEMENTS",
     "POLICIES",
+    "STRETCH",
     "TABLE_FEATURES",
     "URGENT",
     "ArrivalLog",
@@ -123,8 +124,11 @@ __all__ = [
     "consumption_from",
     "derive_periods",
     "features_named",
+    "fits",
     "in_view",
     "inherit_priorities",
+    "is_past",
+    "keeping_up",
     "node_name",
     "operator_features",
     "operator_readings",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.core.errors import InvariantError, user_error
+from headgate.core.errors import HeadgateError, InvariantError, user_error
 from headgate.core.explain import Decision, DispatchExplanation, ranked
 from headgate.core.graph import Graph, Ints
 from headgate.core.guard import Guard
@@ -154,11 +154,15 @@ class Dispatch:
             except Exception as error:
                 if starts:  # starts decided before must be returned; the policy fails again at the next decision
                     break
-                raise user_error(f"policy {self.policy.name!r} failed while ranking", error) from error
+                raise self._policy_failed(error) from error
             guard_may_strike = guard_may_strike and reason == "policy"
             self._take(start, view, memory)
             starts.append(start)
         return starts
+
+    def _policy_failed(self, error: Exception) -> HeadgateError:
+        """The error by the name that the user knows: a policy inside another one gives its own as its text."""
+        return user_error(f"policy {str(self.policy)!r} failed while ranking", error)
 
     def _overdue_pick(self, now: float) -> tuple[int, int] | None:
         best: tuple[float, int, int] | None = None
@@ -351,7 +355,10 @@ class Dispatch:
         """Why this node runs or does not run at this moment."""
         view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
         name = self.graph.names[node]
-        ranking = ranked(view, self.policy, self._runnable) if node in self._runnable else ()
+        try:
+            ranking = ranked(view, self.policy, self._runnable) if node in self._runnable else ()
+        except Exception as error:
+            raise self._policy_failed(error) from error
         place = next((i for i, entry in enumerate(ranking) if entry.name == name), None)
         return DispatchExplanation(
             node=name,

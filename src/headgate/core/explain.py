@@ -91,6 +91,8 @@ class DispatchExplanation(Explanation):
     ahead: tuple[Ranked, ...]
     lane: Lane
     busy: Mapping[int, str]
+    #: what else a user should know about the node
+    notes: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
@@ -99,9 +101,9 @@ class DispatchExplanation(Explanation):
         return "waiting" if self.place is not None else "idle"
 
     def __str__(self) -> str:
-        if self.state == "idle":
-            return f"{self.node}: idle, nothing is pending for it"
         lines = []
+        if self.state == "idle":
+            lines.append(f"{self.node}: idle, nothing is pending for it")
         if self.running_on:
             lines.append(f"{self.node}: running on worker {', '.join(map(str, self.running_on))}")
         if self.place is not None:
@@ -112,7 +114,7 @@ class DispatchExplanation(Explanation):
             lines.append(f"  {self._where()}")
             if self.guard_deadline < math.inf:
                 lines.append(f"  {self._guard(' of its lane')}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     def _where(self) -> str:
         homes = ", ".join(f"{w} ({self.busy.get(w, 'free')})" for w in self.lane.home)

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.core.errors import DeclarationError, MissingFeatureError
+from headgate.core.errors import DeclarationError, MissingFeatureError, UnknownNameError
 from headgate.core.features import ChangedBy, Feature
 from headgate.core.graph import Floats, Graph, Ints
 
@@ -52,7 +52,11 @@ class FeatureView:
         self.rows = rows
 
     def __getitem__(self, name: str) -> Floats:
-        column = self._columns[name]
+        try:
+            column = self._columns[name]
+        except KeyError:
+            hint = "A policy is shown the features that it names in 'needs'."
+            raise UnknownNameError("feature", name, self._columns, hint=hint) from None
         return column if self.rows is None else column[self.rows]
 
     def __len__(self) -> int:
@@ -60,6 +64,10 @@ class FeatureView:
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns
+
+    def only(self, rows: Ints) -> FeatureView:
+        """The same view of just these nodes of the graph."""
+        return FeatureView(self._columns, self.graph, self.now, self.turn, self.seed, self.memory, rows)
 
 
 def in_view(view: FeatureView, per_node: NDArray[_Scalar]) -> NDArray[_Scalar]:

@@ -8,7 +8,7 @@ that no node waits for ever.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import fields
+from dataclasses import Field, fields, is_dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,11 +40,8 @@ class Choosable:
 
     def __str__(self) -> str:
         """The name with the parameters that differ from their defaults, as a user would write it."""
-        changed = [
-            f"{f.name}={getattr(self, f.name)}"
-            for f in fields(self)  # type: ignore[arg-type]
-            if getattr(self, f.name) != f.default
-        ]
+        stated: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        changed = [f"{f.name}={getattr(self, f.name)}" for f in stated if getattr(self, f.name) != f.default]
         return f"{self.name}:{','.join(changed)}" if changed else self.name
 
 

@@ -6,6 +6,8 @@ has been waiting; it is 0 while nothing waits. Data waits from the moment it arr
 on its path. If a table has several streams, data waits from when all of them had it: before, the table could not have
 used it.
 
+The staleness of historical data is its age, and says nothing of how well a table is kept: there, lag does.
+
 The simulator, the running warehouse and the measures of a trace all use the two meters here.
 """
 
@@ -14,6 +16,17 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Collection, Mapping
+
+#: data older than this when it arrives is of the past, and staleness says little of it; see ``is_past``
+PAST_SECONDS = 86_400.0
+
+
+def is_past(staleness: float | None, lag: float) -> bool:
+    """Whether the newest data that has arrived for a table is more than a day old.
+
+    Staleness is then the age of the data, whatever the updates do. Lag says how far behind the table is.
+    """
+    return staleness is not None and staleness - lag > PAST_SECONDS
 
 
 class StalenessMeter:
@@ -79,11 +92,14 @@ class StalenessMeter:
 class LagMeter:
     """The lag of one table, and the share of time in which it was within a target. All times are seconds.
 
-    Invariant: ``late`` is for how long from ``begin`` to ``since`` the lag was above ``target``; from ``since`` on,
-    the oldest data that the table has not has been waiting since ``waiting``, None if nothing waits.
+    Invariants:
+    1. ``late`` is for how long from ``begin`` to ``since`` the lag was above ``target``, ``area`` the integral of the
+       lag over that time, and ``maximum`` its highest value.
+    2. From ``since`` on, the oldest data that the table has not has been waiting since ``waiting``, None if nothing
+       waits.
     """
 
-    __slots__ = ("begin", "late", "since", "target", "waiting")
+    __slots__ = ("area", "begin", "late", "maximum", "since", "target", "waiting")
 
     def __init__(self, now: float, target: float | None = None) -> None:
         self.begin = now
@@ -91,13 +107,20 @@ class LagMeter:
         self.target = target
         self.waiting: float | None = None
         self.late = 0.0
+        self.area = 0.0
+        self.maximum = 0.0
 
     def advance(self, now: float) -> None:
         """Count up to ``now``; does nothing if that is counted already."""
         if now <= self.since:
             return
-        if self.waiting is not None and self.target is not None:
-            self.late += max(0.0, now - max(self.since, self.waiting + self.target))
+        if self.waiting is not None:
+            if self.target is not None:
+                self.late += max(0.0, now - max(self.since, self.waiting + self.target))
+            before, after = self.lag(max(self.since, self.waiting)), self.lag(now)
+            # lag grows by one second a second from when something waits, so its integral is that of a trapezium
+            self.area += (after - before) * (after + before) / 2
+            self.maximum = max(self.maximum, after)
         self.since = now
 
     def wait(self, now: float, since: float | None) -> None:
@@ -111,6 +134,12 @@ class LagMeter:
     def lag(self, now: float) -> float:
         """How long the oldest data that is not in the table has been waiting; 0 if nothing waits."""
         return 0.0 if self.waiting is None else max(0.0, now - self.waiting)
+
+    @property
+    def mean(self) -> float:
+        """Mean lag of the time counted."""
+        seconds = self.since - self.begin
+        return self.area / seconds if seconds > 0 else self.lag(self.since)
 
     @property
     def target_met(self) -> float | None:

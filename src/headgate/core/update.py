@@ -9,6 +9,7 @@ epoch, as in the commits of a table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from traceback import format_exception
@@ -59,11 +60,13 @@ class Update:
     """One update. Its status goes *planned -> running -> committed or failed*.
 
     Planned: ``gained`` is how much fresher the table should become, in seconds of event time; an update that only
-    recomputes the past gains nothing. ``arrived`` is, for data from a source, when the first and the last chunk arrived
-    and the number of chunks. ``released`` is since when the update could have run. ``plan`` is what the update reads;
-    only the node that planned it uses it.
+    recomputes the past gains nothing. ``size`` is how much data it reads, in ``unit``, if its duration depends on that
+    rather than on ``gained``. Both are about all that is waiting, and, from when the update begins, about what it takes
+    in. ``most`` is the largest ``size`` that it may have. ``arrived`` is, for data from a source, when the first and
+    the last chunk arrived and the number of chunks. ``released`` is since when the update could have run. ``plan`` is
+    what the update reads; only the node that planned it uses it.
 
-    Running: it began on ``track`` at ``began``.
+    Running: it began on ``track`` at ``began``. The rest of what was waiting needs about ``left`` more updates.
 
     Ended: it took ``seconds``, of which ``work`` were reading, computing and writing data. ``overhead`` is the time
     spent in Headgate, including planning. ``rows`` were written and ``rejected`` were rejected. ``freshness`` is the
@@ -89,6 +92,10 @@ class Update:
     repairs: float = 0.0
     # The fields below are not in the trace of a run, so they do not count when updates are compared.
     status: Status = field(default="planned", compare=False)
+    size: float = field(default=0.0, compare=False)
+    unit: str = field(default="", compare=False)
+    most: float = field(default=math.inf, compare=False)
+    left: int = field(default=0, compare=False)
     work: float = field(default=0.0, compare=False)
     traceback: str = field(default="", compare=False, repr=False)
     plan: Any = field(default=None, compare=False, repr=False)
@@ -97,6 +104,11 @@ class Update:
     def name(self) -> str:
         """The name of its node: the table, its backfill or its maintenance."""
         return node_name(self.table, self.layer)
+
+    @property
+    def amount(self) -> float:
+        """How much data it takes in, in the unit that its duration depends on."""
+        return self.size if self.unit else self.gained
 
     @property
     def ended(self) -> float:

@@ -89,7 +89,8 @@ class TraceReplay:
 
     def measured(self) -> Measured:
         """What really happened."""
-        return measured(self.trace, self.skip)
+        # Only the tables that the run began with are replayed, so only these are compared.
+        return measured(replace(self.trace, redeclared=()), self.skip)
 
     def run(self, policy: Policy, placement: Placement, tracks: int | None = None, seed: int = 0) -> TableResult:
         """What would have happened; on as many tracks as the run had, unless stated."""
@@ -122,6 +123,7 @@ def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None 
         name=trace.header.warehouse,
         spread=None,
         chop=math.inf if trace.header.chop is None else trace.header.chop,
+        budget=math.inf if trace.header.budget is None or trace.header.chop is not None else trace.header.budget,
         inheritance=_inheritance(trace),
         events=_NO_LIMIT,
         horizon=length,

@@ -13,10 +13,11 @@ Four checks, each repeated many times:
 from __future__ import annotations
 
 import copy
+import difflib
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 
 import numpy as np
 
@@ -31,7 +32,9 @@ from headgate.core import (
     Graph,
     HeadgateError,
     Ints,
+    ParameterError,
     Policy,
+    UnknownNameError,
     Workers,
     rank,
 )
@@ -63,6 +66,8 @@ VALUES: Mapping[str, Sequence[float]] = {
 }
 #: of a feature that an engine of the user's own measures
 ANY_VALUES = (0.0, 1.0, 2.0, 50.0)
+#: names at least this similar are taken for the same name, misspelt
+_MISSPELT = 0.8
 #: later than everything that has happened
 NOW = 60.0
 
@@ -73,6 +78,8 @@ def check_policy(policy: Policy, *, cases: int = 200, seed: int = 0, features: I
     ``features`` are those that an engine of your own measures, in addition to ``headgate.core.FEATURES``.
     A policy may pass and still be a bad one: whether its rule does what you want, only your own tests can say.
     """
+    if complaint := _no_policy(policy):
+        raise CheckError(f"policy {complaint}")
     known = {**FEATURES, **{feature.name: feature for feature in features}}
     for name in policy.requires():
         if name not in known:
@@ -95,6 +102,17 @@ def check_policy(policy: Policy, *, cases: int = 200, seed: int = 0, features: I
         _check_patience(policy, known, random.Random(f"{seed}/patience/{number}"))
 
 
+def _no_policy(policy: object) -> str:
+    """What is wrong with something that is no policy at all; empty if it is one."""
+    if isinstance(policy, type) and issubclass(policy, Policy):
+        return f"{policy.__name__}: this is the class; check an instance of it: check_policy({policy.__name__}())"
+    if isinstance(policy, Policy):
+        kind = type(policy).__name__
+        advice = f"its parameters are not known; write @dataclass(frozen=True) above the class {kind}"
+        return "" if is_dataclass(policy) else f"{policy.name!r}: {advice}"
+    return f"{policy!r}: a policy is an instance of a subclass of headgate.core.Policy; got {type(policy).__name__}"
+
+
 # --- features in, order out -----------------------------------------------------------------------------------------
 
 
@@ -111,16 +129,27 @@ def make_view(
     """What a policy is shown of ``nodes``, given as ``{name: {feature: value}}``.
 
     Features that are left out have their defaults (``headgate.core.FEATURES``). One that Headgate does not know, which
-    an engine of your own measures, is 0 where it is left out.
+    an engine of your own measures, is 0 where it is left out. A name that is nearly that of a known feature is refused:
+    it is misspelt.
     """
     graph = Graph(nodes, edges, queries or {})
     more = dict.fromkeys((feature for values in nodes.values() for feature in values if feature not in FEATURES), 0.0)
+    for name in more:
+        if difflib.get_close_matches(name, FEATURES, n=1, cutoff=_MISSPELT):
+            raise UnknownNameError("feature", name, FEATURES)
     defaults = {name: feature.default for name, feature in FEATURES.items()} | more
     columns = {
-        feature: np.array([float(values.get(feature, default)) for values in nodes.values()])
+        feature: np.array([_number(node, feature, values.get(feature, default)) for node, values in nodes.items()])
         for feature, default in defaults.items()
     }
     return FeatureView(columns, graph, now, turn, seed, memory)
+
+
+def _number(node: str, feature: str, value: float) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ParameterError(f"make_view: the feature {feature!r} of {node!r} takes a number; got {value!r}") from None
 
 
 def ranking(policy: Policy, view: FeatureView) -> list[str]:
@@ -167,12 +196,12 @@ class _Case:
         try:
             with np.errstate(all="ignore"):
                 answer = self.policy.priorities(view)
-        except KeyError as error:
-            if error.args and error.args[0] in FEATURES:
+        except UnknownNameError as error:
+            if error.name in FEATURES:
                 raise self.error(
-                    f"it reads the feature {error.args[0]!r} and does not say so: add it to 'needs'"
+                    f"it reads the feature {error.name!r} and does not say so: add it to 'needs'"
                 ) from error
-            raise self.error(f"it raised KeyError: {error}") from error
+            raise self.error(str(error)) from error
         except Exception as error:
             if "read-only" in str(error):
                 raise self.error(

@@ -79,6 +79,34 @@ def tune(session: SparkSession, bytes_to_read: int) -> None:
         session.conf.set(_PACKET_BYTES, packet)
 
 
+def own_session(spark: SparkSession, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """A new session on the Spark of a user's session, with our settings and ``conf``; the user's stays as it is.
+
+    What holds for all of a running Spark, such as its memory, cannot be changed and is skipped.
+    """
+    return _with_settings(spark.newSession(), {**_SETTINGS, **(conf or {})})
+
+
+def another_session(session: SparkSession) -> SparkSession:
+    """A new session with the settings of ``session``. Spark itself would begin with those of its start."""
+    return _with_settings(session.newSession(), session.conf.getAll)
+
+
+def running_session() -> SparkSession | None:
+    """The session of a Spark that runs in this process already; there can be one only."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _with_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    now = session.conf.getAll
+    for key, value in settings.items():
+        if now.get(key) != value and session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    return session
+
+
 def open_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
     """A session for the warehouse ``name``; ``conf`` overrides every other setting."""
     from pyspark.sql import SparkSession

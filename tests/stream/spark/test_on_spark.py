@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
 
-from headgate.core.errors import HeadgateError, UserCodeError
+from headgate.core.errors import HeadgateError, ParameterError, UserCodeError
 from headgate.stream import Collect, Query, QueryDeclarationError, Stream, from_batches, run
 from headgate.stream.spark.on_spark import on_spark
 from headgate.stream.spark.state_files import SnapshotError, read_snapshots, read_states
@@ -145,6 +145,13 @@ def test_a_query_that_was_changed_is_detected(spark: SparkSession, tmp_path: Pat
         updated(frame, HostedUpdate(2, tmp_path / "states", stored), other_state)
     with pytest.raises(QueryDeclarationError, match="it has 4 buckets, and its states are in 3"):
         updated(frame, HostedUpdate(2, tmp_path / "states", stored), buckets=4)
+
+
+@pytest.mark.parametrize("buckets", [0, -1, 2.5])
+def test_a_number_of_buckets_that_is_none_is_refused(buckets: Any) -> None:
+    frame: Any = None  # refused before the frame is looked at
+    with pytest.raises(ParameterError, match=rf"buckets is a whole number of at least 1, or None; got {buckets}"):
+        on_spark(frame, totals, keys=["user"], buckets=buckets)
 
 
 def test_keys_that_would_tear_states_apart_are_refused(spark: SparkSession, tmp_path: Path) -> None:

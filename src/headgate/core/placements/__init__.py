@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headgate.core.placement import Placement
 from headgate.core.placements.edf_partitioned import EdfPartitioned, Track
+from headgate.core.placements.layered import LayeredPlacement
 from headgate.core.placements.proportional import Cluster, ClusterShare, Proportional
 from headgate.core.placements.spread import Anywhere, ByNode, LeastLoaded, RandomWorker, RoundRobinQueries
 
@@ -24,6 +25,7 @@ __all__ = [
     "Cluster",
     "ClusterShare",
     "EdfPartitioned",
+    "LayeredPlacement",
     "LeastLoaded",
     "Proportional",
     "RandomWorker",

@@ -14,7 +14,7 @@ from headgate.core.graph import Floats
 from headgate.core.matrix import FeatureView
 from headgate.core.policies.arrival import FirstCome
 from headgate.core.policies.rates import HighestRate
-from headgate.core.policy import Policy, as_table
+from headgate.core.policy import Policy, as_table, priorities_of
 
 #: layers, highest first: what somebody has asked for now, updates, repairs of the past, upkeep
 URGENT, LIVE, BACKFILL, MAINTENANCE = 1.0, 0.0, -1.0, -2.0
@@ -200,7 +200,7 @@ class Layered(Policy):
         return (*self.needs, *self.inner.requires())
 
     def priorities(self, view: FeatureView) -> Floats:
-        return np.column_stack((view["layer"], as_table(self.inner.priorities(view))))
+        return np.column_stack((view["layer"], as_table(priorities_of(self.inner, view))))
 
     def remember(self, view: FeatureView, node: int) -> object:
         return self.inner.remember(view, node)

@@ -17,18 +17,21 @@ from headgate.core.trace.measures import (
     StreamArrival,
     Waiting,
     arrivals,
+    lag_of,
     measured,
     on_time,
     track_use,
     waiting,
 )
-from headgate.core.trace.records import Change, TableKind, Trace, TraceHeader, TraceTable
+from headgate.core.trace.records import Change, Redeclared, RunNotice, TableKind, Trace, TraceHeader, TraceTable
 
 __all__ = [
     "Change",
     "FreshnessHistory",
     "Measured",
     "MeasuredTable",
+    "Redeclared",
+    "RunNotice",
     "Staleness",
     "StreamArrival",
     "TableKind",
@@ -38,6 +41,7 @@ __all__ = [
     "TraceTable",
     "Waiting",
     "arrivals",
+    "lag_of",
     "measured",
     "on_time",
     "trace_from",

@@ -3,6 +3,8 @@
     {"trace": 1, "warehouse": "city", "started": 1794736800.0, "tracks": 2, "policy": "max-benefit", ...}
     {"update": "readings", "layer": "live", "track": 0, "began": 1794736801.2, "seconds": 0.31, ...}
     {"change": {"policy": "fifo"}, "at": 1794736830.0}
+    {"notice": "waiting for the directory /landing", "table": "readings", "at": 1794736831.0}
+    {"tables": [{"name": "readings", ...}, ...], "at": 1794736840.0}
     {"end": 1794736860.0}
 
 Unknown keys and kinds of lines are skipped: later versions may add some. The number in the header changes only when an
@@ -17,7 +19,7 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from headgate.core.errors import DeclarationError
-from headgate.core.trace.records import Change, TableKind, Trace, TraceHeader, TraceTable
+from headgate.core.trace.records import Change, Redeclared, RunNotice, TableKind, Trace, TraceHeader, TraceTable
 from headgate.core.update import Layer, OperatorFigures, Update
 
 VERSION = 1
@@ -38,9 +40,19 @@ class TraceError(DeclarationError):
 
 
 def header_line(header: TraceHeader) -> str:
-    fields = asdict(header)
-    fields["tables"] = [_renamed(table, {"importance_class": "class"}) for table in fields["tables"]]
-    return _line({"trace": VERSION, **fields})
+    return _line({"trace": VERSION, **asdict(header), "tables": _tables(header.tables)})
+
+
+def redeclared_line(redeclared: Redeclared) -> str:
+    return _line({"tables": _tables(redeclared.tables), "at": redeclared.at})
+
+
+def notice_line(notice: RunNotice) -> str:
+    return _line({"notice": notice.text, "table": notice.table, "at": notice.at})
+
+
+def _tables(tables: Iterable[TraceTable]) -> list[dict[str, object]]:
+    return [_renamed(asdict(table), {"importance_class": "class"}) for table in tables]
 
 
 def update_line(update: Update) -> str:
@@ -85,6 +97,8 @@ def trace_from(lines: Iterable[str], where: str = "trace") -> Trace:
     header = _header(first, where)
     updates: list[Update] = []
     changes: list[Change] = []
+    redeclared: list[Redeclared] = []
+    notices: list[RunNotice] = []
     end: float | None = None
     full: float | None = None
     for number, entry in entries:
@@ -94,13 +108,17 @@ def trace_from(lines: Iterable[str], where: str = "trace") -> Trace:
                     updates.append(_update(entry))
                 case {"change": what, "at": at}:
                     changes.append(Change(float(at), dict(what)))
+                case {"tables": tables, "at": at}:
+                    redeclared.append(Redeclared(float(at), tuple(map(_table, tables))))
+                case {"notice": text, "table": str() | None as table, "at": at}:
+                    notices.append(RunNotice(float(at), table, str(text)))
                 case {"end": at}:
                     end = float(at)
                 case {"full": at}:
                     full = float(at)
         except _MALFORMED as error:
             raise TraceError(f"{where} line {number}: {_complaint(error)}") from None
-    return Trace(header, tuple(updates), tuple(changes), end, full)
+    return Trace(header, tuple(updates), tuple(changes), end, full, tuple(redeclared), tuple(notices))
 
 
 def _entries(lines: Iterable[str], where: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -137,6 +155,7 @@ def _header(entry: Mapping[str, Any], where: str) -> TraceHeader:
             inheritance=str(entry["inheritance"]),
             chop=_number_or_none(entry["chop"]),
             tables=tuple(map(_table, entry["tables"])),
+            budget=_number_or_none(entry.get("budget")),
         )
     except _MALFORMED as error:
         raise TraceError(f"{where} line 1: {_complaint(error)}") from None
@@ -153,6 +172,7 @@ def _table(entry: Mapping[str, Any]) -> TraceTable:
         target_lag=_number_or_none(entry["target_lag"]),
         kind=_one_of(entry["kind"], get_args(TableKind)),
         freshness=_micros(entry.get("freshness")),
+        declared=_number_or_none(entry.get("declared")),
     )
 
 

@@ -45,7 +45,7 @@ class FreshnessHistory:
         moments: list[float] = []
         reached: list[float] = []
         if table.freshness is not None:
-            moments.append(trace.header.started)
+            moments.append(trace.begin_of(table))
             reached.append(table.freshness / MICROS)
         for update in trace.updates_of(table.name):
             if update.freshness is not None and (not reached or update.freshness / MICROS > reached[-1]):
@@ -125,12 +125,13 @@ class Waiting:
 
 
 def waiting(trace: Trace, table: TraceTable) -> tuple[Waiting, ...]:
-    """What waited to get into a table, from the beginning of the run to its end."""
+    """What waited to get into a table, from when the run had it to the end of the run."""
     streams = [_Stream(arrivals(trace, stream)) for stream in _streams_above(trace, table)]
     history = FreshnessHistory.of(trace, table)
     steps = [*zip(history.moments, history.reached, strict=True)]
-    if not steps or steps[0][0] > trace.header.started:
-        steps.insert(0, (trace.header.started, -math.inf))
+    begin = trace.begin_of(table)
+    if not steps or steps[0][0] > begin:
+        steps.insert(0, (begin, -math.inf))
     bounds = [*(moment for moment, _ in steps), max(trace.finish, steps[-1][0])]
     return tuple(
         Waiting(begin, end, max((stream.first_beyond(reached) for stream in streams), default=math.inf))
@@ -138,15 +139,21 @@ def waiting(trace: Trace, table: TraceTable) -> tuple[Waiting, ...]:
     )
 
 
+def lag_of(trace: Trace, table: TraceTable) -> LagMeter | None:
+    """The lag of a table over the run; None for a dimension, which has no event time."""
+    if table.kind == "dimension":
+        return None
+    meter = LagMeter(trace.begin_of(table), table.target_lag)
+    for piece in waiting(trace, table):
+        meter.wait(piece.begin, None if piece.since == math.inf else piece.since)
+        meter.advance(piece.end)
+    return meter
+
+
 def on_time(trace: Trace, table: TraceTable) -> float | None:
     """The share of the run in which the lag of a table was within its target; None if it has none."""
-    if table.target_lag is None or table.kind == "dimension":
-        return None
-    meter = LagMeter(trace.header.started, table.target_lag)
-    for piece in waiting(trace, table):
-        meter.wait(piece.begin, piece.since)
-        meter.advance(piece.end)
-    return meter.target_met
+    lag = lag_of(trace, table)
+    return None if lag is None else lag.target_met
 
 
 class _Stream:
@@ -164,7 +171,7 @@ class _Stream:
 
 def _streams_above(trace: Trace, table: TraceTable) -> list[TraceTable]:
     """The streams that a table is computed from, directly or not; a stream is its own."""
-    by_name = {other.name: other for other in trace.header.tables}
+    by_name = {other.name: other for other in trace.tables}
     seen: dict[str, TraceTable] = {}
     todo = [table]
     while todo:
@@ -212,7 +219,7 @@ def measured(trace: Trace, skip: float = 0.0) -> Measured:
     begin, end = trace.header.started + skip, trace.finish
     length = max(end - begin, 0.0)
     tables = []
-    for table in trace.header.tables:
+    for table in trace.tables:
         if table.kind == "dimension":
             continue
         staleness = FreshnessHistory.of(trace, table).staleness(begin, end)

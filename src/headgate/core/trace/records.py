@@ -7,8 +7,9 @@ epoch, as in the commits of a table.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal, TypeVar
 
 from headgate.core.update import Layer, Update
@@ -19,7 +20,10 @@ Setting = TypeVar("Setting", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class TraceTable:
-    """A table as it was declared. ``freshness`` is the event time up to which it was complete when the run began."""
+    """A table as it was declared. ``freshness`` is the event time up to which it was complete when the run began.
+
+    If it was declared while the run went on, ``declared`` is when, and ``freshness`` is that of this moment.
+    """
 
     name: str
     sources: tuple[str, ...] = ()
@@ -30,11 +34,15 @@ class TraceTable:
     target_lag: float | None = None
     kind: TableKind = "table"
     freshness: int | None = None
+    declared: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TraceHeader:
-    """How a run began. ``policy`` and ``placement`` are as one would write them to choose them; no ``chop`` is None."""
+    """How a run began. ``policy`` and ``placement`` are as one would write them to choose them.
+
+    ``chop`` and ``budget`` are None if there is no such limit on an update.
+    """
 
     warehouse: str
     started: float
@@ -44,6 +52,7 @@ class TraceHeader:
     inheritance: str
     chop: float | None
     tables: tuple[TraceTable, ...]
+    budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +63,37 @@ class Change:
     what: Mapping[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class Redeclared:
+    """The pipeline file was saved: from ``at`` on, the run continued with these tables."""
+
+    at: float
+    tables: tuple[TraceTable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunNotice:
+    """Something that users should know about a table, or about the whole run if ``table`` is None.
+
+    ``details``, such as a traceback, are not recorded.
+    """
+
+    at: float
+    table: str | None
+    text: str
+    details: str = ""
+
+    def __str__(self) -> str:
+        return self.text if self.table is None else f"{self.table}: {self.text}"
+
+
 @dataclass(frozen=True)
 class Trace:
     """A run as recorded.
 
-    ``updates`` and ``changes`` are in the order in which they were written. ``end`` is None if the process was killed.
-    ``full`` is the moment from which nothing more was recorded because the trace had become too large.
+    ``updates``, ``changes``, ``redeclared`` and ``notices`` are in the order in which they were written. ``end`` is
+    None if the process was killed. ``full`` is the moment from which nothing more was recorded because the trace had
+    become too large.
     """
 
     header: TraceHeader
@@ -67,6 +101,23 @@ class Trace:
     changes: tuple[Change, ...]
     end: float | None
     full: float | None = None
+    redeclared: tuple[Redeclared, ...] = ()
+    notices: tuple[RunNotice, ...] = ()
+
+    @cached_property
+    def tables(self) -> tuple[TraceTable, ...]:
+        """Every table that the run had at any time, as it was declared last; ``declared`` as it was declared first."""
+        found = {table.name: table for table in self.header.tables}
+        for change in self.redeclared:
+            for table in change.tables:
+                first = found.get(table.name)
+                known = replace(table, freshness=first.freshness, declared=first.declared) if first else table
+                found[table.name] = known
+        return tuple(found.values())
+
+    def begin_of(self, table: TraceTable) -> float:
+        """From when on the run had a table."""
+        return self.header.started if table.declared is None else table.declared
 
     @property
     def finish(self) -> float:
@@ -75,7 +126,8 @@ class Trace:
             return self.full
         if self.end is not None:
             return self.end
-        ends = (*(update.ended for update in self.updates), *(change.at for change in self.changes))
+        noted: tuple[Change | Redeclared | RunNotice, ...] = (*self.changes, *self.redeclared, *self.notices)
+        ends = (*(update.ended for update in self.updates), *(entry.at for entry in noted))
         return max(self.header.started, *ends) if ends else self.header.started
 
     def updates_of(self, name: str, layer: Layer = "live") -> tuple[Update, ...]:
@@ -104,7 +156,9 @@ class Trace:
 
     def priority(self, table: TraceTable, since: float | None = None) -> float:
         """The priority that a table had for longest, from ``since`` on."""
-        return _held_longest(table.priority, self._priorities(table.name), self._since(since), self.finish)
+        first, *later = self._declared_priorities(table)
+        changes = sorted((*later, *self._priorities(table.name)))
+        return _held_longest(first[1], changes, self._since(since), self.finish)
 
     def track_changes(self) -> list[tuple[float, int]]:
         """When the number of tracks was changed, and to what."""
@@ -117,6 +171,14 @@ class Trace:
     def _texts(self, key: str) -> list[tuple[float, str]]:
         values = ((change.at, change.what.get(key)) for change in self.changes)
         return [(at, text) for at, text in values if isinstance(text, str)]
+
+    def _declared_priorities(self, table: TraceTable) -> list[tuple[float, float]]:
+        """The priorities that a table was declared with, and from when on."""
+        declared = [(self.header.started, self.header.tables), *((each.at, each.tables) for each in self.redeclared)]
+        found = [(at, known.priority) for at, tables in declared for known in tables if known.name == table.name]
+        first, *later = found or [(self.header.started, table.priority)]
+        changed = [now for before, now in pairwise((first, *later)) if now[1] != before[1]]
+        return [first, *changed]
 
     def _priorities(self, name: str) -> list[tuple[float, float]]:
         found = []

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from headgate.core import LEAST_UPDATE_TIME, LIVE, CostModel, LatencyRecorder, Placement, Policy, StalenessMeter
+from headgate.core.placements import LayeredPlacement
 from headgate.core.policies import Layered
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.tables.simulation import Progress, TableResult, TableSimulation
@@ -62,7 +63,7 @@ class ReplaySimulation(TableSimulation):
         new_estimate: NewEstimate | None = None,
     ) -> None:
         self._recorded = tuple(recorded)
-        super().__init__(scenario, Layered(policy), placement, seed)
+        super().__init__(scenario, Layered(policy), LayeredPlacement(placement), seed)
         for i, table in enumerate(self._recorded):
             self._target[i] = self._available[i] = table.fresh
             # What is built on an empty table can do nothing before that has rows.

@@ -85,7 +85,8 @@ class TableScenario:
     """Tables on a number of tracks.
 
     ``spread`` is Golab's b: execution times are uniform in [b E, (1 + b) E]; None means exactly E. ``chop`` limits an
-    update to so many periods of data. The run ends after ``events`` arrivals and completions or ``horizon`` seconds.
+    update to so many periods of data; ``budget`` limits it to as much as should take so many seconds, as a warehouse
+    does. The run ends after ``events`` arrivals and completions or ``horizon`` seconds.
     """
 
     tables: tuple[Table, ...]
@@ -94,6 +95,7 @@ class TableScenario:
     spread: float | None = 0.5
     slowdown: Slowdown | None = None
     chop: float = math.inf
+    budget: float = math.inf
     inheritance: Inheritance = "max"
     inheritance_k: float = 2.0
     period_reading: PeriodReading = "ancestors"
@@ -110,6 +112,8 @@ class TableScenario:
             raise ScenarioError(f"spread must be between 0 and 1; got {self.spread}")
         if not self.chop >= 1:
             raise ScenarioError(f"chop must be at least 1 period; got {self.chop}")
+        if not self.budget > 0:
+            raise ScenarioError(f"budget must be a number of seconds above 0; got {self.budget}")
         if self.events < 1 or not self.horizon > 0:
             raise ScenarioError(f"events and horizon must be positive; got {self.events} and {self.horizon}")
         inherit_priorities(self.graph(), self.stated_priorities(), self.inheritance, self.inheritance_k)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from headgate.core import (
     PATIENCE_PERIODS,
+    STRETCH,
     TABLE_FEATURES,
     Dispatch,
     FeatureMatrix,
@@ -26,7 +27,9 @@ from headgate.core import (
     Workers,
     derive_periods,
     features_named,
+    fits,
     inherit_priorities,
+    keeping_up,
 )
 from headgate.core.placements import Anywhere
 from headgate.sim.kernel import EventQueue, Rank, first_moment, periodic
@@ -99,7 +102,9 @@ class TableSimulation:
         self._alpha = [table.setup_time for table in tables]
         self._beta = [table.time_per_unit for table in tables]
         self._period: list[float] = self.matrix.columns["period"].tolist()
-        self._most = [scenario.chop * period for period in self._period]
+        self._most: list[float] = [scenario.chop * period for period in self._period]
+        #: what the last update of each table left waiting because of the budget; empty if there is none
+        self._left = [0.0] * count if scenario.budget < math.inf else []
         self._random = [random.Random(f"{seed}/{table.name}") for table in tables]
         self._meters = [StalenessMeter(0.0, fresh=0.0) for _ in tables]
         self._target = [0.0] * count
@@ -192,7 +197,7 @@ class TableSimulation:
         """Write what the policies read about a table after its data or its target moved."""
         pending = self._available[table] - self._target[table]
         if pending > 0:
-            amount = min(pending, self._most[table])
+            amount = min(pending, self._limit(table, pending) if self._left else self._most[table])
             self._columns.set_pending(table, pending, amount, self._alpha[table] + self._beta[table] * amount)
             self.loop.set_ready(table, True, now)
         else:
@@ -204,8 +209,11 @@ class TableSimulation:
         came = chunks[0][1]
         pending = self._available[table] - self._target[table]
         # What is left over by rounding only is not left over.
-        whole = pending <= self._most[table] * _ROUNDING
-        amount = pending if whole else self._most[table]
+        most = self._limit(table, pending) if self._left else self._most[table]
+        whole = pending <= most * _ROUNDING
+        amount = pending if whole else most
+        if self._left:
+            self._left[table] = pending - amount
         self._target[table] = self._available[table] if whole else self._target[table] + amount
         while chunks and chunks[0][0] <= self._target[table]:
             chunks.popleft()
@@ -217,6 +225,12 @@ class TableSimulation:
         self._note_waiting(table, -amount, now)
         self._events.at(now + duration, Rank.WORK, self._complete, track)
         self._refresh(table, now)
+
+    def _limit(self, table: int, pending: float) -> float:
+        """How much of what is pending an update may take in, if updates have a budget."""
+        alpha, beta, budget = self._alpha[table], self._beta[table], self.scenario.budget
+        within, stretched = fits(alpha, beta, budget), fits(alpha, beta, STRETCH * budget)
+        return min(self._most[table], keeping_up(within, stretched, pending, self._left[table]))
 
     def _duration(self, table: int, amount: float, now: float) -> float:
         duration = self._alpha[table] + self._beta[table] * amount

@@ -72,6 +72,8 @@ def on_spark(
     ``policy`` and ``loop`` are those of ``Engine``. ``time_limit`` is how many seconds an operator may take for one
     packet, ``memory_limit`` how many bytes the worker process may use; a query that exceeds a limit fails.
     """
+    if buckets is not None and (not isinstance(buckets, int) or buckets < 1):
+        raise ParameterError(f"on_spark: buckets is a whole number of at least 1, or None; got {buckets!r}")
     options = _options(workers, policy, loop, packet_rows, time_limit, memory_limit)
     from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -145,7 +145,7 @@ _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "time": (
         lambda value: isinstance(value, str) and value.strip() != "",
-        "the name of the column that holds the event time, such as time='ts'",
+        "the name of the column that holds the event time, such as time='ts'; a table without takes time=None and key=",
     ),
     # Labels of partitions are written to the second.
     "partition": (
@@ -163,6 +163,10 @@ _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a whole number; larger is more important",
     ),
     "mode": (lambda value: value in get_args(Mode), " or ".join(map(repr, get_args(Mode)))),
+    "key": (
+        lambda value: all(isinstance(name, str) and name for name in value),
+        "names of columns, such as key=['customer']",
+    ),
     "catch_up": (lambda value: value in get_args(CatchUp), " or ".join(map(repr, get_args(CatchUp)))),
     "group": (lambda value: value is None or (isinstance(value, str) and value != ""), "the name of a group, or None"),
     "comment": (lambda value: isinstance(value, str), "a text"),
@@ -173,6 +177,8 @@ _DURATIONS = ("partition", "period", "target_lag", "patience", "max_future", "lo
 def _options(spec: WarehouseSpec) -> Iterator[Mistake]:
     for node in spec.nodes():
         for option, (will_do, expected) in _OPTIONS.items():
+            if option == "time" and isinstance(node, TableSpec) and node.time is None:
+                continue  # a table may have none
             if hasattr(node, option) and not will_do(value := getattr(node, option)):
                 got = f"{value!r} seconds" if option in _DURATIONS else repr(value)
                 yield about(node, f"{option} takes {expected}; got {got}")
@@ -190,6 +196,14 @@ def _definitions(spec: WarehouseSpec) -> Iterator[Mistake]:
         else:
             problems = ("a table takes a function of its sources or a query in SQL; got None",)
         yield from (about(table, problem) for problem in problems)
+
+
+def _times(spec: WarehouseSpec) -> Iterator[Mistake]:
+    for table in spec.tables:
+        if table.time is None and not table.key:
+            yield about(table, "a table without event time needs key=, the columns that tell its rows apart")
+        if table.time is None and (table.lookback or table.mode in ("blocks", "recompute")):
+            yield about(table, "lookback and mode 'blocks' need an event time: state time, or leave them out")
 
 
 def _sources(spec: WarehouseSpec) -> Iterator[Mistake]:
@@ -259,6 +273,7 @@ _CHECKS: tuple[Callable[[WarehouseSpec], Iterator[Mistake]], ...] = (
     _duplicates,
     _options,
     _definitions,
+    _times,
     _sources,
     _cycles,
     _groups,

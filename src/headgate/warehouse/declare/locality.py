@@ -13,17 +13,26 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.core import HeadgateError
+from headgate.warehouse.declare.plan_tree import (
+    PlanTree,
+    conjuncts,
+    is_one_of,
+    join_kind,
+    named_columns,
+    parse_tree,
+    plan_of,
+    source_of,
+    tumbling_window,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: what sources are called in a plan that is analysed, so that they are found in it
-_MARK = "headgate_source_"
 _MICROS = 1_000_000
 #: lengths of what times are truncated to, in microseconds; months and years have none, and weeks begin on Mondays
 _UNITS = {
@@ -45,41 +54,6 @@ _AGGREGATES_IN_BLOCK = {"Max", "Min", "First", "Last", "MaxBy", "MinBy", "AnyVal
 
 class _NotLocalError(HeadgateError):
     """The query is not local, or cannot be proved to be; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Tree:
-    """A step of a plan, or an expression."""
-
-    name: str
-    fields: Mapping[str, Any]
-    children: tuple[_Tree, ...]
-
-    @property
-    def id(self) -> int:
-        """The number by which Spark knows a column."""
-        return int(self.fields["exprId"]["id"])
-
-    def walk(self) -> Iterator[_Tree]:
-        yield self
-        for child in self.children:
-            yield from child.walk()
-
-    def expressions(self, name: str) -> list[_Tree]:
-        """The expressions in a field that holds a list of them."""
-        return [_tree(each) for each in self.fields.get(name) or ()]
-
-
-def _tree(nodes: Sequence[Mapping[str, Any]]) -> _Tree:
-    """A tree out of its nodes in the order of a walk, as Spark writes it."""
-    rest = iter(nodes)
-
-    def build() -> _Tree:
-        node = next(rest)
-        children = tuple(build() for _ in range(int(node["num-children"])))
-        return _Tree(str(node["class"]).rpartition(".")[2], node, children)
-
-    return build()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +79,13 @@ def block_length(lengths: Iterable[float]) -> int:
     return math.lcm(*(round(length * _MICROS) for length in lengths))
 
 
-def marked(frame: DataFrame, source: str) -> DataFrame:
-    """The frame of a source, for a plan that is to be looked through."""
-    return frame.alias(f"{_MARK}{source}")
-
-
 def why_not_local(result: DataFrame, time: str, times: Mapping[str, str | None], block: int) -> str | None:
     """Why a query is not proved to be local to blocks of ``block`` microseconds; None if it is.
 
     ``result`` is its analysed frame over ``marked`` sources, ``time`` its column of event time. ``times`` are those of
     the sources, None for a dimension.
     """
-    plan = _tree(json.loads(result._jdf.queryExecution().analyzed().toJSON()))
+    plan = plan_of(result)
     try:
         rows = _Proof(times, block).rows(plan)
     except _NotLocalError as reason:
@@ -136,9 +105,9 @@ class _Proof:
 
     # --- steps ----------------------------------------------------------------------------------------------
 
-    def rows(self, step: _Tree) -> _Rows:
+    def rows(self, step: PlanTree) -> _Rows:
         """What is known of a step's rows; raises if it brings rows of several blocks together."""
-        source = _source(step)
+        source = source_of(step)
         if source is not None:
             return self._source_rows(step, source)
         _refuse_subqueries(step)
@@ -147,29 +116,29 @@ class _Proof:
             rows: _Rows = prove(step)
             return rows
         if step.name in _CONSTANT:
-            return _Rows(_columns(step.expressions("output")), constant=True)
+            return _Rows(named_columns(step.expressions("output")), constant=True)
         if step.name in _PASSED:
             return self.rows(step.children[0])
         raise _NotLocalError(f"what {_words(step.name)} gives may depend on rows of all times")
 
-    def _source_rows(self, step: _Tree, source: str) -> _Rows:
+    def _source_rows(self, step: PlanTree, source: str) -> _Rows:
         leaf = step
         while leaf.children:
             leaf = leaf.children[0]
-        output = _columns(leaf.expressions("output"))
+        output = named_columns(leaf.expressions("output"))
         time = self.times[source]
         if time is None:
             return _Rows(output, constant=True)
         found = frozenset(number for number, name in output if name == time)
         return _Rows(output, found, found)
 
-    def _project(self, step: _Tree) -> _Rows:
+    def _project(self, step: PlanTree) -> _Rows:
         child = self.rows(step.children[0])
         return self._named(step.expressions("projectList"), child)
 
-    def _named(self, expressions: Sequence[_Tree], child: _Rows) -> _Rows:
+    def _named(self, expressions: Sequence[PlanTree], child: _Rows) -> _Rows:
         """What is known of columns that are made of a child's."""
-        output = _columns(expressions)
+        output = named_columns(expressions)
         numbers = [number for number, _ in output]
         pairs = list(zip(numbers, expressions, strict=True))
         return _Rows(
@@ -181,36 +150,36 @@ class _Proof:
             constant=child.constant,
         )
 
-    def _aggregate(self, step: _Tree) -> _Rows:
+    def _aggregate(self, step: PlanTree) -> _Rows:
         child = self.rows(step.children[0])
         keys = step.expressions("groupingExpressions")
         if not child.constant and not any(self._determines(key, child) for key in keys):
             raise _NotLocalError("its groups do not have a time of their own: group by the time, truncated")
         return self._named(step.expressions("aggregateExpressions"), child)
 
-    def _distinct(self, step: _Tree) -> _Rows:
+    def _distinct(self, step: PlanTree) -> _Rows:
         child = self.rows(step.children[0])
         if not child.constant and not child.blocks:
             raise _NotLocalError("distinct rows without their time may come from several partitions")
         return child
 
-    def _generate(self, step: _Tree) -> _Rows:
+    def _generate(self, step: PlanTree) -> _Rows:
         child = self.rows(step.children[0])
-        return replace(child, output=(*child.output, *_columns(step.expressions("generatorOutput"))))
+        return replace(child, output=(*child.output, *named_columns(step.expressions("generatorOutput"))))
 
-    def _deduplicate(self, step: _Tree) -> _Rows:
+    def _deduplicate(self, step: PlanTree) -> _Rows:
         child = self.rows(step.children[0])
         if not child.constant and not any(self._determines(key, child) for key in step.expressions("keys")):
             raise _NotLocalError("rows of one key may come from several partitions")
         return child
 
-    def _window(self, step: _Tree) -> _Rows:
+    def _window(self, step: PlanTree) -> _Rows:
         child = self.rows(step.children[0])
         if not child.constant and not any(self._determines(key, child) for key in step.expressions("partitionSpec")):
             raise _NotLocalError("its window functions look at rows of all times: partition by the time, truncated")
-        return replace(child, output=(*child.output, *_columns(step.expressions("windowExpressions"))))
+        return replace(child, output=(*child.output, *named_columns(step.expressions("windowExpressions"))))
 
-    def _union(self, step: _Tree) -> _Rows:
+    def _union(self, step: PlanTree) -> _Rows:
         parts = [self.rows(child) for child in step.children]
         if all(part.constant for part in parts):
             return parts[0]
@@ -223,9 +192,9 @@ class _Proof:
 
         return _Rows(first, in_all("blocks"), in_all("times"), in_all("windows"), in_all("days"))
 
-    def _join(self, step: _Tree) -> _Rows:
+    def _join(self, step: PlanTree) -> _Rows:
         left, right = (self.rows(child) for child in step.children)
-        kind = _join_kind(step)
+        kind = join_kind(step)
         output = left.output if kind in ("LeftSemi", "LeftAnti") else (*left.output, *right.output)
         if left.constant and right.constant:
             return _Rows(output, constant=True)
@@ -252,11 +221,11 @@ class _Proof:
             left.days | right.days,
         )
 
-    def _same_block(self, step: _Tree, left: _Rows, right: _Rows) -> bool:
+    def _same_block(self, step: PlanTree, left: _Rows, right: _Rows) -> bool:
         condition = step.fields.get("condition")
         if not condition:
             return False
-        for each in _conjuncts(_tree(condition)):
+        for each in conjuncts(parse_tree(condition)):
             if each.name in ("EqualTo", "EqualNullSafe"):
                 one, other = each.children
                 if (self._is_time(one, left) and self._is_time(other, right)) or (
@@ -265,22 +234,22 @@ class _Proof:
                     return True
         return False
 
-    def _withcte(self, step: _Tree) -> _Rows:
+    def _withcte(self, step: PlanTree) -> _Rows:
         *definitions, plan = self._cte_parts(step)
         for definition in definitions:
             self.shared[int(definition.fields["id"])] = self.rows(definition.children[0])
         return self.rows(plan)
 
     @staticmethod
-    def _cte_parts(step: _Tree) -> list[_Tree]:
+    def _cte_parts(step: PlanTree) -> list[PlanTree]:
         definitions = [child for child in step.children if child.name == "CTERelationDef"]
         return [*definitions, *(child for child in step.children if child.name != "CTERelationDef")]
 
-    def _cterelationref(self, step: _Tree) -> _Rows:
+    def _cterelationref(self, step: PlanTree) -> _Rows:
         known = self.shared.get(int(step.fields["cteId"]))
         if known is None:
             raise _NotLocalError("its common table expressions refer to each other")
-        output = _columns(step.expressions("output"))
+        output = named_columns(step.expressions("output"))
         renamed = {before: after for (before, _), (after, _) in zip(known.output, output, strict=True)}
 
         def follow(numbers: frozenset[int]) -> frozenset[int]:
@@ -298,7 +267,7 @@ class _Proof:
 
     # --- expressions ----------------------------------------------------------------------------------------
 
-    def _is_time(self, expression: _Tree, rows: _Rows) -> bool:  # noqa: PLR0911 - one for each kind of expression
+    def _is_time(self, expression: PlanTree, rows: _Rows) -> bool:  # noqa: PLR0911 - one for each kind of expression
         """Whether the values are times in the block that their rows come from."""
         match expression.name:
             case "AttributeReference":
@@ -313,7 +282,7 @@ class _Proof:
             case "GetStructField":
                 return expression.fields.get("ordinal") == 0 and self._is_window(expression.children[0], rows)
             case "Coalesce":
-                return all(self._is_time(each, rows) or _in(each, rows.nullable) for each in expression.children)
+                return all(self._is_time(each, rows) or is_one_of(each, rows.nullable) for each in expression.children)
             case "AggregateExpression":
                 function = expression.children[0]
                 return function.name in _AGGREGATES_IN_BLOCK and self._is_time(function.children[0], rows)
@@ -321,13 +290,13 @@ class _Proof:
                 return self._is_cast_of_a_day(expression, rows)
         return False
 
-    def _is_cast_of_a_day(self, expression: _Tree, rows: _Rows) -> bool:
+    def _is_cast_of_a_day(self, expression: PlanTree, rows: _Rows) -> bool:
         """``cast(to_date(time) as timestamp)``: the day's first moment."""
         inner = expression.children[0]
         to_time = expression.fields.get("dataType") == "timestamp" and expression.fields.get("timeZoneId") in _UTC
         return to_time and self._is_day(inner, rows)
 
-    def _is_day(self, expression: _Tree, rows: _Rows) -> bool:
+    def _is_day(self, expression: PlanTree, rows: _Rows) -> bool:
         if expression.name == "Alias":
             return self._is_day(expression.children[0], rows)
         if expression.name == "AttributeReference":
@@ -337,28 +306,21 @@ class _Proof:
         in_utc = expression.fields.get("timeZoneId") in _UTC
         return is_date and in_utc and self._divides(_UNITS["DAY"]) and self._is_time(expression.children[0], rows)
 
-    def _is_window(self, expression: _Tree, rows: _Rows) -> bool:
+    def _is_window(self, expression: PlanTree, rows: _Rows) -> bool:
         """Whether the values are tumbling windows that begin in the block that their rows come from."""
         if expression.name == "AttributeReference":
             return expression.id in rows.windows
         if expression.name == "Alias":
             return self._is_window(expression.children[0], rows)
-        if expression.name != "CreateNamedStruct" or expression.children[0].fields.get("value") != "start":
-            return False
-        # Spark writes the start as the time less its remainder by the length; there is no other number in it.
-        start = expression.children[1]
-        names = {each.name for each in start.walk()}
-        times = [each for each in start.walk() if each.name == "AttributeReference"]
-        numbers = {int(each.fields["value"]) for each in start.walk() if each.name == "Literal"} - {0}
-        is_start = "PreciseTimestampConversion" in names and names <= _PARTS_OF_A_WINDOW
-        return is_start and len(numbers) == 1 and self._divides(*numbers) and all(_in(t, rows.times) for t in times)
+        window = tumbling_window(expression)
+        return window is not None and self._divides(window[1]) and is_one_of(window[0], rows.times)
 
-    def _determines(self, expression: _Tree, rows: _Rows) -> bool:
+    def _determines(self, expression: PlanTree, rows: _Rows) -> bool:
         """Whether rows that agree in the expression come from one block."""
         if expression.name == "Alias":
             return self._determines(expression.children[0], rows)
         return (
-            _in(expression, rows.blocks)
+            is_one_of(expression, rows.blocks)
             or self._is_window(expression, rows)
             or self._is_day(expression, rows)
             or (expression.name != "AggregateExpression" and self._is_time(expression, rows))
@@ -369,42 +331,7 @@ class _Proof:
         return length is not None and length > 0 and self.block % length == 0
 
 
-_PARTS_OF_A_WINDOW = {
-    *("KnownNullable", "PreciseTimestampConversion", "Subtract", "Add", "CaseWhen", "LessThan", "Remainder"),
-    *("Literal", "Cast", "AttributeReference"),
-}
-
-
-def _source(step: _Tree) -> str | None:
-    """The source that a step stands for."""
-    if step.name != "SubqueryAlias":
-        return None
-    name = str(step.fields["identifier"]["name"])
-    return name.removeprefix(_MARK) if name.startswith(_MARK) else None
-
-
-def _columns(expressions: Sequence[_Tree]) -> tuple[tuple[int, str], ...]:
-    return tuple((each.id, str(each.fields["name"])) for each in expressions)
-
-
-def _in(expression: _Tree, numbers: frozenset[int]) -> bool:
-    return expression.name == "AttributeReference" and expression.id in numbers
-
-
-def _conjuncts(condition: _Tree) -> Iterator[_Tree]:
-    if condition.name == "And":
-        for each in condition.children:
-            yield from _conjuncts(each)
-    else:
-        yield condition
-
-
-def _join_kind(step: _Tree) -> str:
-    kind = step.fields["joinType"]
-    return str(kind.get("object") or kind.get("product-class")).rpartition(".")[2].removesuffix("$")
-
-
-def _refuse_subqueries(step: _Tree) -> None:
+def _refuse_subqueries(step: PlanTree) -> None:
     text = json.dumps({key: value for key, value in step.fields.items() if key not in ("desc", "identifier")})
     if "catalyst.expressions.ScalarSubquery" in text or "catalyst.expressions.Exists" in text or "ListQuery" in text:
         raise _NotLocalError("it has a subquery, which may look at rows of all times")

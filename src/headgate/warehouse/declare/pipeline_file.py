@@ -17,6 +17,7 @@ from types import CodeType, ModuleType, TracebackType
 
 from headgate.core import DeclarationError, UserCodeError
 from headgate.warehouse.declare.checks import DeclarationErrors, Mistake, shown, shown_file
+from headgate.warehouse.declare.collecting import collecting_mistakes
 from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.declare.warehouse import Warehouse
 
@@ -33,9 +34,13 @@ def load(path: str | os.PathLike[str]) -> Warehouse:
     code = _compiled(file)
     module = ModuleType(f"headgate_pipeline_{file.stem}")
     module.__file__ = str(file)
-    with _importing_beside(file, module):
-        _execute(code, module, file)
-    return _only_warehouse(module, file)
+    with _importing_beside(file, module), collecting_mistakes() as mistakes:
+        _execute(code, module, file, mistakes)
+    if mistakes and not any(isinstance(value, Warehouse) for value in vars(module).values()):
+        raise DeclarationErrors(mistakes)
+    warehouse = _only_warehouse(module, file)
+    warehouse.note_mistakes(mistakes)
+    return warehouse
 
 
 def _compiled(file: Path) -> CodeType:
@@ -74,14 +79,16 @@ def _importing_beside(file: Path, module: ModuleType) -> Iterator[None]:
             sys.path.remove(str(file.parent))
 
 
-def _execute(code: CodeType, module: ModuleType, file: Path) -> None:
+def _execute(code: CodeType, module: ModuleType, file: Path, mistakes: list[Mistake]) -> None:
+    """``mistakes`` are those that were noted so far; they are reported with whatever ends the file."""
     try:
         exec(code, module.__dict__)
-    except DeclarationErrors:
-        raise
+    except DeclarationErrors as error:
+        raise DeclarationErrors([*mistakes, *error.mistakes]) from error
     except DeclarationError as error:
-        # Raised at once, by a source for example: give it the line that the other mistakes have.
-        raise DeclarationErrors([Mistake(_last_line_in(file, error.__traceback__), str(error))]) from error
+        # Raised at once: give it the line that the other mistakes have.
+        last = Mistake(_last_line_in(file, error.__traceback__), str(error))
+        raise DeclarationErrors([*mistakes, last]) from error
     except (Exception, SystemExit) as error:
         users_part = error.__traceback__.tb_next if error.__traceback__ else None
         lines = traceback.format_exception(type(error), error, users_part)

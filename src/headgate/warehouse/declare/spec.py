@@ -15,7 +15,8 @@ from headgate.core import Graph
 if TYPE_CHECKING:
     from headgate.warehouse.sources import DataSource
 
-Mode = Literal["auto", "append", "recompute", "whole"]
+#: how a table is kept up to date (``modes``); "recompute" is an older name of "blocks"
+Mode = Literal["auto", "append", "merge", "blocks", "keys", "whole", "recompute"]
 CatchUp = Literal["oldest", "newest"]
 
 #: suffix of the table that holds the rejected rows of a stream, or of a table with stream queries
@@ -72,14 +73,16 @@ class DimensionSpec:
 class TableSpec:
     """A derived table: ``function`` of its sources' data frames, or ``query`` in SQL over their names; never both.
 
-    ``time`` is the event-time column of the result. ``lookback`` is how far before a partition its sources' rows still
-    matter to it. ``catch_up`` is what an update takes first if it cannot take everything. Tables of one ``group`` with
-    the same sources are updated one after the other by one track, which reads the sources once.
+    ``time`` is the event-time column of the result; None if it has none. ``key`` are the columns that tell the rows
+    of such a table apart; in mode "keys", rows of its sources matter only to rows of the result with the same key.
+    ``lookback`` is how far before a partition its sources' rows still matter to it. ``catch_up`` is what an update
+    takes first if it cannot take everything. Tables of one ``group`` with the same sources are updated one after the
+    other by one track, which reads the sources once.
     """
 
     name: str
     sources: tuple[str, ...]
-    time: str
+    time: str | None
     partition: float
     place: Place
     function: Callable[..., Any] | None = None
@@ -90,6 +93,7 @@ class TableSpec:
     patience: float | None = None
     lookback: float = 0.0
     mode: Mode = "auto"
+    key: tuple[str, ...] = ()
     catch_up: CatchUp = "oldest"
     group: str | None = None
     comment: str = ""

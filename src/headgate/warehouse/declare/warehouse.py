@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from headgate.core import HeadgateError, ParameterError
@@ -27,6 +25,7 @@ from headgate.warehouse.declare.checks import (
     about,
     find_mistakes,
 )
+from headgate.warehouse.declare.collecting import users_line
 from headgate.warehouse.declare.durations import Duration, Lengths
 from headgate.warehouse.declare.spec import (
     CatchUp,
@@ -77,7 +76,7 @@ class Warehouse:
 
     def __init__(self, name: str, path: str | os.PathLike[str] | None = None) -> None:
         self.name = name
-        self.place = _caller()
+        self.place = users_line()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
         self._run: WarehouseRun | None = None
@@ -113,7 +112,7 @@ class Warehouse:
             source=source,
             time=time,
             partition=lengths.needed("partition", partition, _HOUR),
-            place=_caller(),
+            place=users_line(),
             period=lengths.optional("period", period),
             priority=priority,
             target_lag=lengths.optional("target_lag", target_lag),
@@ -127,13 +126,13 @@ class Warehouse:
 
     def dimension(self, name: str, source: DataSource, *, priority: float = 1.0, comment: str = "") -> Handle:
         """Declare a table without event time, replaced as a whole when ``source`` changes."""
-        dimension = DimensionSpec(name=name, source=source, place=_caller(), priority=priority, comment=comment)
+        dimension = DimensionSpec(name=name, source=source, place=users_line(), priority=priority, comment=comment)
         return self._add(dimension, Lengths())
 
     def table(
         self,
         *,
-        time: str = "",
+        time: str | None = "",
         partition: Duration = "1 hour",
         priority: float = 1.0,
         target_lag: Duration | None = None,
@@ -141,6 +140,7 @@ class Warehouse:
         patience: Duration | None = None,
         lookback: Duration = 0.0,
         mode: Mode = "auto",
+        key: Sequence[str] = (),
         catch_up: CatchUp = "oldest",
         group: str | None = None,
         name: str | None = None,
@@ -149,7 +149,9 @@ class Warehouse:
         """Declare a table computed by the function below, whose parameters name the sources it gets as data frames.
 
         ``lookback`` is how far before a partition the rows of its sources still matter to it. ``mode`` is how updates
-        are computed ("append", "recompute" by blocks of time, or "whole"); by default that follows from the query.
+        are computed ("append", "merge", "blocks" of time, "keys" or "whole"); by default the cheapest that is right,
+        which follows from the query. A table may have no event time: ``time=None``, and the columns that tell its rows
+        apart as ``key``. With mode "keys" you state that only rows with the key of changed source rows change.
         ``catch_up`` is what an update takes first if it cannot take everything. Tables of one ``group`` with the same
         sources are updated one after the other by one track, which reads the sources once. The default name is that of
         the function, the default comment its docstring.
@@ -160,13 +162,14 @@ class Warehouse:
             sources=(),
             time=time,
             partition=lengths.needed("partition", partition, _HOUR),
-            place=_caller(),
+            place=users_line(),
             priority=priority,
             target_lag=lengths.optional("target_lag", target_lag),
             importance_class=importance_class,
             patience=lengths.optional("patience", patience),
             lookback=lengths.needed("lookback", lookback, 0.0),
             mode=mode,
+            key=(key,) if isinstance(key, str) else tuple(key),
             catch_up=catch_up,
             group=group,
         )
@@ -189,7 +192,7 @@ class Warehouse:
         name: str,
         query: str,
         *,
-        time: str = "",
+        time: str | None = "",
         partition: Duration = "1 hour",
         priority: float = 1.0,
         target_lag: Duration | None = None,
@@ -197,6 +200,7 @@ class Warehouse:
         patience: Duration | None = None,
         lookback: Duration = 0.0,
         mode: Mode = "auto",
+        key: Sequence[str] = (),
         catch_up: CatchUp = "oldest",
         group: str | None = None,
         comment: str = "",
@@ -208,7 +212,7 @@ class Warehouse:
             sources=read_query(query).sources,
             time=time,
             partition=lengths.needed("partition", partition, _HOUR),
-            place=_caller(),
+            place=users_line(),
             query=query,
             priority=priority,
             target_lag=lengths.optional("target_lag", target_lag),
@@ -216,11 +220,16 @@ class Warehouse:
             patience=lengths.optional("patience", patience),
             lookback=lengths.needed("lookback", lookback, 0.0),
             mode=mode,
+            key=(key,) if isinstance(key, str) else tuple(key),
             catch_up=catch_up,
             group=group,
             comment=comment,
         )
         return self._add(table, lengths)
+
+    def note_mistakes(self, mistakes: Iterable[Mistake]) -> None:
+        """Add mistakes that were found elsewhere in the pipeline file, to be reported with the others."""
+        self._mistakes += mistakes
 
     def spec(self) -> WarehouseSpec:
         """Everything declared so far; DeclarationErrors lists all the mistakes in it, if there are any."""
@@ -252,9 +261,10 @@ class Warehouse:
         """Keep the tables fresh from now on, on threads of this process, until ``stop``.
 
         Returns the run. It is a context manager, and its ``runtime`` has statistics and takes changes. If a ``spark``
-        session is passed, it is used and left open; otherwise one is opened at ``master`` with ``conf``. Tables whose
-        query has changed since their rows were computed are rebuilt behind live updates; with ``on_change="keep"`` old
-        rows stay as they are, with "refuse" this raises.
+        session is passed, or one runs in this process, its Spark is used and left open, and its settings stay as they
+        are; otherwise Spark is started at ``master``. ``conf`` are settings for the updates. Tables whose query has
+        changed since their rows were computed are rebuilt behind live updates; with ``on_change="keep"`` old rows stay
+        as they are, with "refuse" this raises.
         """
         from headgate.core import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
@@ -319,7 +329,7 @@ class Warehouse:
             written = os.fspath(path)
         except TypeError:
             written = ""
-        if not isinstance(written, str) or not written or "://" in written:
+        if not isinstance(written, str) or not written or "://" in written or "\0" in written:
             text = f"the path of a warehouse takes a folder on this machine; got {path!r}"
             self._mistakes.append(Mistake(self.place, text))
             return ""
@@ -331,16 +341,11 @@ def base_folder(place: Place) -> Path:
     return Path(place.file).parent if os.path.isabs(place.file) else Path.cwd()
 
 
-def _caller() -> Place:
-    """The line outside this package that is being run: where the user declares something."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
-        frame = frame.f_back
-    if frame is None:
-        return Place("<unknown>", 0)
-    file = frame.f_code.co_filename
-    # Code typed in has a file such as <stdin>, which is nowhere.
-    return Place(file if file.startswith("<") else os.path.abspath(file), frame.f_lineno)
+def missing_sources(spec: WarehouseSpec) -> list[Mistake]:
+    """The sources whose directory does not exist. No mistake in itself: it may be created later."""
+    from headgate.warehouse.sources.files import Files
 
-
-_PACKAGE = __name__.partition(".")[0]
+    base = base_folder(spec.place)
+    loaded: tuple[StreamSpec | DimensionSpec, ...] = (*spec.streams, *spec.dimensions)
+    files = [(node, node.source.resolve(base)) for node in loaded if isinstance(node.source, Files)]
+    return [about(node, source.missing()) for node, source in files if source.missing()]

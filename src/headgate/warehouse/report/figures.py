@@ -11,8 +11,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Literal, get_args
 
-from headgate.core import Layer, OperatorFigures, Update, added_up
-from headgate.core.trace import FreshnessHistory, Trace, TraceTable, measured, on_time
+from headgate.core import Layer, OperatorFigures, Update, added_up, is_past
+from headgate.core.trace import FreshnessHistory, Trace, TraceTable, lag_of, measured
 
 Recorded = Literal["end", "killed", "full"]
 
@@ -30,21 +30,26 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class TableFigures:
-    """One table. Updates, rows, durations and operators are those of live updates.
+    """One table. Updates, rows written, durations and operators are those of live updates.
 
-    ``staleness`` has one entry per stretch, None before the table had rows. ``operators`` are those of the stream
-    queries inside it. ``repairs`` are the seconds of event time that were still to be recomputed at the end. A figure
-    that a table does not have is None: a dimension has no staleness, and ``on_time`` needs a target.
+    ``past``: its newest data was more than a day old when it arrived, so that staleness is the age of the data, and lag
+    says how well the table was kept. ``staleness`` has one entry per stretch, None before the table had rows.
+    ``operators`` are those of the stream queries inside it. ``repairs`` are the seconds of event time that were still
+    to be recomputed at the end. A figure that a table does not have is None: a dimension has no staleness and no lag,
+    and ``on_time`` needs a target.
     """
 
     name: str
     kind: str
     priority: float
     updates: int
-    rows: int
+    written: int
     rejected: int
     mean_staleness: float | None
     max_staleness: float | None
+    past: bool
+    mean_lag: float | None
+    max_lag: float | None
     target_lag: float | None
     on_time: float | None
     mean_seconds: float | None
@@ -84,7 +89,7 @@ class RunFigures:
     placement: str
     tracks: int
     updates: int
-    rows: int
+    written: int
     weighted_staleness: float
     typical_staleness: float | None
     busy: Mapping[str, float]
@@ -92,6 +97,7 @@ class RunFigures:
     tables: tuple[TableFigures, ...]
     failures: tuple[FailureFigures, ...]
     changes: tuple[tuple[float, str], ...]
+    notices: tuple[tuple[float, str], ...]
 
 
 def figures_of(trace: Trace) -> RunFigures:
@@ -110,14 +116,15 @@ def figures_of(trace: Trace) -> RunFigures:
         placement=trace.header.placement,
         tracks=trace.header.tracks,
         updates=sum(table.updates for table in tables),
-        rows=sum(table.rows for table in tables),
+        written=sum(table.written for table in tables),
         weighted_staleness=whole.weighted_staleness,
         typical_staleness=whole.weighted_staleness / counted if counted > 0 else None,
         busy=_busy(trace),
         overhead=min(1.0, sum(update.overhead for update in committed) / worked) if worked > 0 else None,
         tables=tuple(tables),
         failures=_failures(trace),
-        changes=tuple((change.at, _in_words(change.what)) for change in trace.changes),
+        changes=tuple(sorted([*((change.at, _in_words(change.what)) for change in trace.changes), *_reloads(trace)])),
+        notices=tuple((notice.at, str(notice)) for notice in trace.notices),
     )
 
 
@@ -134,7 +141,7 @@ def _tables(trace: Trace) -> Iterator[TableFigures]:
         repairs[update.table] = update.repairs
         if update.error is not None and update.layer == "live":
             failed[update.table] = failed.get(update.table, 0) + 1
-    for table in trace.header.tables:
+    for table in trace.tables:
         figures = _table(trace, table, trace.updates_of(table.name), failed.get(table.name, 0))
         yield replace(figures, repairs=repairs.get(table.name, 0.0))
 
@@ -144,18 +151,22 @@ def _table(trace: Trace, table: TraceTable, updates: tuple[Update, ...], failure
     begin, length = trace.header.started, trace.finish - trace.header.started
     whole = history.staleness(begin, trace.finish)
     edges = [begin + length * number / STRETCHES for number in range(STRETCHES + 1)]
+    lag = lag_of(trace, table)
     stretches = (history.staleness(first, last) for first, last in pairwise(edges))
     return TableFigures(
         name=table.name,
         kind=table.kind,
         priority=trace.priority(table),
         updates=len(updates),
-        rows=sum(update.rows for update in updates),
+        written=sum(update.rows for update in updates),
         rejected=sum(update.rejected for update in updates),
         mean_staleness=None if whole is None else whole.mean,
         max_staleness=None if whole is None else whole.max,
+        past=whole is not None and lag is not None and is_past(whole.mean, lag.mean),
+        mean_lag=None if lag is None else lag.mean,
+        max_lag=None if lag is None else lag.maximum,
         target_lag=table.target_lag,
-        on_time=on_time(trace, table),
+        on_time=None if lag is None else lag.target_met,
         mean_seconds=fmean(update.seconds for update in updates) if updates else None,
         failures=failures,
         staleness=tuple(None if s is None else Stretch(s.mean, s.max) for s in stretches),
@@ -181,6 +192,17 @@ def _failures(trace: Trace) -> tuple[FailureFigures, ...]:
         if update.error is not None:
             found.setdefault((update.table, update.layer, update.error), []).append(update.ended)
     return tuple(FailureFigures(*key, len(times), min(times), max(times)) for key, times in found.items())
+
+
+def _reloads(trace: Trace) -> Iterator[tuple[float, str]]:
+    """The times at which the pipeline file was saved, and which tables came and went."""
+    before = {table.name for table in trace.header.tables}
+    for redeclared in trace.redeclared:
+        after = {table.name for table in redeclared.tables}
+        parts = [("new", sorted(after - before)), ("gone", sorted(before - after))]
+        words = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts if names)
+        yield redeclared.at, f"the pipeline file has changed{f' ({words})' if words else ''}"
+        before = after
 
 
 def _in_words(change: Mapping[str, object]) -> str:

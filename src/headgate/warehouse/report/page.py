@@ -82,7 +82,8 @@ def html(figures: RunFigures) -> str:
             *_pictures(figures),
             *_inside(figures),
             *_failures(figures),
-            *_changes(figures),
+            *_listed("Notices", figures.notices),
+            *_listed("Changes while it ran", figures.changes),
             "<h2>What the words mean</h2>",
             *(f'<p class="note">{escape(note)}</p>' for note in notes(figures)),
             "</body>\n</html>\n",
@@ -157,8 +158,8 @@ def _failures(figures: RunFigures) -> Iterator[str]:
     return _section("Failures", lines)
 
 
-def _changes(figures: RunFigures) -> Iterator[str]:
-    return _section("Changes while it ran", (f"{moment(at)}: {escape(what)}" for at, what in figures.changes))
+def _listed(heading: str, entries: Sequence[tuple[float, str]]) -> Iterator[str]:
+    return _section(heading, (f"{moment(at)}: {escape(what)}" for at, what in entries))
 
 
 def _section(heading: str, lines: Iterable[str]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -11,6 +11,8 @@ from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.report.figures import FailureFigures, RunFigures, TableFigures
 
 MISSING = "-"
+#: in place of the staleness of a table whose newest data was more than a day old when it arrived
+PAST = "past"
 
 Row = TypeVar("Row")
 #: {heading: the function that formats a cell}
@@ -46,13 +48,15 @@ def micros_per_row(operator: OperatorFigures) -> str:
 COLUMNS: Columns[TableFigures] = {
     "table": lambda table: table.name,
     "priority": lambda table: f"{table.priority:g}",
-    "mean staleness": lambda table: length(table.mean_staleness),
-    "max staleness": lambda table: length(table.max_staleness),
+    "mean staleness": lambda table: PAST if table.past else length(table.mean_staleness),
+    "max staleness": lambda table: PAST if table.past else length(table.max_staleness),
+    "mean lag": lambda table: length(table.mean_lag),
+    "max lag": lambda table: length(table.max_lag),
     "lag target": lambda table: length(table.target_lag),
     "target met": lambda table: share(table.on_time),
     "updates": lambda table: f"{table.updates:,}",
     "mean duration": lambda table: length(table.mean_seconds),
-    "rows": lambda table: f"{table.rows:,}",
+    "written": lambda table: f"{table.written:,}",
     "rejected": lambda table: f"{table.rejected:,}",
     "failures": lambda table: f"{table.failures:,}",
 }
@@ -74,11 +78,13 @@ OPERATOR_WORDS = 3
 
 NOTES = (
     "Staleness: now minus the event time up to which the table was complete, from when it first had rows. It also"
-    " grows while no data arrives.",
-    "Target met: share of the run in which the lag of the table was within its target. The lag is how long the oldest"
-    " data that had arrived, but was not yet in the table, had waited since it arrived in its stream; 0 while nothing"
-    " waited. If a table is computed from several streams, data waits from when all of them had it. Data that arrived"
-    " and was never loaded is not counted.",
+    " grows while no data arrives. Past: the newest data was more than a day old when it arrived, so staleness is just"
+    " the age of the data; look at the lag.",
+    "Lag: how long the oldest data that had arrived, but was not yet in the table, had waited since it arrived in its"
+    " stream; 0 while nothing waited. If a table is computed from several streams, data waits from when all of them had"
+    " it. Data that arrived and was never loaded is not counted. Target met: share of the run in which the lag of the"
+    " table was within its target.",
+    "Written: rows written by live updates; a row that is computed again is written again.",
     "Mean duration: of an update, from its start on a track to its commit.",
     "Track time used: duration of all updates, as a share of the time of all tracks. Headgate's own share: the part of"
     " the updates' duration that was not reading, computing or writing data.",
@@ -118,17 +124,28 @@ def summary(figures: RunFigures) -> dict[str, str]:
     layers = ", ".join(f"{layer} {share(part)}" for layer, part in figures.busy.items() if part > 0)
     repairs = ", ".join(f"{table.name} {length(table.repairs)}" for table in figures.tables if table.repairs)
     left = {"still to be recomputed at the end, in event time": repairs} if repairs else {}
+    past = [table for table in figures.tables if table.past]
+    staleness = [(table.priority, table.mean_staleness) for table in figures.tables if not table.past]
+    lag = [(table.priority, table.mean_lag) for table in past]
     return {
         "tables": f"{len(figures.tables):,}",
         "updates": f"{figures.updates:,}",
-        "rows": f"{figures.rows:,}",
+        "rows written": f"{figures.written:,}",
         "failures": f"{sum(failure.times for failure in figures.failures):,}",
-        "mean staleness, weighted by priority": length(figures.typical_staleness),
+        "mean staleness, weighted by priority": _weighted(staleness),
+        **({"mean lag of data of the past, weighted by priority": _weighted(lag)} if past else {}),
         "weighted staleness, the sum of priority times staleness": f"{figures.weighted_staleness:,.4g} s",
         "track time used": share(sum(figures.busy.values())) + (f" ({layers})" if layers else ""),
         "Headgate's own share": share(figures.overhead),
         **left,
     }
+
+
+def _weighted(values: Iterable[tuple[float, float | None]]) -> str:
+    """The mean of (priority, seconds), weighted by priority."""
+    known = [(priority, seconds) for priority, seconds in values if seconds is not None]
+    total = sum(priority for priority, _ in known)
+    return length(sum(priority * seconds for priority, seconds in known) / total if total > 0 else None)
 
 
 def failure_line(failure: FailureFigures) -> str:
@@ -159,6 +176,9 @@ def markdown(figures: RunFigures) -> str:
     if figures.failures:
         lines += ["", "## Failures", ""]
         lines += [f"- {_cell(failure_line(f))}: {_cell(f.message)}" for f in figures.failures]
+    if figures.notices:
+        lines += ["", "## Notices", ""]
+        lines += [f"- {moment(at)}: {_cell(what)}" for at, what in figures.notices]
     if figures.changes:
         lines += ["", "## Changes while it ran", ""]
         lines += [f"- {moment(at)}: {_cell(what)}" for at, what in figures.changes]
@@ -176,6 +196,9 @@ def text(figures: RunFigures) -> str:
     if figures.failures:
         lines += ["", "Failures"]
         lines += [f"  {failure_line(failure)}: {failure.message}" for failure in figures.failures]
+    if figures.notices:
+        lines += ["", "Notices"]
+        lines += [f"  {moment(at)}: {what}" for at, what in figures.notices]
     if figures.changes:
         lines += ["", "Changes while it ran"]
         lines += [f"  {moment(at)}: {what}" for at, what in figures.changes]

@@ -50,6 +50,10 @@ class RunningWarehouse:
         """The statistics of every table now: the fields of ``NodeStatistics`` of each."""
         return tuple(self._ask("statistics"))
 
+    def notices(self) -> tuple[Mapping[str, Any], ...]:
+        """The latest that users should know: when (``at``), of which table or null, and the text."""
+        return tuple(self._ask("notices"))
+
     def explain(self, name: str) -> str:
         """Why a table is or is not being updated now."""
         return str(self._ask("explain", name=name))
@@ -65,6 +69,10 @@ class RunningWarehouse:
     def set_tracks(self, count: int) -> None:
         """Change the number of updates that may run at once."""
         self._ask("set_tracks", count=count)
+
+    def set_budget(self, budget: float | None) -> None:
+        """Change how long one update should take at most, in seconds; None for no limit."""
+        self._ask("set_budget", budget=budget)
 
     def set_priority(self, name: str, priority: float) -> None:
         self._ask("set_priority", name=name, priority=priority)

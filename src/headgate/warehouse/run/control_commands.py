@@ -20,6 +20,7 @@ from headgate.core import DeclarationError, HeadgateError, UnknownNameError, pla
 
 if TYPE_CHECKING:
     from headgate.core import Explanation, Placement, Policy
+    from headgate.core.trace import RunNotice
     from headgate.warehouse.schedule.ledger import NodeStatistics
 
 #: the longest request that is read
@@ -38,6 +39,9 @@ class Controlled(Protocol):
     def statistics(self) -> tuple[NodeStatistics, ...]:
         """The statistics of every table now."""
 
+    def notices(self) -> tuple[RunNotice, ...]:
+        """The latest that users should know."""
+
     def explain(self, name: str) -> Explanation:
         """Why a table is or is not being updated now."""
 
@@ -46,6 +50,9 @@ class Controlled(Protocol):
     def replace_placement(self, placement: Placement) -> None: ...
 
     def set_tracks(self, count: int) -> None: ...
+
+    def set_budget(self, budget: float | None) -> None:
+        """Change how long one update should take at most, in seconds; None for no limit."""
 
     def set_priority(self, name: str, priority: float) -> None: ...
 
@@ -90,6 +97,10 @@ class _Command:
     takes: Mapping[str, _ArgumentKind]
 
 
+def _told(notice: RunNotice) -> dict[str, object]:
+    return {"at": notice.at, "table": notice.table, "text": notice.text}
+
+
 def _replace_policy(run: Controlled, policy: str) -> str:
     chosen = policy_from(policy)
     run.replace_policy(chosen)
@@ -104,10 +115,12 @@ def _replace_placement(run: Controlled, placement: str) -> str:
 
 COMMANDS: Mapping[str, _Command] = {
     "statistics": _Command(lambda run: [asdict(row) for row in run.statistics()], {}),
+    "notices": _Command(lambda run: [_told(notice) for notice in run.notices()], {}),
     "explain": _Command(lambda run, name: str(run.explain(name)), {"name": _TEXT}),
     "replace_policy": _Command(_replace_policy, {"policy": _TEXT}),
     "replace_placement": _Command(_replace_placement, {"placement": _TEXT}),
     "set_tracks": _Command(lambda run, count: run.set_tracks(count), {"count": _COUNT}),
+    "set_budget": _Command(lambda run, budget: run.set_budget(budget), {"budget": _LENGTH}),
     "set_priority": _Command(
         lambda run, name, priority: run.set_priority(name, float(priority)), {"name": _TEXT, "priority": _NUMBER}
     ),

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from headgate.core import HeadgateError, InvariantError
+from headgate.core import DeclarationError, HeadgateError, InvariantError
 
 FILE_NAME = "headgate.lock"
 
@@ -46,8 +46,14 @@ class WarehouseLock:
 
     def acquire(self) -> None:
         """Take the lock, or raise an error that names the process which has it."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise DeclarationError(
+                f"the warehouse cannot be in {self._path.parent}: {error.strerror} ({error.filename}). "
+                "Its path takes a folder in which this user may create files"
+            ) from None
         if not _locked(descriptor):
             process = _content(descriptor).process
             os.close(descriptor)

@@ -16,18 +16,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headgate.core import HeadgateError, Update
-from headgate.core.trace import TraceHeader
+from headgate.core.trace import RunNotice, TraceHeader, TraceTable
 from headgate.warehouse.declare.analysis import analyse
 from headgate.warehouse.declare.durations import Duration, seconds
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.warehouse import base_folder
+from headgate.warehouse.report.drawing import counts
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.run.runtime import Observer, Runtime
 from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.scheduler import RunOptions
-from headgate.warehouse.session import open_session
+from headgate.warehouse.session import another_session, open_session, own_session, running_session
 from headgate.warehouse.updates.open_warehouse import OnChange, OpenWarehouse, changed_tables, open_warehouse
 
 if TYPE_CHECKING:
@@ -43,7 +44,13 @@ Stamp = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Where Spark runs, and its settings. If a ``session`` is passed, it is used instead and left open at the end."""
+    """Where Spark runs, and its settings.
+
+    If a ``session`` is passed, its Spark is used instead and left open at the end. Updates have sessions of their own
+    on it, with Headgate's settings and those of ``conf`` that can be changed while Spark runs: the settings of the
+    session neither change what is computed nor are they changed. The same holds if a Spark runs in this process
+    already.
+    """
 
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -95,14 +102,13 @@ class WarehouseRun:
         """Take the lock, open Spark and all tables, and start. Mistakes in queries are reported before that."""
         with ExitStack() as undo:
             lock = undo.enter_context(WarehouseLock(Path(self.spec.path)))
-            spark = self._spark_options.session
-            if spark is None:
-                spark = open_session(self.spec.name, self._spark_options.master, self._spark_options.conf)
-                undo.callback(spark.stop)
+            spark = self._spark(undo)
+            self._on_message(f"opening {counts(self.spec)} ...")
             opened = open_warehouse(self.spec, spark, on_change=self._on_change)
             self._tell_rebuilds(opened)
-            for table, reason in opened.whole.items():
-                self._on_message(f"table {table!r} is computed as a whole by every update: {reason}")
+            for table, mode in opened.modes.items():
+                if mode.name == "whole":
+                    self._on_message(f"table {table!r} is computed as a whole by every update: {mode.reason}")
             trace = self._open_trace(opened)
             undo.callback(lambda: trace.close(time.time()))
 
@@ -111,8 +117,19 @@ class WarehouseRun:
                 if self._observer is not None:
                     self._observer(update)
 
-            runtime = Runtime(opened, spark, self._options, note, trace.change)
+            def tell(notice: RunNotice) -> None:
+                trace.notice(notice)
+                self._on_message(f"{notice.details}\n{notice}" if notice.details else str(notice))
+
+            def redeclared(at: float, opened: OpenWarehouse) -> None:
+                trace.redeclared(at, _traced(opened, at))
+                self._on_message("going on with the changed declarations")
+
+            runtime = Runtime(
+                opened, spark, self._options, note, trace.change, on_notice=tell, on_redeclared=redeclared
+            )
             runtime.start()
+            self._on_message("keeping the tables fresh")
             undo.callback(runtime.stop)
             undo.enter_context(ControlServer(runtime, lock))
             if self._pipeline is not None:
@@ -130,6 +147,17 @@ class WarehouseRun:
                 why = f"table {node.table!r} is rebuilt, behind live updates: {node.rebuild_reason}"
                 self._on_message(f"{why}. Until then it can be read as it was")
 
+    def _spark(self, undo: ExitStack) -> SparkSession:
+        """A session of our own: on the user's Spark if there is one, otherwise on one that is stopped at the end."""
+        options = self._spark_options
+        theirs = options.session or running_session()
+        if theirs is not None:
+            return own_session(theirs, options.conf)
+        self._on_message(f"starting Spark at {options.master} ...")
+        session = open_session(self.spec.name, options.master, options.conf)
+        undo.callback(session.stop)
+        return session
+
     def _open_trace(self, opened: OpenWarehouse) -> TraceWriter:
         options = self._options
         header = TraceHeader(
@@ -140,7 +168,8 @@ class WarehouseRun:
             placement=str(options.placement),
             inheritance=options.inheritance,
             chop=None if options.chop == math.inf else options.chop,
-            tables=traced_tables(self.spec, {name: node.freshness for name, node in opened.nodes.items()}),
+            budget=None if options.budget == math.inf else options.budget,
+            tables=_traced(opened),
         )
         trace = TraceWriter(runs_folder(Path(self.spec.path)), header)
         if trace.trouble:
@@ -174,13 +203,13 @@ class WarehouseRun:
         if changed.path != self.spec.path:
             raise HeadgateError(f"the warehouse's path is now {changed.path}: stop this run and start another")
         # A mistake is reported here, before the running updates are waited for.
-        analyses = analyse(changed, spark.newSession())
+        analyses = analyse(changed, another_session(spark))
         changed_tables(self.runtime.warehouse, analyses, self._on_change)
 
         def reopen() -> OpenWarehouse:
-            self.spec = changed
             # What is refused was refused above: here that would end the run.
             opened = open_warehouse(changed, spark, on_change="keep" if self._on_change == "keep" else "rebuild")
+            self.spec = changed
             self._tell_rebuilds(opened)
             return opened
 
@@ -193,6 +222,10 @@ class WarehouseRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _traced(opened: OpenWarehouse, declared: float | None = None) -> tuple[TraceTable, ...]:
+    return traced_tables(opened.spec, {name: node.freshness for name, node in opened.nodes.items()}, declared)
 
 
 def _stamp(file: Path) -> Stamp | None:
@@ -235,7 +268,7 @@ class _PipelineWatch:
             self._stamp = stamp
             try:
                 self._reload(load(self._file).spec())
-                self._on_message(f"{self._file.name} has changed: going on as it says now")
+                self._on_message(f"{self._file.name} has changed")
             except Exception as error:
                 self._on_message(f"{self._file.name} has changed, but cannot be used, so nothing changes: {error}")
 

@@ -11,13 +11,17 @@ import math
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from headgate.core import Explanation, ParameterError, Placement, Policy, UnknownNameError, Update
+from headgate.core import Explanation, HeadgateError, ParameterError, Placement, Policy, UnknownNameError, Update
+from headgate.core.trace import RunNotice
 from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
+from headgate.warehouse.schedule.kept_costs import read_costs, write_costs
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
 from headgate.warehouse.updates.node import Node
@@ -40,11 +44,25 @@ class TimeSpent:
     work: float
 
 
+#: learned costs are written to a file this often
+KEEP_COSTS_SECONDS = 30.0
 #: called after every update, committed or failed
 Observer = Callable[[Update], None]
 #: called after a change by a user, with the time and what was changed
 ChangeObserver = Callable[[float, Mapping[str, object]], None]
+#: called with everything that users should know
+NoticeObserver = Callable[[RunNotice], None]
+#: called when the run continues with another declaration of the warehouse
+RedeclaredObserver = Callable[[float, OpenWarehouse], None]
 Answer = TypeVar("Answer")
+
+
+#: how many notices are kept for whoever asks
+_NOTICES_KEPT = 20
+
+
+class RunFailedError(HeadgateError):
+    """The scheduler of a run has failed: nothing is updated any more. ``__cause__`` is why."""
 
 
 class Runtime:
@@ -58,14 +76,21 @@ class Runtime:
         observer: Observer | None = None,
         on_change: ChangeObserver | None = None,
         clock: Callable[[], float] = time.time,
+        on_notice: NoticeObserver | None = None,
+        on_redeclared: RedeclaredObserver | None = None,
     ) -> None:
         self.options = options or RunOptions()
         self.error: BaseException | None = None
-        self._spark = spark
         self._observer = observer
         self._on_change = on_change
+        self._on_notice = on_notice
+        self._on_redeclared = on_redeclared
+        self._notices: deque[RunNotice] = deque(maxlen=_NOTICES_KEPT)
         self._clock = clock
-        self._scheduler = Scheduler(warehouse, self.options, clock())
+        # Costs are kept beside the tables, so that a restarted run need not learn them again.
+        self._directory = Path(warehouse.spec.path)
+        self._scheduler = Scheduler(warehouse, self.options, clock(), costs=read_costs(self._directory))
+        self._costs_kept = clock()
         self._inbox: queue.SimpleQueue[Update | Callable[[], None]] = queue.SimpleQueue()
         self._tracks = Tracks(spark, self._node_of, self._inbox.put, clock)
         self._stopping = False
@@ -92,7 +117,7 @@ class Runtime:
         self.stop_soon()
         while cancel and self._thread.is_alive():
             # Repeated, because the scheduler may begin one more update before it takes the request to stop.
-            self._spark.sparkContext.cancelAllJobs()
+            self._tracks.cancel(self._scheduler.node_names)
             self._thread.join(1.0)
         if self._thread.ident is not None:
             self._thread.join()
@@ -108,8 +133,16 @@ class Runtime:
         return self._thread.is_alive()
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
-        """The statistics of every table now, in the order declared."""
-        return self._ask(lambda: self._scheduler.statistics(self._clock()))
+        """The statistics of every table now, in the order declared. If the run has failed, all are "stopped"."""
+        rows = self._ask(lambda: self._scheduler.statistics(self._clock()), also_if_failed=True)
+        if self.error is None:
+            return rows
+        why = f"the run has failed: {type(self.error).__name__}: {self.error}"
+        return tuple(replace(row, state="stopped", error=why, next_update=None) for row in rows)
+
+    def notices(self) -> tuple[RunNotice, ...]:
+        """The latest that users should know: about sources, about the policy, about the pipeline file."""
+        return self._ask(lambda: tuple(self._notices), also_if_failed=True)
 
     def time_spent(self) -> TimeSpent:
         """How much time was spent on what."""
@@ -157,6 +190,13 @@ class Runtime:
 
         self._change({"tracks": count}, change)
 
+    def set_budget(self, budget: float | None) -> None:
+        """Change how long one update should take at most, in seconds; None for no limit."""
+        if budget is not None and not budget > 0:
+            raise ParameterError(f"a budget is a number of seconds above 0, or None; got {budget}")
+        limit = math.inf if budget is None else budget
+        self._change({"budget": budget}, lambda now: self._scheduler.set_budget(limit, now))
+
     def pause(self, name: str) -> None:
         """Begin no more updates of a table until it is resumed; a running one is finished."""
         self._change({"paused": name}, lambda now: self._scheduler.pause(self._known(name), now))
@@ -181,6 +221,12 @@ class Runtime:
 
         ``chunk`` is how many seconds of event time one update recomputes; by default, about a second of work.
         """
+        for moment in (first, last):
+            if not isinstance(moment, int):
+                raise ParameterError(
+                    f"a backfill of {name!r} goes from one event time to another, in whole microseconds since the "
+                    f"epoch; got {moment!r}"
+                )
         if last < first:
             raise ParameterError(f"a backfill of {name!r} must end after it begins; got {first} to {last}")
         what = {"backfill": [name, first, last]}
@@ -208,8 +254,13 @@ class Runtime:
 
         self._ask(carry_out)
 
-    def _ask(self, question: Callable[[], Answer]) -> Answer:
+    def _ask(self, question: Callable[[], Answer], also_if_failed: bool = False) -> Answer:
         """Call ``question`` on the scheduler thread and return its result."""
+        if self.error is not None and not also_if_failed:
+            raise RunFailedError(
+                f"the run has failed, and nothing is updated any more: {type(self.error).__name__}: {self.error}; "
+                "start it again"
+            ) from self.error
         if not self._thread.is_alive() or threading.current_thread() is self._thread:
             return question()
         answers: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
@@ -227,7 +278,7 @@ class Runtime:
                 break
             except queue.Empty:
                 if not self._thread.is_alive():  # it ended before it took this from its inbox
-                    return question()
+                    return self._ask(question, also_if_failed)
         if error is not None:
             raise error
         return value  # type: ignore[return-value]
@@ -243,15 +294,20 @@ class Runtime:
             self.error = error
         finally:
             self._tracks.close()
+            write_costs(self._directory, self._scheduler.costs())
 
     def _step(self) -> None:
         started = time.perf_counter()
         now = self._clock()
         wake = self._scheduler.poll(now)
+        if now >= self._costs_kept + KEEP_COSTS_SECONDS:
+            write_costs(self._directory, self._scheduler.costs())
+            self._costs_kept = now
         if self._reopen is not None and self._scheduler.is_idle:
             self._adopt(self._reopen)
         if not self._stopping and self._reopen is None:
             self._start_updates(now)
+        self._tell(now)
         self._busy += time.perf_counter() - started
         try:
             item = self._inbox.get(timeout=max(0.0, wake - self._clock()))
@@ -269,7 +325,30 @@ class Runtime:
 
     def _adopt(self, reopen: Callable[[], OpenWarehouse]) -> None:
         self._reopen = None
-        self._scheduler = Scheduler(reopen(), self.options, self._clock(), before=self._scheduler)
+        now = self._clock()
+        try:
+            opened = reopen()
+            scheduler = Scheduler(opened, self.options, now, before=self._scheduler)
+        except Exception as error:
+            text = f"the changed declarations cannot be used, so nothing changes: {error}"
+            self._scheduler.notices.append(RunNotice(now, None, text))
+            return
+        self._tell(now)
+        self._scheduler = scheduler
+        if self._on_redeclared is not None:
+            self._on_redeclared(now, opened)
+
+    def _tell(self, now: float) -> None:
+        """Pass on what the scheduler wants users to know, and what it has changed by itself."""
+        for change in self._scheduler.changes:
+            if self._on_change is not None:
+                self._on_change(now, change)
+        for notice in self._scheduler.notices:
+            self._notices.append(notice)
+            if self._on_notice is not None:
+                self._on_notice(notice)
+        self._scheduler.changes.clear()
+        self._scheduler.notices.clear()
 
     def _start_updates(self, now: float) -> None:
         started = time.perf_counter()

@@ -14,8 +14,16 @@ from io import FileIO
 from pathlib import Path
 
 from headgate.core import Update
-from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable, trace_from
-from headgate.core.trace.lines import change_line, end_line, full_line, header_line, update_line
+from headgate.core.trace import Change, Redeclared, RunNotice, Trace, TraceError, TraceHeader, TraceTable, trace_from
+from headgate.core.trace.lines import (
+    change_line,
+    end_line,
+    full_line,
+    header_line,
+    notice_line,
+    redeclared_line,
+    update_line,
+)
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
 #: recording stops when a trace has reached this size
@@ -65,6 +73,14 @@ class TraceWriter:
         """Record a change by a user, such as ``{"policy": "fifo"}``."""
         self._append(change_line(Change(at, what)), at)
 
+    def notice(self, notice: RunNotice) -> None:
+        """Record something that users should know."""
+        self._append(notice_line(notice), notice.at)
+
+    def redeclared(self, at: float, tables: tuple[TraceTable, ...]) -> None:
+        """Record that the run continues with these tables."""
+        self._append(redeclared_line(Redeclared(at, tables)), at)
+
     def close(self, at: float) -> None:
         """Record the end of the run. Closing a second time does nothing."""
         self._append(end_line(at), at)
@@ -110,14 +126,19 @@ def read_trace(path: Path) -> Trace:
         raise TraceError(f"cannot read the trace {path}: {error.strerror}") from None
 
 
-def traced_tables(spec: WarehouseSpec, freshness: Mapping[str, int | None]) -> tuple[TraceTable, ...]:
-    """The tables of a warehouse as a trace names them, each with the freshness that it has now."""
-    return tuple(_traced(node, freshness.get(node.name)) for node in spec.nodes())
+def traced_tables(
+    spec: WarehouseSpec, freshness: Mapping[str, int | None], declared: float | None = None
+) -> tuple[TraceTable, ...]:
+    """The tables of a warehouse as a trace names them, each with the freshness that it has now.
+
+    ``declared`` is when, if it was while the run went on.
+    """
+    return tuple(_traced(node, freshness.get(node.name), declared) for node in spec.nodes())
 
 
-def _traced(node: NodeSpec, freshness: int | None) -> TraceTable:
+def _traced(node: NodeSpec, freshness: int | None, declared: float | None) -> TraceTable:
     if isinstance(node, DimensionSpec):
-        return TraceTable(node.name, priority=node.priority, kind="dimension")
+        return TraceTable(node.name, priority=node.priority, kind="dimension", declared=declared)
     return TraceTable(
         name=node.name,
         sources=node.sources if isinstance(node, TableSpec) else (),
@@ -128,6 +149,7 @@ def _traced(node: NodeSpec, freshness: int | None) -> TraceTable:
         target_lag=node.target_lag,
         kind="stream" if isinstance(node, StreamSpec) else "table",
         freshness=freshness,
+        declared=declared,
     )
 
 

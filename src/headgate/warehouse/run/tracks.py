@@ -12,12 +12,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headgate.core import Update
 from headgate.stream.spark.update import HostedUpdate, share_passes
+from headgate.warehouse.session import another_session
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.spark_files import FileReader
 
@@ -70,12 +71,17 @@ class Tracks:
         for thread in self._threads:
             thread.join()
 
+    def cancel(self, names: Iterable[str]) -> None:
+        """Cancel the Spark jobs of the nodes called ``names``; others on the same Spark may be a user's own."""
+        for name in names:
+            self._spark.sparkContext.cancelJobGroup(_job_group(name))
+
     def _run(self, inbox: _Inbox) -> None:
         session: SparkSession | None = None
         while (updates := inbox.get()) is not None:
             left = list(updates)
             try:
-                session = session or self._spark.newSession()
+                session = session or another_session(self._spark)
                 # The pools of Spark's scheduler have the names of the layers: see pools.xml.
                 session.sparkContext.setLocalProperty("spark.scheduler.pool", updates[0].layer)
                 for _ in run_updates(updates, self._node_of, session, self._clock):
@@ -85,6 +91,11 @@ class Tracks:
                     update.began = self._clock()
                     update.fails(error)
                     self._report(update)
+
+
+def _job_group(name: str) -> str:
+    """What Spark calls the jobs of a node's updates."""
+    return f"headgate {name}"
 
 
 # --- the updates of one track, one after the other --------------------------------------------------------------
@@ -103,7 +114,7 @@ def run_updates(
         hosted = _prepare_all(updates, node_of, spark, files, clock) if together else {}
         for update in updates:
             if update.status != "failed":
-                context.setJobGroup(f"headgate {update.name}", f"update of {update.name}", True)
+                context.setJobGroup(_job_group(update.name), f"update of {update.name}", True)
                 with _failure_noted(update, clock) as started:
                     node_of(update).run(update, spark, files, hosted.get(update.name))
                     update.commits(time.perf_counter() - started)

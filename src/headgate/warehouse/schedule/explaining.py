@@ -23,7 +23,7 @@ class Standing:
     of the ``pending`` event time. ``failures`` in a row are those of its live updates, or else of its backfills; it is
     tried again in ``next_try`` seconds, or not before a user says so if it is ``held``. ``note`` says why its source
     cannot be polled. ``rebuild`` says why it must be computed anew. ``idle`` is the time since its last update, None if
-    there was none.
+    there was none. ``mode`` is how a derived table is kept up to date, and why.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Standing:
     repairs: Repairs | None = None
     rebuild: str = ""
     idle: float | None = None
+    mode: str = ""
 
     @property
     def obstacle(self) -> str:
@@ -121,6 +122,8 @@ def _lines(table: Standing, standings: Mapping[str, Standing]) -> Iterator[str]:
         repairs = standings[source].repairs
         if repairs is not None:
             yield f"its source {source} is still to be repaired, and then this table: {repairs}"
+    if table.mode:
+        yield f"kept in mode {table.mode}"
 
 
 def _repairing(table: Standing) -> str:

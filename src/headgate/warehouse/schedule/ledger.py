@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from headgate.core import CostModel, LagMeter, OperatorFigures, StalenessMeter, Update, added_up, node_name
 from headgate.warehouse.declare.spec import DimensionSpec, WarehouseSpec
+from headgate.warehouse.schedule.kept_costs import KnownCost
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.plan import MICROS
 from headgate.warehouse.updates.repairs import Repairs
@@ -58,13 +60,16 @@ class Retries:
 class NodeStatistics:
     """One table of a running warehouse. Lengths of time are seconds; moments are seconds since the epoch.
 
-    ``staleness`` is now minus the event time up to which the table is complete; None before it has rows, and for
-    dimensions. ``lag`` is how long the oldest data that is not in the table yet has been waiting. ``target_met`` is the
-    share of the time in which the lag was at most ``target_lag``. ``next_update`` is when more data is expected.
-    ``longest_wait`` is the longest time that an update waited for a track. ``note`` says why the source could not be
-    polled. ``repairs`` are the event times that are still to be recomputed, behind live updates; a table that has some
-    and is otherwise in order is "repairing"; one that must be computed anew is "rebuilding".
-    ``operators`` are those of the stream queries inside the table, over all updates of the run.
+    ``state`` is "ok", "updating", "paused", "failing" (an update failed and is tried again), "held" (it failed too
+    often), "waiting" (its source is not there or cannot be polled: ``note`` says why), "repairing" (event times are
+    still to be recomputed, behind live updates: ``repairs``), "rebuilding" (it must be computed anew) or "stopped" (the
+    run has failed: ``error`` says why). ``staleness`` is now minus the event time up to which the table is complete;
+    None before it has rows, and for dimensions. ``lag`` is how long the oldest data that is not in the table yet has
+    been waiting. ``target_met`` is the share of the time in which the lag was at most ``target_lag``. ``rows`` are
+    those in the table now, ``written`` those that updates of this run have written. ``next_update`` is when more data
+    is expected. ``updates_left`` is how many more updates are needed after the running or the next one, for what is
+    waiting now. ``longest_wait`` is the longest time that an update waited for a track. ``note`` is what the source
+    waits for. ``operators`` are those of the stream queries inside the table, over all updates of the run.
     """
 
     name: str
@@ -74,14 +79,17 @@ class NodeStatistics:
     mean_staleness: float | None
     max_staleness: float | None
     lag: float
+    mean_lag: float
     target_lag: float | None
     target_met: float | None
     rows: int
+    written: int
     rejected: int
     updates: int
     last_update: float | None
     last_seconds: float | None
     next_update: float | None
+    updates_left: int
     longest_wait: float
     failures: int
     error: str
@@ -95,35 +103,65 @@ class LedgerEntry:
 
     def __init__(self, node: Node, priority: float, target_lag: float | None, now: float) -> None:
         self.node = node
+        #: as declared; and as it is now, which differs if a user has changed it while the run goes on
+        self.declared_priority = priority
         self.priority = priority
         self.cost = CostModel()
+        #: what the cost is a function of: see ``Update.unit``
+        self.unit = ""
+        #: how much of that there is in a second of data
+        self.per_second = 1.0
+        #: what the last update left waiting when it began, because it was cut
+        self.left = 0.0
+        self.updates_left = 0
         self.retries = Retries()
         self.paused = False
+        #: what the source waits for; ``waiting`` if it cannot give anything before that is there
         self.note = ""
-        self.rows = 0
+        self.waiting = False
+        self.rows = node.store.statistics().rows if node.layer == "live" and node.store.exists else 0
+        self.written = 0
         self.rejected = 0
         self.updates = 0
         self.last_update: float | None = None
         self.last_seconds: float | None = None
         #: how much data the last update took in, in seconds of event time
-        self.last_gained = 0.0
         #: the longest time from the release of an update to its start
         self.longest_wait = 0.0
         self.operators: tuple[OperatorFigures, ...] = ()
         self.staleness = StalenessMeter(now, -math.inf if node.freshness is None else node.freshness / MICROS)
         self.lag = LagMeter(now, target_lag)
 
+    def planned(self, update: Update) -> None:
+        """Note in which unit the updates of this node are measured."""
+        if update.unit != self.unit:
+            self.unit, self.cost, self.left = update.unit, CostModel(), 0.0
+        if not update.unit:
+            self.per_second = 1.0
+        elif update.gained > 0:
+            self.per_second = update.size / update.gained
+
     def committed(self, update: Update, now: float) -> None:
         self.retries.reset()
-        self.cost.observe(update.gained, update.seconds)
-        self.rows += update.rows
+        if self.updates:
+            # The first update of a process compiles code, which tells nothing about the next ones.
+            self.cost.observe(update.amount, update.seconds)
+        self.written += update.rows
         self.rejected += update.rejected
         self.operators = added_up((*self.operators, *update.operators))
         self.updates += 1
         self.last_update = now
-        self.last_seconds, self.last_gained = update.seconds, update.gained
+        self.last_seconds = update.seconds
         if update.freshness is not None:
             self.staleness.refresh(now, update.freshness / MICROS)
+
+    def declared_anew(self, node: Node, priority: float, target_lag: float | None) -> None:
+        """Continue with another declaration. A priority that a user has set stays, unless the declared one changes."""
+        self.node = node
+        if priority != self.declared_priority:
+            self.declared_priority = self.priority = priority
+        self.lag.target = target_lag
+        self.retries.reset()
 
     def due(self, now: float) -> bool:
         """Whether the node may run now, if it has anything pending."""
@@ -145,14 +183,17 @@ class LedgerEntry:
             mean_staleness=self.staleness.mean,
             max_staleness=None if self.staleness.empty else self.staleness.maximum,
             lag=self.lag.lag(now),
+            mean_lag=self.lag.mean,
             target_lag=self.lag.target,
             target_met=self.lag.target_met,
             rows=self.rows,
+            written=self.written,
             rejected=self.rejected,
             updates=self.updates,
             last_update=self.last_update,
             last_seconds=self.last_seconds,
             next_update=self._next(now, period),
+            updates_left=self.updates_left,
             longest_wait=self.longest_wait,
             failures=failed.retries.failures,
             error=failed.error,
@@ -185,6 +226,8 @@ class LedgerEntry:
             return "failing"
         if self.node.rebuild_reason:
             return "rebuilding"
+        if self.waiting:
+            return "waiting"
         return "ok" if repairs is None else "repairing"
 
 
@@ -192,9 +235,17 @@ class Ledger:
     """The entries of all nodes: live updates, backfills and maintenance of all tables."""
 
     def __init__(
-        self, nodes: Mapping[str, Node], spec: WarehouseSpec, now: float, before: Ledger | None = None
+        self,
+        nodes: Mapping[str, Node],
+        spec: WarehouseSpec,
+        now: float,
+        before: Ledger | None = None,
+        costs: Mapping[str, KnownCost] = MappingProxyType({}),
     ) -> None:
-        """``before`` is the ledger before the warehouse was declared anew: what it knows is kept."""
+        """``before`` is the ledger before the warehouse was declared anew: what it knows is kept.
+
+        ``costs`` are those of an earlier run.
+        """
         declared = {node.name: node for node in spec.nodes()}
         self._entries: dict[str, LedgerEntry] = {}
         for name, node in nodes.items():
@@ -203,12 +254,17 @@ class Ledger:
             priority = 0.0 if stated is None else stated.priority
             known = None if before is None else before._entries.get(name)
             if known is None:
-                self._entries[name] = LedgerEntry(node, priority, target, now)
+                entry = self._entries[name] = LedgerEntry(node, priority, target, now)
+                if name in costs:
+                    entry.unit, entry.cost = costs[name]
                 continue
-            known.node, known.priority, known.lag.target = node, priority, target
-            known.retries.reset()
+            known.declared_anew(node, priority, target)
             self._entries[name] = known
         self._order = spec.names()
+
+    def costs(self) -> dict[str, KnownCost]:
+        """What is known about costs, for a later run."""
+        return {name: (entry.unit, entry.cost) for name, entry in self._entries.items()}
 
     def of(self, name: str) -> LedgerEntry:
         return self._entries[name]

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from headgate.core import (
-    LEAST_UPDATE_TIME,
     LIVE,
     URGENT,
     ArrivalLog,
     Dispatch,
     Explanation,
+    HeadgateError,
     Inheritance,
+    InvariantError,
     ParameterError,
     Placement,
     Policy,
@@ -30,12 +33,16 @@ from headgate.core import (
     node_name,
     waiting_since,
 )
-from headgate.core.placements import Proportional
+from headgate.core.placements import LayeredPlacement, Proportional
 from headgate.core.policies import Layered, MaxBenefit
+from headgate.core.trace import RunNotice
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp
 from headgate.warehouse.schedule.explaining import Standing, explained
+from headgate.warehouse.schedule.kept_costs import KnownCost
 from headgate.warehouse.schedule.ledger import Ledger, LedgerEntry, NodeStatistics
+from headgate.warehouse.schedule.limits import BUDGET, UpdateLimit, UpdateLimits, smallest, updates_for
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
+from headgate.warehouse.sources.protocol import Pending
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.load import StreamNode
 from headgate.warehouse.updates.node import Node
@@ -44,14 +51,8 @@ from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 #: a source is polled this many times in a period, and at least once a second
 POLLS_PER_PERIOD = 40
 LONGEST_BETWEEN_POLLS = 1.0
-#: a table with catch_up="newest" takes in this many periods at once, unless ``chop`` sets a limit
-NEWEST_PERIODS = 10.0
 #: placements use learned costs, so tables are placed again after this many updates
 PLACE_AGAIN_AFTER = 100
-#: a chunk of a backfill should take about this many seconds: a live update may have to wait that long for a track
-CHUNK_SECONDS = 1.0
-#: a chunk is at most this many times as long as the one before: how much time more of it takes is not known
-CHUNK_GROWTH = 4.0
 #: an update that only recomputes the past gains no freshness; this many seconds keep its benefit above 0
 LEAST_GAIN = 1e-3
 
@@ -60,14 +61,16 @@ LEAST_GAIN = 1e-3
 class RunOptions:
     """How to run a warehouse.
 
-    ``chop`` limits an update to this many periods of data. ``poll`` is the shortest time between two polls of a source,
-    in seconds.
+    ``budget`` is how long one update should take at most, in seconds: of more data than that, it takes in a part.
+    ``chop`` limits an update to this many periods of data instead, however long that takes. ``poll`` is the shortest
+    time between two polls of a source, in seconds.
     """
 
     tracks: int = 2
     policy: Policy = field(default_factory=MaxBenefit)
     placement: Placement = field(default_factory=Proportional)
     inheritance: Inheritance = "max"
+    budget: float = BUDGET
     chop: float = math.inf
     poll: float = 0.05
 
@@ -82,9 +85,17 @@ class Scheduler:
     """
 
     def __init__(
-        self, warehouse: OpenWarehouse, options: RunOptions, now: float, before: Scheduler | None = None
+        self,
+        warehouse: OpenWarehouse,
+        options: RunOptions,
+        now: float,
+        before: Scheduler | None = None,
+        costs: Mapping[str, KnownCost] = MappingProxyType({}),
     ) -> None:
-        """``before`` is the scheduler before the warehouse was declared anew: what it learned is kept."""
+        """``before`` is the scheduler before the warehouse was declared anew: what it learned is kept.
+
+        ``costs`` are those that an earlier run has learned.
+        """
         self.warehouse = warehouse
         self._options = options
         self._nodes = ScheduledNodes(warehouse)
@@ -92,11 +103,14 @@ class Scheduler:
         self._columns = self._nodes.matrix.columns
         self._table_columns = TableColumns(self._nodes.matrix)
         known = None if before is None else before._ledger
-        self._ledger: Ledger = Ledger(self._nodes.by_name, warehouse.spec, now, known)
+        self._ledger: Ledger = Ledger(self._nodes.by_name, warehouse.spec, now, known, costs)
         self._nodes.fill(self._ledger, options.inheritance)
+        self._limits = UpdateLimits(self._ledger, options.budget, options.chop)
         policy: Policy = Layered(options.policy)
-        placement, workers = options.placement, Workers.of(options.tracks)
+        placement: Placement = LayeredPlacement(options.placement)
+        workers = Workers.of(options.tracks)
         if before is not None:
+            self._limits.budget = before._limits.budget
             policy, placement, workers = before._loop.policy, before._loop.placement, before._loop.workers
         self._loop: Dispatch = Dispatch(self._nodes.matrix, policy, placement, workers, history=64)
         #: {node: its planned update}
@@ -106,8 +120,10 @@ class Scheduler:
         #: {table to be refreshed now: its node and those of all tables that it is built on}
         self._urgent: dict[str, frozenset[int]] = {}
         self._updates = 0
-        #: {table: the event time per backfill that a user has set, in seconds}
-        self._chunks: dict[str, float] = {}
+        #: what users are to be told of; whoever tells them empties it
+        self.notices: list[RunNotice] = []
+        #: what the scheduler has changed by itself, as a trace records it; whoever records it empties it
+        self.changes: list[Mapping[str, object]] = []
         self._groups = self._nodes.groups()
         self._logs = {n.name: ArrivalLog(n.freshness) for n in warehouse.nodes.values() if isinstance(n, StreamNode)}
         self._streams_above = {name: self._streams_of(index) for index, name in enumerate(warehouse.graph.names)}
@@ -126,6 +142,11 @@ class Scheduler:
     @property
     def tracks(self) -> int:
         return len(self._loop.workers)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The names of all nodes: live updates, backfills and maintenance of all tables."""
+        return tuple(self._nodes.names)
 
     @property
     def is_idle(self) -> bool:
@@ -159,17 +180,22 @@ class Scheduler:
         if isinstance(node, BackfillNode) and node.of.rebuild_reason:
             # Rebuilt from a table that is rebuilt afterwards, it would have to be rebuilt again.
             allowed = allowed and not any(self._nodes.by_name[name].rebuild_reason for name in node.of.sources)
-        try:
-            update = node.plan() if allowed else None
-            entry.note = ""
-        except Exception as error:  # a source that cannot be polled now; the next poll tries again
-            update, entry.note = None, str(error)
+        update = None
+        if allowed:
+            try:
+                update = node.plan()
+                self._note_source(node.name, node.last_poll, now)
+            except BaseException as error:  # whatever it is, it concerns this table only, and it is tried again
+                self._note_source(node.name, Pending(note=str(error) or type(error).__name__, missing=True), now)
+                if not self._nodes.has_source(index):  # sources are polled again anyway
+                    self._wake(index, now + LONGEST_BETWEEN_POLLS)
         if node.name in self._logs and allowed:
             arrived = None if update is None or update.arrived is None else update.arrived[0]
             self._note_arrival(node.name, arrived, now)
         if update is None:
             self._planned.pop(index, None)
             self._loop.set_ready(index, False, now)
+            entry.updates_left = 0 if allowed else entry.updates_left
             return
         before = self._planned.get(index)
         update.released = now if before is None else before.released
@@ -177,11 +203,22 @@ class Scheduler:
         self._write_features(index, update, entry)
         self._loop.set_ready(index, True, now)
 
+    def _note_source(self, name: str, polled: Pending, now: float) -> None:
+        """Note what a source said when it was polled; a user is told once of everything new."""
+        entry = self._ledger.of(name)
+        if polled.missing and polled.note != entry.note:
+            self.notices.append(RunNotice(now, name, polled.note))
+        self.notices += [RunNotice(now, name, f"{notice.chunk} {notice.problem}") for notice in polled.notices]
+        entry.note, entry.waiting = polled.note, polled.missing
+
     def _write_features(self, index: int, update: Update, entry: LedgerEntry) -> None:
-        columns, pending = self._table_columns, max(update.gained, LEAST_GAIN)
-        update.gained = min(pending, self._most(index))
-        columns.set_cost(index, entry.cost.alpha, entry.cost.beta)
-        columns.set_pending(index, pending, update.gained, max(1e-3, entry.cost.predict(update.gained)))
+        entry.planned(update)
+        update.gained = max(update.gained, LEAST_GAIN)
+        columns, cost, waiting = self._table_columns, entry.cost, update.amount
+        part = self._limit(index, update).part_of(update)
+        entry.updates_left = updates_for(1.0 - part, part)
+        columns.set_cost(index, cost.alpha, cost.beta * entry.per_second)
+        columns.set_pending(index, update.gained, part * update.gained, max(1e-3, cost.predict(part * waiting)))
         columns.set_release(index, update.released, update.released if update.arrived is None else update.arrived[0])
         columns.set_next_release(index, update.released + self._nodes.period(index))
 
@@ -204,26 +241,9 @@ class Scheduler:
                 since = waiting_since(self._nodes[index].freshness, streams, self._logs)
                 self._ledger.of(name).lag.wait(now, since)
 
-    def _most(self, index: int) -> float:
-        """How many seconds of event time an update of a node may take in."""
-        node, period = self._nodes[index], self._nodes.period(index)
-        if isinstance(node, BackfillNode):
-            return self._chunks.get(node.table) or self._chunk(self._ledger.of(node.name), node.of.block_seconds)
-        if self._options.chop < math.inf:
-            return self._options.chop * period
-        declared = node.spec if isinstance(node, TableNode | StreamNode) else None
-        return NEWEST_PERIODS * period if declared is not None and declared.catch_up == "newest" else math.inf
-
-    @staticmethod
-    def _chunk(entry: LedgerEntry, block: float) -> float:
-        """How much event time a backfill recomputes: one block at first, then as much as fits ``CHUNK_SECONDS``.
-
-        So repairs of many small blocks are merged into a few updates, here and in the tables built on this one.
-        """
-        if entry.last_seconds is None:
-            return block
-        growth = min(CHUNK_GROWTH, CHUNK_SECONDS / max(entry.last_seconds, LEAST_UPDATE_TIME))
-        return max(block, entry.last_gained * growth)
+    def _limit(self, index: int, update: Update, together: int = 1) -> UpdateLimit:
+        """How much of what is waiting an update may take in, if so many updates share a budget."""
+        return self._limits.of(self._nodes[index], update, self._nodes.period(index), together)
 
     # --- updates --------------------------------------------------------------------------------------------
 
@@ -232,14 +252,33 @@ class Scheduler:
 
         An update that could not begin is returned alone in a list, as failed: there is nothing to run.
         """
-        return [updates for start in self._loop.decide(now) if (updates := self._begin(start.node, start.worker, now))]
+        try:
+            starts = self._loop.decide(now)
+        except InvariantError:
+            raise
+        except HeadgateError as error:
+            self._go_on_without_policy(error, now)
+            starts = self._loop.decide(now)
+        return [updates for start in starts if (updates := self._begin(start.node, start.worker, now))]
+
+    def _go_on_without_policy(self, error: HeadgateError, now: float) -> None:
+        """The user's policy has failed: tables must be updated all the same, so another one takes its place."""
+        failed, fallback = str(self._loop.policy), MaxBenefit()
+        text = f"{error}; the run goes on with policy {fallback.name!r} until you set another"
+        self.notices.append(RunNotice(now, None, text, _traceback_of(error)))
+        self.replace_policy(fallback)
+        self.changes.append({"policy": str(fallback), "instead of": failed})
 
     def _begin(self, index: int, track: int, now: float) -> list[Update]:
-        if self._is_busy(self._nodes[index].table):  # another node of the table was begun by the same decision
+        # The same decision may have begun another node of the table, or this one together with its group.
+        if self._is_busy(self._nodes[index].table) or index not in self._planned:
             self._loop.finished(track, now)
             return []
+        together = [index, *self._companions(index)]
+        # Updates that begin together share a budget, and take in the same data if they can.
+        limit = smallest([self._limit(node, self._planned[node], len(together)) for node in together])
         try:
-            update = self._begin_one(index, track, now)
+            update = self._begin_one(index, track, now, limit)
         except Exception as error:
             self._loop.finished(track, now)
             return [self._cannot_begin(index, track, error, now)]
@@ -247,9 +286,9 @@ class Scheduler:
             self._loop.finished(track, now)
             return []
         updates = self._running[track] = [update]
-        for companion in self._companions(index, update):
+        for companion in together[1:]:
             with suppress(Exception):  # it stays planned, and an error is reported when it begins alone
-                joined = self._begin_one(companion, track, now)
+                joined = self._begin_one(companion, track, now, limit)
                 if joined is not None:
                     updates.append(joined)
         for begun in updates:
@@ -257,12 +296,12 @@ class Scheduler:
                 self._loop.set_ready(part, False, now)
         return list(updates)
 
-    def _begin_one(self, index: int, track: int, now: float) -> Update | None:
+    def _begin_one(self, index: int, track: int, now: float, limit: UpdateLimit) -> Update | None:
         """Begin the planned update of a node; None if there is nothing to do after all."""
-        node, update = self._nodes[index], self._planned.get(index)
-        if update is None:  # in the same decision, it has begun together with another table of its group
-            return None
-        begun = node.begin(update, self._most(index))
+        node, update = self._nodes[index], self._planned[index]
+        waiting, update.most = update.amount, limit.amount
+        # What fits is not cut: a table that is computed in blocks would else stop at the end of a block.
+        begun = node.begin(update, limit.seconds if limit.seconds < update.gained else math.inf)
         del self._planned[index]
         self._loop.set_ready(index, False, now)
         if not begun:
@@ -270,13 +309,16 @@ class Scheduler:
         update.track, update.status = track, "running"
         entry = self._ledger.of(node.name)
         entry.longest_wait = max(entry.longest_wait, now - update.released)
+        entry.left = max(0.0, waiting - update.amount)
+        entry.updates_left = update.left = updates_for(waiting - update.amount, update.amount)
         return update
 
-    def _companions(self, index: int, update: Update) -> list[int]:
+    def _companions(self, index: int) -> list[int]:
         """The nodes that are updated together with a table: ready, of the same group, with the same sources."""
-        if update.layer != "live":
+        node = self._nodes[index]
+        if node.layer != "live":
             return []
-        group = [other for other in self._groups.get(update.table, ()) if other != index]
+        group = [other for other in self._groups.get(node.table, ()) if other != index]
         return [other for other in group if other in self._planned and not self._is_busy(self._nodes.names[other])]
 
     def _cannot_begin(self, index: int, track: int, error: Exception, now: float) -> Update:
@@ -289,7 +331,9 @@ class Scheduler:
         return update
 
     def _note_failure(self, index: int, update: Update, now: float) -> None:
-        retries = self._ledger.of(update.name).retries
+        entry = self._ledger.of(update.name)
+        entry.left = 0.0  # all of it is waiting again
+        retries = entry.retries
         retries.failed(update, now)
         if not retries.held:
             self._wake(index, retries.next_try())
@@ -331,9 +375,20 @@ class Scheduler:
             self.warehouse.updated(update.table)
         if isinstance(node, BackfillNode) and node.of.rebuilds:
             self._ledger.of(update.table).retries.reset()  # the table was rebuilt, so earlier failures do not count
+        if node.store.exists:
+            self._ledger.of(update.table).rows = node.store.statistics().rows
         self._updates += 1
         if not self._updates % PLACE_AGAIN_AFTER:
+            self._place_again(now)
+
+    def _place_again(self, now: float) -> None:
+        try:
             self._loop.place_again()
+        except InvariantError:
+            raise
+        except HeadgateError as error:
+            text = f"{error}; the tables stay on the tracks that they were placed on before"
+            self.notices.append(RunNotice(now, None, text, _traceback_of(error)))
 
     # --- changes while running ------------------------------------------------------------------------------
 
@@ -341,7 +396,12 @@ class Scheduler:
         self._loop.replace_policy(Layered(policy))
 
     def replace_placement(self, placement: Placement) -> None:
-        self._loop.replace_placement(placement)
+        self._loop.replace_placement(LayeredPlacement(placement))
+
+    def set_budget(self, budget: float, now: float) -> None:
+        self._limits.budget = budget
+        for index in list(self._planned):
+            self._refresh(index, now)
 
     def set_tracks(self, count: int) -> None:
         self._loop.set_workers(Workers.of(count))
@@ -372,7 +432,7 @@ class Scheduler:
                 f"{table!r} is loaded from a source and cannot be computed again; backfill the tables built on it"
             )
         if chunk is not None:
-            self._chunks[table] = chunk
+            self._limits.chunks[table] = chunk
         node.backfill(first, last)
         self._refresh_table(table, now)
 
@@ -406,6 +466,10 @@ class Scheduler:
 
     # --- reports --------------------------------------------------------------------------------------------
 
+    def costs(self) -> dict[str, KnownCost]:
+        """What was learned about costs, for a later run."""
+        return self._ledger.costs()
+
     def statistics(self, now: float) -> tuple[NodeStatistics, ...]:
         periods = dict(zip(self._nodes.names, self._columns["period"].tolist(), strict=True))
         running = {update.name for updates in self._running.values() for update in updates}
@@ -424,6 +488,11 @@ class Scheduler:
     def behind(self, catch_up: CatchUp, now: float) -> Behind:
         """The tables that have not caught up yet."""
         return catch_up.behind(self.warehouse, {name: self._standing(name, now) for name in self.warehouse.nodes})
+
+    def _most(self, index: int) -> float:
+        """How many seconds of data the planned update of a node takes in; none if there is none."""
+        update = self._planned.get(index)
+        return 0.0 if update is None else self._limit(index, update).part_of(update) * update.gained
 
     def _standing(self, table: str, now: float) -> Standing:
         node, index = self._nodes.by_name[table], self._graph.index[table]
@@ -451,4 +520,16 @@ class Scheduler:
             repairs=node.repairs,
             rebuild=node.rebuild_reason,
             idle=None if entry.last_update is None else now - entry.last_update,
+            mode=str(node.mode) if isinstance(node, TableNode) else "",
         )
+
+
+def _traceback_of(error: BaseException) -> str:
+    """The traceback of the user's own exception, if there is one, from the first line that is not Headgate's."""
+    cause = error.__cause__
+    if cause is None:
+        return ""
+    users = cause.__traceback__
+    while users is not None and str(users.tb_frame.f_globals.get("__name__")).startswith("headgate."):
+        users = users.tb_next
+    return "".join(traceback.format_exception(type(cause), cause, users)).rstrip()

@@ -10,6 +10,7 @@ of loaded files that still exist, not a position in an order: a late file with a
 
 from __future__ import annotations
 
+import difflib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headgate.core import DeclarationError
+from headgate.warehouse.declare.collecting import noting_a_mistake
 from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.sources.errors import SourceChanged, SourceUnreadable, current_user
 from headgate.warehouse.sources.file_batch import FileBatch
@@ -133,6 +135,7 @@ class Files:
     _batch: FileBatch = field(init=False, repr=False, compare=False)
     _listing: Listing = field(init=False, repr=False, compare=False)
 
+    @noting_a_mistake()
     def __post_init__(self) -> None:
         where = f"Files({os.fspath(self.path)!r})"
         self._check(where)
@@ -181,7 +184,8 @@ class Files:
     def latest(self, offset: Offset) -> Pending:
         look = self._listing.look(expect_kind(offset, FileOffset, self).files, check_loaded=True)
         if not look.exists:
-            return Pending(note=f"waiting for the directory {self._batch.folder}")
+            note = self.missing()
+            return Pending(note=note, missing=bool(note))
         arrivals = [file.arrived for file in look.whole]
         return Pending(
             chunks=len(look.whole),
@@ -191,6 +195,16 @@ class Files:
             note=_unfinished_note(look.unfinished),
             notices=look.notices,
         )
+
+    def missing(self) -> str:
+        """What is not there and has to be, with a name that may be meant; empty if the directory is there."""
+        folder = Path(self._batch.folder)
+        if folder.exists():
+            return ""
+        beside = [other.name for other in folder.parent.iterdir()] if folder.parent.is_dir() else []
+        close = difflib.get_close_matches(folder.name, beside, n=1)
+        meant = f"; did you mean {folder.parent / close[0]}?" if close else ""
+        return f"waiting for the directory {folder}, which does not exist{meant}"
 
     def next_range(self, offset: Offset, limit: Limit) -> FileRange | None:
         loaded = expect_kind(offset, FileOffset, self).files

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from headgate.core import DeclarationError
+from headgate.warehouse.declare.collecting import noting_a_mistake
 from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.sources.file_batch import ADDED, as_json, ddl
 from headgate.warehouse.sources.generated_rows import BROKEN, CHUNK, Recipe, RowFunction, check_kind
@@ -122,6 +123,7 @@ class Generator:
     - ``malformed``: the share of rows that cannot be parsed.
     """
 
+    @noting_a_mistake()
     def __init__(
         self,
         schema: str = "ts timestamp, sensor string, temp double",

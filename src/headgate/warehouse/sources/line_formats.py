@@ -96,11 +96,28 @@ def read_csv(spark: SparkSession, batch: FileBatch) -> DataFrame:
         for name in batch.names:
             by_header.setdefault(_header(batch.path(name)), []).append(name)
         by_header.pop("", None)
-        frames = [
-            _read_records(spark, batch, names, _found_columns(header, batch, names[0], options), options, header)
-            for header, names in sorted(by_header.items())
-        ]
+        frames = [_with_header(spark, batch, names, header, options) for header, names in sorted(by_header.items())]
     return union(frames) if frames else no_rows(spark, batch.columns)
+
+
+def _with_header(
+    spark: SparkSession, batch: FileBatch, names: Sequence[str], header: str, options: Mapping[str, str]
+) -> DataFrame:
+    """The records of files that all begin with ``header``.
+
+    If it has none of the declared columns, they are files of another kind, or have no header. All their lines are then
+    rejected, also the first: it may be a row. An error would hold up the files after them.
+    """
+    found = _found_columns(header, batch, options)
+    if any(column in batch.columns for column in found):
+        return _read_records(spark, batch, names, found, options, header)
+    reason = (
+        f"the header of the file has none of the columns {', '.join(c.name for c in batch.columns)}: {header[:200]!r}; "
+        "correct the file or the schema, or set options={'header': False} if files have no header"
+    )
+    lines = _parsed_lines(spark, batch, names, "NULL")
+    nulls = [f"CAST(NULL AS {column.type})" for column in batch.columns]
+    return finished(lines, batch, nulls, path=_PATH, raw=_TEXT, error=sql_text(reason))
 
 
 def _read_records(
@@ -219,19 +236,13 @@ def _header(path: str) -> str:
         raise SourceError(f"the header of {path} cannot be read: {error}. Repair the file or move it away") from None
 
 
-def _found_columns(header: str, batch: FileBatch, name: str, options: Mapping[str, str]) -> list[Column]:
+def _found_columns(header: str, batch: FileBatch, options: Mapping[str, str]) -> list[Column]:
     """The columns of a file in its order; those that were not declared get private names."""
     declared = {column.name.lower(): column for column in batch.columns}
-    found = [
+    return [
         declared.pop(title.strip().lower(), Column(f"{PRIVATE_PREFIX}extra_{position}", "string"))
         for position, title in enumerate(_titles(header, options))
     ]
-    if len(declared) == len(batch.columns):
-        raise SourceError(
-            f"the header of {batch.path(name)} has none of the columns {', '.join(c.name for c in batch.columns)}: "
-            f"{header[:200]!r}. Correct schema or file, or set options={{'header': False}} if files have no header"
-        )
-    return found
 
 
 def _titles(header: str, options: Mapping[str, str]) -> list[str]:

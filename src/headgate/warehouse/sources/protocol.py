@@ -139,8 +139,8 @@ class Pending:
     """The chunks that are not in an offset and can be loaded now.
 
     ``oldest`` and ``newest`` are the arrival times of the first and the last chunk, in wall-clock seconds since the
-    epoch; None if there are no chunks. ``note`` says what the source is waiting for, if anything in particular. Each
-    notice is returned once.
+    epoch; None if there are no chunks. ``note`` says what the source is waiting for, if anything in particular.
+    ``missing``: the source itself is not there, such as the directory of files. Each notice is returned once.
     """
 
     chunks: int = 0
@@ -148,6 +148,7 @@ class Pending:
     oldest: float | None = None
     newest: float | None = None
     note: str = ""
+    missing: bool = False
     notices: tuple[Notice, ...] = ()
 
 

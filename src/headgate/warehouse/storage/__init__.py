@@ -6,3 +6,6 @@ Importing this package alone imports neither Arrow nor Delta.
 
 #: the column by which every table with event time is partitioned; readers see it, users need not name it
 PARTITION_COLUMN = "_partition"
+#: columns with this prefix are in the data files but not in the table: the log does not name them, so readers that go
+#: by the log do not see them
+HIDDEN_PREFIX = "__headgate_"

@@ -39,7 +39,10 @@ def admit_state(state: State) -> None:
 
 
 def admit_schema(
-    current: pa.Schema | None, update: pa.Schema, time_column: str | None, replaced: Collection[str] | Everything | None
+    current: pa.Schema | None,
+    update: pa.Schema,
+    time_column: str | None,
+    replaced: Collection[str] | Collection[DataFile] | Everything | None,
 ) -> pa.Schema | None:
     """The table's new columns if ``update`` creates the table or changes them; None if they stay as they are.
 

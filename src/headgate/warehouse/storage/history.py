@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import HistoryLostError, StorageError
-from headgate.warehouse.storage.files import DataFile, State, TableChanges
+from headgate.warehouse.storage.files import DataFile, RowChanges, State, TableChanges
 from headgate.warehouse.storage.partitions import parse_time
 
 LOG_DIRECTORY = "_delta_log"
@@ -27,15 +27,18 @@ LOG_DIRECTORY = "_delta_log"
 STATE_KEY = "headgate"
 #: the key that holds the rows and event times of each removed path, which Delta's remove actions do not have
 REMOVED_KEY = "headgateRemoved"
+#: the key that holds the files with the changed rows, in commits that say which rows have changed
+CHANGED_KEY = "headgateChanged"
 _REMEMBERED_ENTRIES = 256
 _NAMED = re.compile(rb'"path":"data/([^/"]+)/')
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One version: its update (None: maintenance), its state, and the files that it added and removed.
+    """One version: its update (None: maintenance), its state, and the files with the rows that it added and removed.
 
-    Files that maintenance rewrote without changing rows are left out. If another program wrote the entry, the details
+    Files that maintenance rewrote without changing rows are left out. If the commit has `RowChanges`, their files are
+    here instead of those of the table. If another program wrote the entry, the details
     of files may be missing; ``unknown`` says which.
     """
 
@@ -62,6 +65,9 @@ def read_entry(table: Path, version: int, time_column: str | None) -> LogEntry:
     update = next((action["txn"]["version"] for action in actions if "txn" in action), None)
     state = info.get(STATE_KEY)
     details = info.get(REMOVED_KEY, {})
+    if CHANGED_KEY in info:
+        changed = info[CHANGED_KEY]
+        return LogEntry(version, update, state, _row_files(changed["added"]), _row_files(changed["removed"]))
     try:
         added = tuple(_added(action["add"], time_column) for action in _changing(actions, "add"))
         removed = tuple(_removed(action["remove"], details) for action in _changing(actions, "remove"))
@@ -73,6 +79,18 @@ def read_entry(table: Path, version: int, time_column: str | None) -> LogEntry:
 def removal_details(files: Iterable[DataFile]) -> dict[str, list[int | None]]:
     """The value of `REMOVED_KEY` in a commit that removes ``files``."""
     return {file.path: [file.rows, file.first, file.last] for file in files}
+
+
+def change_details(changes: RowChanges) -> dict[str, list[dict[str, Any]]]:
+    """The value of `CHANGED_KEY` in a commit with ``changes``."""
+    return {
+        kind: [{"path": f.path, "rows": f.rows, "size": f.size, "first": f.first, "last": f.last} for f in files]
+        for kind, files in (("added", changes.added), ("removed", changes.removed))
+    }
+
+
+def _row_files(details: Iterable[dict[str, Any]]) -> tuple[DataFile, ...]:
+    return tuple(DataFile(f["path"], None, f["rows"], f["size"], f["first"], f["last"]) for f in details)
 
 
 def _changing(actions: Iterable[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -120,6 +138,15 @@ class History:
         """The changes after ``since`` up to ``until``, without files that were added and removed in between."""
         added: dict[str, DataFile] = {}
         removed: dict[str, DataFile] = {}
+        for entry in self.entries(since, until):
+            for file in entry.removed:
+                if added.pop(file.path, None) is None:
+                    removed[file.path] = file
+            added.update((file.path, file) for file in entry.added)
+        return TableChanges(since, until, tuple(added.values()), tuple(removed.values()))
+
+    def entries(self, since: int, until: int) -> Iterator[LogEntry]:
+        """The entries after ``since`` up to ``until``; raises if one does not say which rows have changed."""
         for version in range(since + 1, until + 1):
             entry = self.entry(version)
             if entry.unknown is not None:
@@ -127,11 +154,7 @@ class History:
                     f"version {version} of the table in {self._table} was not written by headgate: it changes rows "
                     f"without saying which ({entry.unknown}). Compute what depends on this table from a snapshot of it."
                 )
-            for file in entry.removed:
-                if added.pop(file.path, None) is None:
-                    removed[file.path] = file
-            added.update((file.path, file) for file in entry.added)
-        return TableChanges(since, until, tuple(added.values()), tuple(removed.values()))
+            yield entry
 
     def states(self, version: int) -> Iterator[State]:
         """The state at ``version`` and after each earlier update, newest first, as far back as the log goes."""
@@ -179,8 +202,8 @@ def named_directories(table: Path) -> set[str]:
     return names
 
 
-def removed_since(table: Path, newest: int, seconds: float) -> set[str]:
-    """The paths that versions up to ``newest`` removed in the last ``seconds``, whether or not rows changed."""
+def needed_since(table: Path, newest: int, seconds: float) -> set[str]:
+    """The paths that versions up to ``newest`` removed in the last ``seconds``, and those with their changed rows."""
     limit = time.time() - seconds
     paths: set[str] = set()
     for version in range(newest, -1, -1):
@@ -192,6 +215,10 @@ def removed_since(table: Path, newest: int, seconds: float) -> set[str]:
         except FileNotFoundError:
             break
         paths.update(unquote(json.loads(line)["remove"]["path"]) for line in lines if line.startswith('{"remove"'))
+        for line in lines:
+            if CHANGED_KEY in line:
+                changed = json.loads(line).get("commitInfo", {}).get(CHANGED_KEY, {})
+                paths.update(file["path"] for files in changed.values() for file in files)
     return paths
 
 

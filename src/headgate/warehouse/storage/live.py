@@ -157,7 +157,9 @@ class LiveTable:
             self.history.remember(LogEntry(version, None, commit.state))
         else:
             self.last_update = commit.update
-            added = tuple(new.file for new in commit.added)
             # The entry on disk does not have the arrival of removed files, so this one must not have it either.
+            added = tuple(new.file for new in commit.added)
             removed_files = tuple(replace(file, arrived=0) for file in commit.removed)
+            if commit.changes is not None:
+                added, removed_files = commit.changes.added, commit.changes.removed
             self.history.remember(LogEntry(version, commit.update, commit.state, added, removed_files))

@@ -26,11 +26,13 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import ForeignCommitError, HistoryLostError, StorageError
-from headgate.warehouse.storage.files import DataFile, NewFile, State, directory_of
+from headgate.warehouse.storage.files import DataFile, NewFile, RowChanges, State, directory_of
 from headgate.warehouse.storage.history import (
+    CHANGED_KEY,
     LOG_DIRECTORY,
     REMOVED_KEY,
     STATE_KEY,
+    change_details,
     clean_up_log,
     entry_path,
     read_entry,
@@ -61,6 +63,7 @@ class Commit:
     removed: Sequence[DataFile]
     update: int | None
     grown_schema: pa.Schema | None = None
+    changes: RowChanges | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,8 @@ class DeltaLog:
         metadata: dict[str, Any] = {STATE_KEY: dict(commit.state)}
         if commit.update is not None and commit.removed:
             metadata[REMOVED_KEY] = removal_details(commit.removed)
+        if commit.changes is not None:
+            metadata[CHANGED_KEY] = change_details(commit.changes)
         transactions = [Transaction(self._application, commit.update)] if commit.update is not None else None
         # No retries: the one writer knows the newest version, so a conflict means that there is another writer.
         return CommitProperties(custom_metadata=metadata, max_commit_retries=0, app_transactions=transactions)

@@ -18,7 +18,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from headgate.warehouse.storage import PARTITION_COLUMN
+from headgate.warehouse.storage import HIDDEN_PREFIX, PARTITION_COLUMN
 from headgate.warehouse.storage.errors import SchemaError, StorageError
 from headgate.warehouse.storage.files import DATA_DIRECTORY, DataFile, NewFile
 from headgate.warehouse.storage.partitions import format_time, partition_start, split_by_partition
@@ -54,7 +54,7 @@ def write_file(table: Path, path: Path, rows: pa.Table, partition: str | None, t
     footers: list[pq.FileMetaData] = []
     # Without Arrow's own schema in the footer a file reads the same whether Spark or this process wrote it.
     pq.write_table(rows, path, store_schema=False, metadata_collector=footers)
-    return _described(table, path, footers[0], rows.schema, partition, time_column)
+    return _described(table, path, footers[0], visible(rows.schema), partition, time_column)
 
 
 def adopt_files(table: Path, directory: Path, time_column: str | None) -> list[NewFile]:
@@ -72,6 +72,16 @@ def adopt_files(table: Path, directory: Path, time_column: str | None) -> list[N
         else:
             new_files.append(new)
     return new_files
+
+
+def visible(schema: pa.Schema) -> pa.Schema:
+    """The columns that the table shows to its readers."""
+    return pa.schema([field for field in schema if not field.name.startswith(HIDDEN_PREFIX)])
+
+
+def hidden_columns(path: Path) -> list[pa.Field]:
+    """The columns of a file that its table does not show."""
+    return [field for field in pq.read_schema(path) if field.name.startswith(HIDDEN_PREFIX)]
 
 
 def read_rows(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
@@ -110,7 +120,7 @@ def _adopted(table: Path, path: Path, directory: Path, time_column: str | None) 
         got = ", ".join(str(schema.field(name).type) for name in converted)
         raise SchemaError(f"{path} must store {expected}; got {got}. Cast the column before it is written.")
     partition = _partition_of(path, directory) if time_column is not None else None
-    return _described(table, path, footer, stored, partition, time_column)
+    return _described(table, path, footer, visible(stored), partition, time_column)
 
 
 def _partition_of(path: Path, directory: Path) -> str | None:
@@ -177,6 +187,7 @@ def _columns_with_statistics(footer: pq.FileMetaData, schema: pa.Schema, time_co
         index
         for index in range(footer.num_columns)
         if footer.schema.column(index).path == footer.schema.column(index).name
+        and footer.schema.column(index).name in schema.names
         and not pa.types.is_nested(schema.field(footer.schema.column(index).name).type)
     ]
     chosen = top_level[:DESCRIBED_COLUMNS]

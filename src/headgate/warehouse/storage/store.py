@@ -22,12 +22,13 @@ from deltalake.exceptions import DeltaError
 
 from headgate.warehouse.storage import maintenance, parquet
 from headgate.warehouse.storage.admission import admit_files, admit_schema, admit_state
-from headgate.warehouse.storage.errors import AlreadyCommittedError, StorageError
+from headgate.warehouse.storage.errors import AlreadyCommittedError, HistoryLostError, StorageError
 from headgate.warehouse.storage.files import (
     ALL,
     DataFile,
     Everything,
     NewFile,
+    RowChanges,
     Staging,
     State,
     StoreStatistics,
@@ -35,13 +36,15 @@ from headgate.warehouse.storage.files import (
     TableSnapshot,
     directory_of,
 )
-from headgate.warehouse.storage.history import History, named_directories, removed_since
+from headgate.warehouse.storage.history import History, LogEntry, named_directories, needed_since
 from headgate.warehouse.storage.live import FileIndex, LiveTable
 from headgate.warehouse.storage.log import Commit, DeltaLog
 from headgate.warehouse.storage.maintenance import TARGET_BYTES, Rewrite
 
 #: how long old versions and changes can be read, unless a table is created with another length
 HISTORY_SECONDS = 86_400
+#: who reads a table from its beginning reads its log version by version only if it is this short
+MOST_ENTRIES = 200
 
 _log = logging.getLogger(__name__)
 
@@ -147,14 +150,27 @@ class TableStore:
         """How the rows changed after version ``since`` (-1: from nothing) up to ``until`` (default: the newest)."""
         with self._settled() as table:
             last = table.version if until is None else until
-            if not -1 <= since <= last <= table.version:
-                raise StorageError(
-                    f"changes of table {self.directory.name!r} were asked for from version {since} to {last}; "
-                    f"expected -1 <= from <= to <= {table.version}, its newest. If the table was deleted and made "
-                    "anew, compute what depends on it from a snapshot."
-                )
+            self._check_since(since, last, table.version)
             history = table.history
         return history.changes(since, last)
+
+    def versions(self, since: int) -> tuple[LogEntry, ...]:
+        """The versions after ``since`` one by one, with the rows that each added and removed.
+
+        From nothing (-1), if the log is long or was cleaned up, one entry stands for all: the newest version.
+        """
+        with self._settled() as table:
+            newest, history = table.version, table.history
+            whole = LogEntry(newest, None, table.state, table.index.files())
+        if since == -1 and newest >= MOST_ENTRIES:
+            return (whole,)
+        self._check_since(since, newest, newest)
+        try:
+            return tuple(history.entries(since, newest))
+        except HistoryLostError:
+            if since == -1:
+                return (whole,)
+            raise
 
     def states(self) -> Iterator[State]:
         """The state now and after each earlier update, newest first, as far back as the log goes."""
@@ -200,11 +216,14 @@ class TableStore:
         update: int,
         files: Sequence[NewFile],
         *,
-        replace: Collection[str] | Everything | None = None,
+        replace: Collection[str] | Collection[DataFile] | Everything | None = None,
         state: State,
         schema: pa.Schema,
+        changes: RowChanges | None = None,
     ) -> int:
-        """Add ``files`` and remove those of the partitions in ``replace``, in one log entry; returns its version.
+        """Add ``files`` and remove those in ``replace``, in one log entry; returns its version.
+
+        ``replace`` names partitions, or single files; then ``changes`` says which rows have changed.
 
         Creates the table if there is none. Refuses, before anything is written: an update that is in the log already,
         columns that are missing or changed (new ones are allowed), and files that are missing or do not fit.
@@ -224,7 +243,7 @@ class TableStore:
             admit_state(state)
             kept = copy.deepcopy(dict(state))
             added = tuple(new.arriving(arrival) for new in files)
-            version = self._append(Commit(kept, added, removed, update, grown))
+            version = self._append(Commit(kept, added, removed, update, grown, changes))
             self._checkpoint_if_due()
             return version
 
@@ -269,7 +288,7 @@ class TableStore:
             version = table.version
             needed = {file.path for file in table.index.files()}
             chosen = [path for path in candidates if path not in self._staging]
-        needed |= removed_since(self.directory, version, retention)
+        needed |= needed_since(self.directory, version, retention)
         return maintenance.delete_unneeded(self.directory, chosen, needed)
 
     def checkpoint(self) -> None:
@@ -350,7 +369,8 @@ class TableStore:
                 self._staging.release(directory)
 
     def _merge(self, rewrite: Rewrite, directory: Path, number: int, schema: pa.Schema) -> NewFile:
-        rows = parquet.read_rows([self.path_of(file) for file in rewrite.sources], schema)
+        paths = [self.path_of(file) for file in rewrite.sources]
+        rows = parquet.read_rows(paths, pa.schema([*schema, *parquet.hidden_columns(paths[0])]))
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"merged-{number}.parquet"
         merged = parquet.write_file(self.directory, path, rows, rewrite.partition, self.time_column)
@@ -364,6 +384,14 @@ class TableStore:
         except (DeltaError, OSError, StorageError) as error:
             _log.warning("no checkpoint in %s, which the next commit will try again: %s", self.directory, error)
 
+    def _check_since(self, since: int, last: int, newest: int) -> None:
+        if not -1 <= since <= last <= newest:
+            raise StorageError(
+                f"changes of table {self.directory.name!r} were asked for from version {since} to {last}; "
+                f"expected -1 <= from <= to <= {newest}, its newest. If the table was deleted and made "
+                "anew, compute what depends on it from a snapshot."
+            )
+
     def _check_version(self, version: int, newest: int) -> None:
         if not 0 <= version <= newest:
             raise StorageError(
@@ -372,7 +400,14 @@ class TableStore:
             )
 
 
-def _named_by(replace: Collection[str] | Everything | None, index: FileIndex) -> tuple[DataFile, ...]:
+def _named_by(
+    replace: Collection[str] | Collection[DataFile] | Everything | None, index: FileIndex
+) -> tuple[DataFile, ...]:
     if replace is None:
         return ()
-    return index.files() if replace is ALL else index.files_in(dict.fromkeys(replace))
+    if replace is ALL:
+        return index.files()
+    files = tuple(each for each in replace if isinstance(each, DataFile))
+    if missing := [file.path for file in files if file.path not in index]:
+        raise StorageError(f"{missing[0]} was to be replaced, but the table has no such file any more")
+    return files or index.files_in(dict.fromkeys(each for each in replace if isinstance(each, str)))

@@ -27,8 +27,8 @@ class CommitState:
     ``queries`` are the stream queries in the table's function and the files with their states
     (``headgate.stream.spark``). ``rejected_files`` are the files with rows that these queries rejected, and the update
     that wrote them. ``query`` is the fingerprint of the query that computed the rows of a derived table
-    (``declare.query_fingerprint``). ``latest`` is, for rejected rows of a stream, the latest event time that was still
-    accepted.
+    (``declare.query_fingerprint``), ``mode`` how it was kept up to date (``declare.modes``). ``latest`` is, for
+    rejected rows of a stream, the latest event time that was still accepted.
     """
 
     update: int = 0
@@ -45,6 +45,7 @@ class CommitState:
     rejected_files: Mapping[str, Any] | None = None
     latest: int | None = None
     query: Mapping[str, str] = field(default_factory=dict)
+    mode: str | None = None
 
     def to_json(self) -> dict[str, object]:
         """As it is written in a commit; empty fields are left out."""
@@ -64,6 +65,7 @@ class CommitState:
             "set_aside": self.rejected_files,
             "latest": self.latest,
             "query": dict(self.query),
+            "mode": self.mode,
         }
         return {key: value for key, value in written.items() if value is not None and value not in ([], {})}
 
@@ -92,4 +94,5 @@ class CommitState:
             rejected_files=stored.get("set_aside"),
             latest=stored.get("latest"),
             query=stored.get("query", {}),
+            mode=stored.get("mode"),
         )

@@ -6,14 +6,15 @@ This module decides what an update reads and commits (``DerivePlan``). ``derive`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.core import Update
+from headgate.warehouse.declare.modes import TableMode
 from headgate.warehouse.storage.files import DataFile
-from headgate.warehouse.updates.commit_state import CommitState
-from headgate.warehouse.updates.derive import DerivePlan, TableDeriver
+from headgate.warehouse.updates.derive import TableDeriver
+from headgate.warehouse.updates.derive_plan import DerivePlan, PlanKind, SourceTable
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.plan import (
     MICROS,
@@ -28,6 +29,7 @@ from headgate.warehouse.updates.plan import (
     trailing_edge,
 )
 from headgate.warehouse.updates.repairs import Repairs, repairs_in
+from headgate.warehouse.updates.source_changes import SourceChanges, SourceVersion
 from headgate.warehouse.updates.spark_files import FileReader
 
 if TYPE_CHECKING:
@@ -42,33 +44,32 @@ class TableNode(Node):
     An update reads its sources as they were when it began, even if they are updated while it runs: ``begin`` chooses
     the files, and the commit names the source versions that those files belong to.
 
-    Invariant: ``_seen[s]`` is the version of source s up to which changes were read from its log. ``_changed[s]`` are
-    the event times that changed between the version that was last consumed, or is being consumed by the running update,
-    and ``_seen[s]``. ``_added`` are the files added between these versions, for tables that are appended to.
+    A table is *rebuilt* by computing everything anew and replacing all of it in one commit. That is how the past is
+    recomputed, behind live updates, if it cannot be recomputed block by block.
     """
 
-    def __init__(self, deriver: TableDeriver, block: int, append: bool) -> None:
-        """``block`` is how much event time is recomputed as one, in microseconds."""
+    def __init__(self, deriver: TableDeriver) -> None:
         spec, sources = deriver.spec, deriver.sources
         self.table = spec.name
         self.store = deriver.table
         self.sources = tuple(source.name for source in sources)
         self.spec = spec
-        self.append = append
-        #: queries with states continue from row to row, so the past can only be recomputed by rebuilding the table
-        self.rebuilds = deriver.hosted.have_states
-        self._stores = {source.name: source for source in sources}
+        self.mode: TableMode = deriver.mode
+        self._sources = {source.name: source for source in sources}
         self._deriver = deriver
+        block = None if deriver.hosted.have_states else self.mode.block
+        is_by_blocks = self.mode.name in ("append", "blocks") and block is not None
+        #: the past can only be recomputed by rebuilding the table; queries with states go on from row to row
+        self.rebuilds = not is_by_blocks
         self._shape = Shape(
-            block=block,
+            block=block or 1,
             lookback=round(spec.lookback * MICROS),
             newest_first=spec.catch_up == "newest",
             several_sources=sum(source.time is not None for source in sources) > 1,
-            appended=append,
+            appended=self.mode.name == "append",
         )
-        self._seen = {name: self.state.sources.get(name, -1) for name in self.sources}
-        self._changed: dict[str, list[Span]] = {name: [] for name in self.sources}
-        self._added: list[DataFile] = []
+        state = self.state
+        self._changes = {s.name: SourceChanges(s.name, s.store, state.sources.get(s.name, -1)) for s in sources}
         #: event times to recompute that no commit has noted as dirty yet
         self._to_recompute: list[Span] = []
         #: the whole past is to be recomputed; becomes part of ``_to_recompute`` when no update runs
@@ -76,12 +77,16 @@ class TableNode(Node):
         self._running = False
         #: why the table must be rebuilt before live updates go on; empty if it need not
         self.rebuild_reason = ""
+        if self.store.exists and self.mode.name == "merge" and state.mode != "merge":
+            self.rebuild_reason = "its groups have no states yet"
         self._read_all_changes()
 
     @property
     def block_seconds(self) -> float:
         """The least event time that can be recomputed."""
-        return self._shape.block / MICROS
+        if not self.rebuilds:
+            return self._shape.block / MICROS
+        return max([1.0, *((last - first) / MICROS for first, last in self._whole_past())])
 
     @property
     def repairs(self) -> Repairs | None:
@@ -97,40 +102,50 @@ class TableNode(Node):
 
     def source_changed(self, name: str) -> None:
         """Read from a source's log what changed since it was last read."""
-        source = self._stores[name]
-        if not source.store.exists or source.store.version == self._seen[name]:
-            return
-        changes = source.store.changes(self._seen[name])
-        known, self._seen[name] = self._seen[name], changes.until
-        if source.time is None:
-            # Any row may depend on any row of a dimension.
-            self._recompute_all |= known >= 0 and bool(changes.added or changes.removed)
-            return
-        files = (*changes.added, *changes.removed)
-        spans = [(f.first, f.last) for f in files if f.first is not None and f.last is not None]
-        self._changed[name] = list(join([*self._changed[name], *spans]))
-        if self.append and changes.removed:
-            self._recompute_later(spans)  # the source itself was recomputed: appending would add rows twice
-        else:
-            self._added.extend(changes.added)
+        changes = self._changes[name]
+        was_known = changes.version >= 0
+        new = changes.read()
+        if changes.lost:
+            changes.lost = False
+            self.rebuild_reason = f"the log of {name!r} no longer has all changes since it was last read"
+        if self._follows(self._sources[name]):
+            rewritten = [version for version in new if version.removed]
+            if self.mode.name == "merge" and rewritten:
+                self.rebuild_reason = f"rows of {name!r} have changed after they were added"
+            elif self.mode.name == "append" and rewritten:
+                # The source itself was recomputed: appending would add rows twice.
+                self._recompute_later([span for version in rewritten for span in _spans(version)])
+                self._recompute_all |= self.rebuilds
+        elif was_known and any(version.added or version.removed for version in new):
+            self._recompute_all = True  # any row may depend on any row of such a source
+
+    def _follows(self, source: SourceTable) -> bool:
+        """Whether a change of a source says what changes in the table; otherwise everything may change."""
+        if self.mode.name == "whole":
+            return True
+        if self.mode.keys is not None:
+            return source.name in self.mode.keys.origins
+        return not source.is_dimension
 
     def _whole_past(self) -> list[Span]:
         """From the first row of the table or its sources to the table's freshness: one span, or none."""
-        stores = [self.store, *(source.store for source in self._stores.values() if source.time is not None)]
+        stores = [self.store, *(source.store for source in self._sources.values())]
         firsts = [file.first for store in stores for file in store.files() if file.first is not None]
         freshness = self.freshness
-        return [] if freshness is None or not firsts or min(firsts) > freshness else [(min(firsts), freshness)]
+        if freshness is None:
+            return []
+        return [(min([*firsts, freshness]), freshness)]
 
     def _source_states(self) -> tuple[SourceState, ...]:
         return tuple(
             SourceState(
                 name=name,
-                version=self._seen[name],
-                freshness=CommitState.from_json(source.store.state, name).freshness,
-                changed=tuple(self._changed[name]),
-                has_time=source.time is not None,
+                version=changes.version,
+                freshness=changes.freshness,
+                changed=changes.spans,
+                is_dimension=self._sources[name].is_dimension,
             )
-            for name, source in self._stores.items()
+            for name, changes in self._changes.items()
         )
 
     def _table_state(self) -> TableState:
@@ -142,7 +157,11 @@ class TableNode(Node):
 
     def _all_sources_exist(self) -> bool:
         """A join with a dimension that has not been loaded yet would be empty."""
-        return all(source.store.exists for source in self._stores.values())
+        return all(source.store.exists for source in self._sources.values())
+
+    def _changing(self) -> Iterator[SourceChanges]:
+        """The changes of the sources whose changes say what changes in the table."""
+        return (self._changes[name] for name, source in self._sources.items() if self._follows(source))
 
     def plan(self) -> Update | None:
         if self.rebuild_reason or not self._all_sources_exist():
@@ -151,59 +170,133 @@ class TableNode(Node):
         edge = trailing_edge(sources)
         if edge is None or not self._is_pending(table, sources, edge):
             return None
-        if self.rebuilds and table.dirty:
-            return None  # the rebuild, a backfill, takes in what is new as well
-        start = table.freshness
-        if start is None:
-            start = min((first for spans in self._changed.values() for first, _ in spans), default=edge)
-        return self._planned(max(0.0, (edge - start) / MICROS))
+        if self._deriver.hosted.have_states and table.dirty:
+            return None  # the rebuild takes in what is new as well
+        return self._planned(max(0.0, (edge - self._start(table, edge)) / MICROS))
+
+    def _start(self, table: TableState, edge: int) -> int:
+        """The event time from which on a live update has something to do."""
+        if table.freshness is not None:
+            return table.freshness
+        return min((first for changes in self._changes.values() for first, _ in changes.spans), default=edge)
 
     def _is_pending(self, table: TableState, sources: Sequence[SourceState], edge: int) -> bool:
-        if not self.append:
+        if self.mode.name == "blocks":
             return is_pending(self._shape, table, sources)
-        return bool(self._added) or table.freshness is None or edge > table.freshness or _changed(sources)
+        is_behind = table.freshness is None or edge > table.freshness
+        return is_behind or any(changes.changed for changes in self._changing())
 
     # --- updates --------------------------------------------------------------------------------------------
 
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
         if self._running or self.plan() is None:
             return False
-        return self._begin(
-            update, lambda: self._plan_append() if self.append else self._plan_recompute(most_seconds, False)
-        )
+        start = self._start(self._table_state(), 0)
+        match self.mode.name:
+            case "append" | "merge":
+                begun = self._begin(update, lambda: self._plan_new_rows(most_seconds))
+            case "blocks":
+                begun = self._begin(update, lambda: self._plan_recompute(most_seconds, False))
+            case "keys":
+                begun = self._begin(update, self._plan_keys)
+            case "whole":
+                begun = self._begin(update, lambda: self._plan_everything("whole"))
+        if begun and update.plan.freshness is not None and self.mode.name != "blocks":
+            update.gained = max(0.0, (update.plan.freshness - start) / MICROS)
+        return begun
 
     def _begin(self, update: Update, choose: Callable[[], DerivePlan | None]) -> bool:
         """Give ``update`` the plan of ``choose``; repeated until no source has changed during planning."""
         while True:
             self._read_all_changes()
             update.plan = choose()
-            if all(not s.store.exists or s.store.version == self._seen[name] for name, s in self._stores.items()):
+            if all(changes.is_current for changes in self._changes.values()):
                 break
         if update.plan is None:
             return False
         self._running = True
+        if update.plan.blocks is not None:  # what is planned is what is reported, and what costs are learned from
+            computed = len(update.plan.blocks.blocks) * self.block_seconds
+            update.gained = computed if update.layer == "backfill" else min(update.gained, computed)
         # What changes from here on belongs to the next update.
-        self._added, self._to_recompute = [], []
-        self._changed = {name: [] for name in self.sources}
+        self._to_recompute = []
+        if update.plan.kind == "rebuild":
+            self._recompute_all = False
+        for source in update.plan.sources:
+            self._changes[source.name].begin(source.version)
         return True
 
-    def _plan_append(self) -> DerivePlan | None:
-        sources, dirty = self._source_states(), self._table_state().dirty
+    def _plan_new_rows(self, most_seconds: float) -> DerivePlan | None:
+        """Append the rows of new source rows, or merge them into groups: up to ``most_seconds`` of them."""
+        (growing,) = (s for s in self._sources.values() if not s.is_dimension)
+        taken = self._first_versions(self._changes[growing.name], most_seconds)
+        sources = tuple(
+            replace(state, version=taken[-1].version, freshness=taken[-1].freshness)
+            if state.name == growing.name and taken
+            else state
+            for state in self._source_states()
+        )
         edge = trailing_edge(sources)
         if edge is None:
             return None
-        (source,) = (source.name for source in self._stores.values() if source.time is not None)
-        files = {source: tuple(self._added)}
-        return DerivePlan("append", sources, files, self.state.update, tuple(self._to_recompute), edge, edge, dirty)
+        added = tuple(file for version in taken if not version.removed for file in version.added)
+        files = {name: s.store.files() for name, s in self._sources.items() if s.is_dimension}
+        files[growing.name] = added
+        return self._derive_plan("merge" if self.mode.name == "merge" else "append", sources, files, edge)
 
-    def _plan_rebuild(self) -> DerivePlan | None:
-        """Read all that the sources have now, from their beginning."""
+    def _first_versions(self, changes: SourceChanges, most_seconds: float) -> list[SourceVersion]:
+        """The first pending versions of a source that have at most ``most_seconds`` of data, but at least one."""
+        start = self._start(self._table_state(), 0)
+        taken: list[SourceVersion] = []
+        for version in changes.pending:
+            reached = start if version.freshness is None else version.freshness
+            if any(each.added for each in taken) and (reached - start) / MICROS > most_seconds:
+                break
+            taken.append(version)
+        return taken
+
+    def _plan_keys(self) -> DerivePlan | None:
+        """Compute the rows of changed keys again."""
+        sources, before = self._source_states(), self._table_state().freshness
+        edge = trailing_edge(sources)
+        if edge is None:
+            return None
+        changed = {
+            changes.name: (
+                tuple(file for version in changes.pending for file in version.added),
+                tuple(file for version in changes.pending for file in version.removed),
+            )
+            for changes in self._changing()
+        }
+        files = {name: source.store.files() for name, source in self._sources.items()}
+        if before is None:
+            return self._derive_plan("whole", sources, files, edge)
+        return replace(self._derive_plan("keys", sources, files, edge), changed=changed, edge_before=before)
+
+    def _plan_everything(self, kind: PlanKind) -> DerivePlan | None:
+        """Compute all from all that the sources have now."""
         sources = self._source_states()
         edge = trailing_edge(sources)
         if edge is None:
             return None
-        files = {source.name: source.store.files() for source in self._stores.values()}
-        return DerivePlan("rebuild", sources, files, self.state.update, tuple(self._to_recompute), edge, edge, ())
+        files = {name: source.store.files() for name, source in self._sources.items()}
+        return replace(self._derive_plan(kind, sources, files, edge), dirty=())
+
+    def _derive_plan(
+        self, kind: PlanKind, sources: tuple[SourceState, ...], files: dict[str, tuple[DataFile, ...]], edge: int
+    ) -> DerivePlan:
+        dirty = self._table_state().dirty
+        return DerivePlan(
+            kind,
+            sources,
+            files,
+            self.state.update,
+            tuple(self._to_recompute),
+            edge,
+            edge,
+            dirty,
+            several_sources=self._shape.several_sources,
+        )
 
     def _plan_recompute(self, most_seconds: float, backfill: bool) -> DerivePlan | None:
         sources, table = self._source_states(), self._table_state()
@@ -213,13 +306,14 @@ class TableNode(Node):
         return DerivePlan(
             kind="backfill" if backfill else "recompute",
             sources=sources,
-            files={name: self._deriver.choose(source, plan) for name, source in self._stores.items()},
+            files={name: self._deriver.choose(source, plan) for name, source in self._sources.items()},
             number_before=self.state.update,
             to_recompute=tuple(self._to_recompute),
             edge=plan.edge,
             freshness=plan.freshness,
             dirty=plan.dirty,
             blocks=plan,
+            several_sources=self._shape.several_sources,
         )
 
     def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
@@ -240,12 +334,11 @@ class TableNode(Node):
         plan: DerivePlan = update.plan
         self._running = False
         # The number tells whether there is a commit although the update failed, while it waited for the answer.
-        if not update.committed and self.state.update == plan.number_before:
+        committed = update.committed or self.state.update != plan.number_before
+        for changes in self._changes.values():
+            changes.end(committed)
+        if not committed:
             self._recompute_later(plan.to_recompute)
-            for source in plan.sources:
-                self._changed[source.name] = list(join([*source.changed, *self._changed[source.name]]))
-            if plan.kind == "append":
-                self._added = [*(file for files in plan.files.values() for file in files), *self._added]
         elif plan.kind == "rebuild":
             self.rebuild_reason = ""
         if self._recompute_all or self._to_recompute:
@@ -283,20 +376,20 @@ class TableNode(Node):
         if not has_backfill(self._shape, self._table_state()):
             return False
         # A table that is appended to takes in all that its source has before rows are recomputed.
-        return not (self.append and self.plan() is not None)
+        return not (self.mode.name == "append" and self.plan() is not None)
 
     def begin_backfill(self, update: Update, most_seconds: float) -> bool:
         """Begin to recompute a chunk of the past, and what is new: a commit names one version of each source only."""
         if not self.can_backfill():
             return False
         if self.rebuilds or self.rebuild_reason:
-            return self._begin(update, self._plan_rebuild)
-        return self._begin(
-            update,
-            lambda: (
-                None if self.append and _changed(self._source_states()) else self._plan_recompute(most_seconds, True)
-            ),
-        )
+            return self._begin(update, lambda: self._plan_everything("rebuild"))
+        return self._begin(update, lambda: self._plan_chunk(most_seconds))
+
+    def _plan_chunk(self, most_seconds: float) -> DerivePlan | None:
+        if self.mode.name == "append" and any(changes.changed for changes in self._changing()):
+            return None
+        return self._plan_recompute(most_seconds, True)
 
 
 class BackfillNode(Node):
@@ -336,6 +429,5 @@ class BackfillNode(Node):
         self.of.end(update)
 
 
-def _changed(sources: Sequence[SourceState]) -> bool:
-    """Whether a source has changed since it was last consumed."""
-    return any(source.changed for source in sources)
+def _spans(version: SourceVersion) -> list[Span]:
+    return [(file.first, file.last) for file in version.files if file.first is not None and file.last is not None]

@@ -127,6 +127,10 @@ class StreamNode(LoadedNode):
         self._clock = clock
         self.period = spec.period
         self._last_arrival: float | None = None
+        #: the update that has begun does not load all that was waiting
+        self._is_cut = False
+        #: the last update left data that comes after what it loaded, whenever that arrived
+        self._newer_is_left = False
         self._known = self._stored_offset()
         self._known_after = self.state.update
 
@@ -155,13 +159,15 @@ class StreamNode(LoadedNode):
         return offset
 
     def plan(self) -> Update | None:
-        waiting = self.source.latest(self.offset)
+        waiting = self.last_poll = self.source.latest(self.offset)
         if not waiting.chunks:
             return None
         arrived = None
         if waiting.oldest is not None and waiting.newest is not None:
             arrived = (waiting.oldest, waiting.newest, waiting.chunks)
-        return self._planned(self._gain(waiting), arrived)
+        update = self._planned(self._gain(waiting), arrived)
+        update.size, update.unit = float(waiting.bytes), "bytes"
+        return update
 
     def _gain(self, waiting: Pending) -> float:
         """How much event time is waiting: about as much as the time over which the data arrived.
@@ -169,15 +175,27 @@ class StreamNode(LoadedNode):
         Event times themselves are not known before the data is read.
         """
         oldest, newest = waiting.oldest or 0.0, waiting.newest or 0.0
-        if self._last_arrival is not None and newest <= self._last_arrival:
-            return 0.0  # older than what has been loaded already
-        if self._last_arrival is not None:
+        if self._last_arrival is not None and not self._newer_is_left:
+            if newest <= self._last_arrival:
+                return 0.0  # older than what has been loaded already
             oldest = max(oldest, self._last_arrival)
         return max(newest - oldest, 0.0) + (self.period or 0.0)
 
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
-        limit = Limit(seconds=None if most_seconds == math.inf else most_seconds, first=self.spec.catch_up)
-        return self._loads(update, self._interrupted() or self.source.next_range(self.offset, limit))
+        limit = Limit(
+            bytes=None if update.most == math.inf else round(update.most),
+            seconds=None if most_seconds == math.inf else most_seconds,
+            first=self.spec.catch_up,
+        )
+        waiting = update.arrived
+        wanted = self._interrupted() or self.source.next_range(self.offset, limit)
+        if wanted is None or not self._loads(update, wanted):
+            return False
+        self._is_cut = waiting is not None and wanted.chunks < waiting[2]
+        if self._is_cut and self.spec.catch_up == "oldest" and update.size > 0:
+            update.gained *= min(1.0, wanted.bytes / update.size)
+        update.size = float(wanted.bytes)
+        return True
 
     def _interrupted(self) -> Range | None:
         """The range whose rejected rows are committed, but not its good ones."""
@@ -226,6 +244,7 @@ class StreamNode(LoadedNode):
         if not update.committed or update.arrived is None:
             return
         _, newest, chunks = update.arrived
+        self._newer_is_left = self._is_cut and self.spec.catch_up == "oldest"
         before, self._last_arrival = self._last_arrival, max(newest, self._last_arrival or newest)
         if self.spec.period is None and before is not None and newest > before:
             seen = (newest - before) / chunks
@@ -237,15 +256,16 @@ class DimensionNode(LoadedNode):
 
     def plan(self) -> Update | None:
         # All files are compared, because one may be replaced by another of the same name.
-        wanted = self._to_load()
+        found = self.source.next_range(self.source.start(), Limit())
+        self.last_poll = self.source.latest(self.source.start()) if found is None else Pending()
+        wanted = self._unless_loaded(found)
         return None if wanted is None else self._planned(0.0, (wanted.newest, wanted.newest, wanted.chunks))
 
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
-        return self._loads(update, self._to_load())
+        return self._loads(update, self._unless_loaded(self.source.next_range(self.source.start(), Limit())))
 
-    def _to_load(self) -> Range | None:
+    def _unless_loaded(self, wanted: Range | None) -> Range | None:
         """All that the source has now, unless it is what was loaded last; None as long as it has nothing."""
-        wanted = self.source.next_range(self.source.start(), Limit())
         loaded = self.state.range
         if wanted is None or (loaded is not None and wanted.names_the_same_as(Range.from_json(loaded))):
             return None

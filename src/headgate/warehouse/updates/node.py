@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from headgate.core import Layer, Update, node_name
+from headgate.warehouse.sources.protocol import Pending
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.repairs import Repairs, repairs_in
@@ -41,6 +42,8 @@ class Node(ABC):
     sources: tuple[str, ...] = ()
     #: why the table must be computed anew before live updates go on; empty if it need not
     rebuild_reason: str = ""
+    #: what the source said when it was last polled, by ``plan``; a node without a source has nothing to say
+    last_poll: Pending = Pending()
 
     @property
     def name(self) -> str:
@@ -69,7 +72,8 @@ class Node(ABC):
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
         """Fix what a planned update reads, at most ``most_seconds`` of data; False if there is nothing to do after all.
 
-        What it reads goes into ``update.plan``, for ``run`` and ``end``.
+        What it reads goes into ``update.plan``, for ``run`` and ``end``. ``update.gained`` becomes what that gains, and
+        ``update.size``, if the node has it, how much it is: at most ``update.most``.
         """
 
     def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:

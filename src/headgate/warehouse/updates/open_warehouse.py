@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headgate.core import DeclarationError, Graph
 from headgate.warehouse.declare.analysis import Analysis, analyse
-from headgate.warehouse.declare.locality import block_length
+from headgate.warehouse.declare.modes import TableMode, choose_mode
 from headgate.warehouse.declare.query_fingerprint import has_changed
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.storage.store import TableStore
-from headgate.warehouse.updates.derive import SourceTable, TableDeriver
+from headgate.warehouse.updates.derive import TableDeriver
+from headgate.warehouse.updates.derive_plan import SourceTable
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.hosted import HostedQueries
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.maintain import MaintenanceNode
 from headgate.warehouse.updates.node import Node
-from headgate.warehouse.updates.plan import WHOLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,15 +35,16 @@ OnChange = Literal["rebuild", "keep", "refuse"]
 
 @dataclass(frozen=True, slots=True)
 class OpenWarehouse:
-    """The live nodes of a warehouse by table, each after its sources.
-
-    ``whole`` are the tables that every update computes as a whole, with the reason.
-    """
+    """The live nodes of a warehouse by table, each after its sources."""
 
     spec: WarehouseSpec
     graph: Graph
     nodes: Mapping[str, Node]
-    whole: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def modes(self) -> dict[str, TableMode]:
+        """How each derived table is kept up to date, and why."""
+        return {node.table: node.mode for node in self.tables()}
 
     def updated(self, name: str) -> None:
         """Tell the nodes of the tables built on a table that it has changed."""
@@ -96,34 +97,26 @@ def open_warehouse(
     declared = {node.name: node for node in spec.nodes()}
     opened: dict[str, SourceTable] = {}
     nodes: dict[str, Node] = {}
-    whole: dict[str, str] = {}
-    appended = {stream.name for stream in spec.streams}
+    growing = {stream.name for stream in spec.streams}
     for name in (graph.names[i] for i in graph.order):
-        node = declared[name]
+        node, analysis = declared[name], analyses[name]
+        is_dimension = isinstance(node, DimensionSpec)
         time_column = None if isinstance(node, DimensionSpec) else node.time
         store = TableStore(root / name, time_column)
         rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
-        opened[name] = SourceTable(name, store, analyses[name].schema, time_column)
+        opened[name] = SourceTable(name, store, analysis.schema, time_column, is_dimension)
         if isinstance(node, TableSpec):
-            append = _appends(node, analyses[name], appended)
-            if append:
-                appended.add(name)
-            sources = [declared[source] for source in node.sources]
-            lengths = [source.partition for source in sources if not isinstance(source, DimensionSpec)]
-            analysis = analyses[name]
-            reason = _why_whole(node, analysis, append)
-            if reason is not None:
-                whole[name] = reason
-            block = block_length((node.partition, *lengths)) if reason is None else WHOLE
+            mode = choose_mode(node, analysis, declared, growing)
+            if mode.name == "append":
+                growing.add(name)
             hosted = HostedQueries(node, store, rejected, analysis.hosts, analysis.has_states)
-            deriver = TableDeriver(node, store, [opened[source] for source in node.sources], hosted)
-            deriver.query = analysis.fingerprint
-            nodes[name] = TableNode(deriver, block, append)
+            sources = [opened[source] for source in node.sources]
+            nodes[name] = TableNode(TableDeriver(node, store, sources, hosted, mode, analysis))
         elif isinstance(node, StreamSpec):
             nodes[name] = StreamNode(node, store, rejected, clock)
         else:
             nodes[name] = DimensionNode(node, store, rejected)
-    opened_warehouse = OpenWarehouse(spec, graph, nodes, whole)
+    opened_warehouse = OpenWarehouse(spec, graph, nodes)
     for table in changed_tables(opened_warehouse, analyses, on_change):
         nodes[table].rebuild_reason = "its query has changed"
     return opened_warehouse
@@ -132,7 +125,7 @@ def open_warehouse(
 def changed_tables(warehouse: OpenWarehouse, analyses: Mapping[str, Analysis], on_change: OnChange) -> tuple[str, ...]:
     """The tables to be rebuilt because their query has changed since their rows were computed.
 
-    With ``"refuse"`` this raises if there are any, with ``"keep"`` there are none.
+    With ``"refuse"`` this raises if there are any, with ``"keep"`` there are only those kept by merging.
     """
     changed = tuple(
         node.table
@@ -146,28 +139,5 @@ def changed_tables(warehouse: OpenWarehouse, analyses: Mapping[str, Analysis], o
             "rebuild (on_change='rebuild') they are computed anew; with keep, old rows stay as they are and new rows "
             "follow the new query"
         )
-    return changed if on_change == "rebuild" else ()
-
-
-def _why_whole(table: TableSpec, analysis: Analysis, append: bool) -> str | None:
-    """Why every update computes a table as a whole; None if it does not."""
-    if append or table.mode == "recompute":
-        return None
-    return "its mode is stated" if table.mode == "whole" else analysis.not_local
-
-
-def _appends(table: TableSpec, analysis: Analysis, appended: set[str]) -> bool:
-    """Whether new rows of the table can simply be appended: a row-wise query over one table that only grows."""
-    possible = len(table.sources) == 1 and table.sources[0] in appended
-    if table.mode == "append" and not possible:
-        raise DeclarationError(
-            f"{table.place}: table {table.name!r} cannot be kept in mode append: it needs one source, which must "
-            "be a stream or itself be appended to; use mode recompute"
-        )
-    if analysis.has_states and (table.mode == "recompute" or not possible):
-        raise DeclarationError(
-            f"{table.place}: table {table.name!r} holds a stream query with states, which goes on from row to row: "
-            "it needs one source, which must be a stream or itself be appended to, and mode append"
-        )
-    appends = table.mode == "auto" and possible and (analysis.row_wise or analysis.has_states)
-    return table.mode == "append" or appends
+    # New rows cannot be merged into the states that another query left.
+    return tuple(name for name in changed if on_change == "rebuild" or warehouse.modes[name].name == "merge")

@@ -19,9 +19,6 @@ MICROS = 1_000_000
 #: a live update recomputes at most this many blocks changed by late data; the rest is left to backfills
 MOST_LATE = 8
 
-#: the length of a block that is all of time: such a table is computed as a whole
-WHOLE = 1 << 62
-
 #: event time from a moment to a moment, both included, in microseconds
 Span = tuple[int, int]
 
@@ -30,14 +27,14 @@ Span = tuple[int, int]
 class SourceState:
     """A source when an update is planned: its version and freshness, and what changed since the table consumed it.
 
-    ``changed`` are the event times of files added or removed. A dimension has no event time and no freshness.
+    ``changed`` are the event times of files added or removed. A dimension has no freshness.
     """
 
     name: str
     version: int
     freshness: int | None
     changed: tuple[Span, ...] = ()
-    has_time: bool = True
+    is_dimension: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ class Shape:
 
     def start(self, moment: int) -> int:
         """The start of the block that a moment lies in."""
-        return -(WHOLE // 2) if self.block == WHOLE else moment // self.block * self.block
+        return moment // self.block * self.block
 
     def range(self, first: int, last: int) -> range:
         """The starts of the blocks from that of ``first`` to that of ``last``."""
@@ -96,8 +93,8 @@ class RecomputePlan:
 
 
 def trailing_edge(sources: Iterable[SourceState]) -> int | None:
-    """The least freshness of the sources with event time; None as long as one of them is empty."""
-    edges = [source.freshness for source in sources if source.has_time]
+    """The least freshness of the sources that are not dimensions; None as long as one of them is empty."""
+    edges = [source.freshness for source in sources if not source.is_dimension]
     known = [edge for edge in edges if edge is not None]
     return min(known) if known and len(known) == len(edges) else None
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.warehouse.storage import PARTITION_COLUMN
-from headgate.warehouse.storage.files import NewFile
+from headgate.warehouse.storage.files import DataFile, Everything, NewFile, RowChanges
+from headgate.warehouse.storage.parquet import visible
 from headgate.warehouse.storage.store import TableStore
 
 if TYPE_CHECKING:
@@ -66,11 +67,16 @@ class FileReader:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """Files that an update has written but not committed yet."""
+    """Files that an update has written but not committed yet, and what they replace.
+
+    ``schema`` are the table's columns. ``changes`` says which rows have changed, if the files do not say it.
+    """
 
     files: Sequence[NewFile]
     rows: int
     schema: pa.Schema
+    replaced: Sequence[str] | Sequence[DataFile] | Everything | None = None
+    changes: RowChanges | None = None
 
     @property
     def last(self) -> int | None:
@@ -92,7 +98,7 @@ def write_with_spark(
     else:
         frame.write.parquet(str(directory))
     files = store.adopt(directory)
-    schema = files[0].schema if files else to_arrow_schema(frame.schema, timezone="UTC")
+    schema = files[0].schema if files else visible(to_arrow_schema(frame.schema, timezone="UTC"))
     return WrittenFiles(files, sum(new.file.rows for new in files), schema)
 
 

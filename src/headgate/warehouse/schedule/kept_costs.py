@@ -1,0 +1,51 @@
+"""Learned costs in a small file beside the tables, so that a restarted warehouse knows what its updates cost.
+
+The file is replaced as a whole, now and then and at the end of a run. It is a help only: one that is missing, old or
+damaged is ignored, and costs are learned again. Nothing else depends on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from headgate.core import CostModel
+
+#: (what the cost is a function of: see ``Update.unit``, the model)
+KnownCost = tuple[str, CostModel]
+
+_VERSION = 1
+
+
+def costs_file(warehouse: Path) -> Path:
+    """Where the costs of the warehouse in a directory are kept."""
+    return warehouse / "costs.json"
+
+
+def read_costs(warehouse: Path) -> dict[str, KnownCost]:
+    """{node: its cost} as the last run knew it; nothing if that cannot be found out."""
+    try:
+        content = json.loads(costs_file(warehouse).read_text("utf-8"))
+        if content["version"] != _VERSION:
+            return {}
+        return {
+            str(name): (str(unit), CostModel.from_numbers([float(number) for number in numbers]))
+            for name, (unit, numbers) in content["nodes"].items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def write_costs(warehouse: Path, costs: Mapping[str, KnownCost]) -> None:
+    """Replace the file. It never raises: a run does not fail because costs cannot be kept."""
+    learned = {name: [unit, numbers] for name, (unit, model) in costs.items() if (numbers := model.numbers())}
+    if not learned:
+        return
+    file = costs_file(warehouse)
+    part = file.with_suffix(".tmp")
+    with contextlib.suppress(OSError):
+        part.write_text(json.dumps({"version": _VERSION, "nodes": learned}), "utf-8")
+        os.replace(part, file)

@@ -1,0 +1,176 @@
+"""Computing a table again for the keys of changed rows only.
+
+First the keys of the rows that have changed are collected. Then the user's query runs over the rows of its sources that
+have these keys, and what it gives replaces the table's rows with these keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from headgate.warehouse.declare.keys import TableKeys
+from headgate.warehouse.storage import HIDDEN_PREFIX
+from headgate.warehouse.storage.files import DataFile
+from headgate.warehouse.updates.derive_plan import DerivePlan, SourceTable, is_among, read_source, up_to_edge
+from headgate.warehouse.updates.key_lookup import look_up
+from headgate.warehouse.updates.plan import MICROS, Span
+from headgate.warehouse.updates.replaced_rows import replaced, rows_with_keys
+from headgate.warehouse.updates.spark_files import FileReader, WrittenFiles
+from headgate.warehouse.updates.table_writer import TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_DAY = 86_400 * MICROS
+#: how long after a truncated time the time itself can be, in microseconds
+_LONGEST = {
+    **{"microsecond": 0, "millisecond": 1_000, "second": MICROS, "minute": 60 * MICROS, "hour": 3_600 * MICROS},
+    **{"day": _DAY, "dd": _DAY, "week": 7 * _DAY, "month": 31 * _DAY, "quarter": 92 * _DAY, "year": 366 * _DAY},
+}
+_TRUNCATED = re.compile(r"date_trunc\('(\w+)', (`(?:[^`]|``)*`)\)")
+
+
+class KeyedTable:
+    """Computes one table again for some of its keys."""
+
+    def __init__(self, keys: TableKeys, sources: Sequence[SourceTable], writer: TableWriter) -> None:
+        self._keys = keys
+        self._sources = sources
+        self._writer = writer
+
+    def affected(self, spark: SparkSession, plan: DerivePlan, files: FileReader) -> pa.Table:
+        """The keys of the rows that have changed, or have come to lie before the trailing edge; each once."""
+        found: list[DataFrame] = []
+        for source in self._sources:
+            if source.name in plan.changed:
+                changed = _changed_rows(spark, source, plan, files)
+                found += [_keys_of(rows, self._keys, source.name) for rows in changed]
+        if not found:
+            return pa.table({})
+        return self._writer.arrow(reduce(lambda one, other: one.unionAll(other), found).distinct())
+
+    def with_files_of(self, affected: pa.Table, plan: DerivePlan) -> DerivePlan:
+        """``plan`` without the files that have no rows with the affected keys, as far as event time tells."""
+        chosen = {source.name: self._files_with(affected, source, plan) for source in self._sources}
+        return replace(plan, files=chosen)
+
+    def frames(
+        self, affected: pa.Table, spark: SparkSession, plan: DerivePlan, files: FileReader
+    ) -> Mapping[str, DataFrame]:
+        """The sources' rows that have one of the affected keys; all rows of sources without keys."""
+        wanted = spark.createDataFrame(affected)
+        frames = {source.name: up_to_edge(spark, source, plan, files) for source in self._sources}
+        return {
+            name: _only_with(frame, self._keys, name, wanted) if name in self._keys.origins else frame
+            for name, frame in frames.items()
+        }
+
+    def _files_with(self, affected: pa.Table, source: SourceTable, plan: DerivePlan) -> Sequence[DataFile]:
+        there = plan.files[source.name]
+        if source.time is None or source.name not in self._keys.origins:
+            return there
+        span = _span_of(affected, self._keys, source.name, source.time)
+        if span is None:
+            return there
+        first, last = span
+        return [f for f in there if f.first is None or f.last is None or (f.first <= last and first <= f.last)]
+
+    def write(self, frame: DataFrame, number: int, affected: pa.Table) -> WrittenFiles:
+        """Compute the rows of the affected keys, and let them replace those in the table."""
+        table, columns, time = self._writer.table, self._keys.columns, self._writer.spec.time
+        rows = self._writer.rows(frame)
+        # Sources without keys were read whole, so there may be rows of other keys.
+        rows = rows.filter(pa.array(look_up(affected, rows.select(columns)) >= 0))
+        bounds = _bounds_of(affected.column(columns.index(time))) if time in columns else None
+        files = table.files() if bounds is None else table.files_in(table.partitions_between(*bounds))
+        positions, old = rows_with_keys(table, files, columns, affected)
+        return replaced(table, number, positions, old, rows, self._writer.spec.partition)
+
+
+def _changed_rows(spark: SparkSession, source: SourceTable, plan: DerivePlan, files: FileReader) -> list[DataFrame]:
+    from pyspark.sql import functions as F
+
+    parts = plan.changed[source.name]
+    added, removed = (read_source(spark, source, part, files) for part in parts)
+    if source.time is None and parts[1]:
+        # Such a table is often written anew as a whole, with few changes.
+        return [added.exceptAll(removed), removed.exceptAll(added)]
+    changed = [rows for rows, part in zip((added, removed), parts, strict=True) if part]
+    if source.time is not None and plan.several_sources:
+        micros = F.unix_micros(F.col(source.time))
+        changed = [rows.where(micros <= F.lit(Decimal(plan.edge))) for rows in changed]
+        assert plan.edge_before is not None
+        between = (plan.edge_before + 1, plan.edge)
+        labels = source.store.partitions_between(*between) if between[0] <= between[1] else ()
+        if labels:
+            rows = read_source(spark, source, source.store.files_in(labels), files)
+            changed.append(rows.where(is_among(micros, [between])))
+    return changed
+
+
+def _keys_of(rows: DataFrame, keys: TableKeys, source: str) -> DataFrame:
+    """The keys of a source's rows, once for each way in which the query uses the source."""
+    from pyspark.sql import functions as F
+
+    frames = [
+        rows.select(*(F.expr(sql).alias(_name(i)) for i, sql in enumerate(origin))) for origin in keys.origins[source]
+    ]
+    return reduce(lambda one, other: one.unionAll(other), frames)
+
+
+def _only_with(frame: DataFrame, keys: TableKeys, source: str, affected: DataFrame) -> DataFrame:
+    """The rows of a source whose keys are among ``affected``."""
+    from pyspark.sql import functions as F
+
+    def equal(origin: Sequence[str], prefix: str) -> Column:
+        parts = [F.expr(sql).eqNullSafe(F.col(f"{prefix}{_name(i)}")) for i, sql in enumerate(origin)]
+        return reduce(lambda one, other: one & other, parts)
+
+    origins = keys.origins[source]
+    if len(origins) == 1:
+        return frame.join(F.broadcast(affected), equal(origins[0], ""), "left_semi")
+    columns = frame.columns
+    for use, origin in enumerate(origins):
+        prefix = f"{HIDDEN_PREFIX}u{use}"
+        named = affected.withColumnsRenamed({name: f"{prefix}{name}" for name in affected.columns})
+        frame = frame.join(F.broadcast(named.withColumn(f"{prefix}in", F.lit(True))), equal(origin, prefix), "left")
+    flags = [F.coalesce(F.col(f"{HIDDEN_PREFIX}u{use}in"), F.lit(False)) for use in range(len(origins))]
+    return frame.where(reduce(lambda one, other: one | other, flags)).select(*(F.col(f"`{c}`") for c in columns))
+
+
+def _span_of(affected: pa.Table, keys: TableKeys, source: str, time: str) -> Span | None:
+    """The event times of a source's rows that can have the ``affected`` keys; None if the keys do not tell."""
+    spans = []
+    quoted = f"`{time.replace('`', '``')}`"
+    for origin in keys.origins[source]:
+        for i, sql in enumerate(origin):
+            truncated = _TRUNCATED.fullmatch(sql)
+            unit = truncated.group(1).lower() if truncated is not None and truncated.group(2) == quoted else None
+            longest = 0 if sql == quoted else _LONGEST.get(unit or "")
+            bounds = None if longest is None else _bounds_of(affected.column(i))
+            if bounds is not None and longest is not None:
+                spans.append((bounds[0], bounds[1] + longest))
+                break
+        else:
+            return None
+    return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
+
+
+def _bounds_of(times: pa.ChunkedArray) -> Span | None:
+    """The first and the last of some times, in microseconds; None if there are none, or nulls among them."""
+    if times.null_count or not len(times) or not pa.types.is_timestamp(times.type):
+        return None
+    bounds = pc.min_max(times.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()))
+    return bounds["min"].as_py(), bounds["max"].as_py()
+
+
+def _name(key: int) -> str:
+    return f"{HIDDEN_PREFIX}k{key}"

@@ -1,0 +1,61 @@
+"""Computing and writing the rows of one derived table: small results through the driver, large ones by Spark alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.core import UserCodeError
+from headgate.warehouse.declare.spec import TableSpec
+from headgate.warehouse.storage.parquet import visible
+from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.spark_files import WrittenFiles, write_with_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class TableWriter:
+    """Writes the rows of one table. Errors of Spark are the user's, with the place of the declaration."""
+
+    def __init__(self, spec: TableSpec, table: TableStore) -> None:
+        self.spec = spec
+        self.table = table
+
+    def arrow(self, frame: DataFrame) -> pa.Table:
+        """What a frame computes."""
+        try:
+            return frame.toArrow()
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def rows(self, frame: DataFrame) -> pa.Table:
+        """What a frame computes, as rows of the table."""
+        return self.checked(self.arrow(frame))
+
+    def checked(self, rows: pa.Table) -> pa.Table:
+        """``rows``; raises if one has no event time, in a table with event time."""
+        if self.spec.time is not None and (nulls := rows.column(self.spec.time).null_count):
+            raise UserCodeError(
+                f"{self.spec.place}: table {self.spec.name!r} made {nulls} rows without {self.spec.time}; every row "
+                "needs an event time: filter them out or fill it in"
+            )
+        return rows
+
+    def write_rows(self, number: int, rows: pa.Table) -> WrittenFiles:
+        files = self.table.write_arrow(number, rows, self.spec.partition)
+        return WrittenFiles(files, rows.num_rows, visible(rows.schema))
+
+    def write_frame(self, number: int, frame: DataFrame, is_large: bool) -> WrittenFiles:
+        """Compute and write a frame; if it is large, the rows do not pass through the driver."""
+        return self.write_with_spark(number, frame) if is_large else self.write_rows(number, self.rows(frame))
+
+    def write_with_spark(self, number: int, frame: DataFrame) -> WrittenFiles:
+        try:
+            return write_with_spark(frame, self.table, number, self.spec.time, self.spec.partition)
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def failed(self, error: Exception) -> UserCodeError:
+        return UserCodeError(f"{self.spec.place}: table {self.spec.name!r} failed: {error}")

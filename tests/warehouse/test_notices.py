@@ -1,0 +1,300 @@
+"""What goes wrong beside an update is said to the user, and one table's trouble is its own. No Spark, no clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headgate.core import FeatureView, Floats, ParameterError, Policy, Update
+from headgate.core.trace import RunNotice
+from headgate.errors import RunFailedError
+from headgate.warehouse import Files, Generator, NodeStatistics, Notice, Pending, Warehouse
+from headgate.warehouse.declare.spec import WarehouseSpec
+from headgate.warehouse.run.runtime import Runtime
+from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
+from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.load import DimensionNode, StreamNode
+from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse
+from tests.warehouse.test_scheduler import PretendedNode, names
+
+NOW = 100.0
+NO_SPARK: Any = None
+PATIENCE = 60.0
+
+
+class PolledNode(PretendedNode):
+    """Says ``last_poll`` of its source; ``unplannable`` is raised by ``plan``."""
+
+    unplannable: BaseException | None = None
+
+    def plan(self) -> Update | None:
+        if self.unplannable is not None:
+            raise self.unplannable
+        return super().plan()
+
+
+def declared(folder: Path, *tables: str, priority: float = 1.0) -> WarehouseSpec:
+    wh = Warehouse("w", folder)
+    wh.stream("readings", Generator(), time="ts")
+    for name in tables:
+        wh.sql(name, "select ts from readings", time="ts", priority=priority)
+    return wh.spec()
+
+
+def opened(spec: WarehouseSpec, folder: Path, pending: float = 5.0) -> OpenWarehouse:
+    nodes = {name: PolledNode(name, TableStore(folder / name), pending) for name in spec.names()}
+    nodes["readings"].pending = 0.0
+    return OpenWarehouse(spec, spec.graph(), nodes)
+
+
+def row_of(scheduler: Scheduler, name: str, now: float = NOW) -> NodeStatistics:
+    return next(row for row in scheduler.statistics(now) if row.name == name)
+
+
+# --- sources --------------------------------------------------------------------------------------------------------
+
+
+def loading(folder: Path) -> tuple[Scheduler, Path]:
+    """A stream and a dimension from directories that are not there, and a table that could be updated."""
+    wh = Warehouse("w", folder / "warehouse")
+    landing = folder / "landing"
+    wh.stream("orders", Files(landing / "ordres", schema="ts timestamp", settle=0), time="ts")
+    wh.dimension("shops", Files(landing / "shops", schema="id int", settle=0))
+    wh.sql("daily", "select ts from orders", time="ts")
+    spec = wh.spec()
+    stores = {name: TableStore(folder / name) for name in (*spec.names(), "rejected")}
+    nodes: dict[str, Node] = {
+        "orders": StreamNode(spec.streams[0], stores["orders"], stores["rejected"]),
+        "shops": DimensionNode(spec.dimensions[0], stores["shops"], stores["rejected"]),
+        "daily": PolledNode("daily", stores["daily"], 5.0),
+    }
+    return Scheduler(OpenWarehouse(spec, spec.graph(), nodes), RunOptions(), NOW), landing
+
+
+def test_a_source_whose_directory_is_missing_waits_and_says_for_what_and_other_tables_are_updated(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "landing" / "orders").mkdir(parents=True)
+    scheduler, landing = loading(tmp_path)
+    scheduler.poll(NOW)
+    orders, shops = row_of(scheduler, "orders"), row_of(scheduler, "shops")
+    assert (orders.state, shops.state) == ("waiting", "waiting")
+    assert f"directory {landing / 'ordres'}, which does not exist; did you mean {landing / 'orders'}?" in orders.note
+    assert f"directory {landing / 'shops'}" in shops.note
+    assert orders.note in str(scheduler.explain("orders", NOW))
+    assert names(scheduler.decide(NOW)) == [["daily"]]
+
+
+def test_a_user_is_told_once_of_a_missing_directory_and_the_state_is_ok_when_it_is_there(tmp_path: Path) -> None:
+    scheduler, landing = loading(tmp_path)
+    for second in range(3):
+        scheduler.poll(NOW + second)
+    assert [notice.table for notice in scheduler.notices] == ["orders", "shops"]
+    for name in ("ordres", "shops"):
+        (landing / name).mkdir(parents=True)
+    scheduler.poll(NOW + 4)
+    assert [(row.state, row.note) for row in scheduler.statistics(NOW + 4)][:2] == [("ok", ""), ("ok", "")]
+
+
+def test_what_a_source_notices_about_a_file_is_passed_on(tmp_path: Path) -> None:
+    warehouse = opened(declared(tmp_path, "hot"), tmp_path)
+    changed = Notice("a", "changed")
+    warehouse.nodes["readings"].last_poll = Pending(note="1 file is not complete yet", notices=(changed,))
+    scheduler = Scheduler(warehouse, RunOptions(), NOW)
+    assert [str(notice) for notice in scheduler.notices] == ["readings: a changed"]
+    assert (row_of(scheduler, "readings").state, row_of(scheduler, "readings").note) == (
+        "ok",
+        "1 file is not complete yet",
+    )
+
+
+@pytest.mark.parametrize("table", ["readings", "hot"])
+@pytest.mark.parametrize("error", [OSError("the disk is away"), SystemExit("the disk is away")], ids=type)
+def test_a_poll_that_raises_is_repeated_and_the_table_says_why_it_waits(
+    tmp_path: Path, table: str, error: BaseException
+) -> None:
+    warehouse = opened(declared(tmp_path, "hot"), tmp_path, pending=0.0)
+    node: Any = warehouse.nodes[table]
+    node.unplannable = error
+    scheduler = Scheduler(warehouse, RunOptions(), NOW)
+    scheduler.poll(NOW)
+    assert (row_of(scheduler, table).state, row_of(scheduler, table).note) == ("waiting", "the disk is away")
+    assert scheduler.poll(NOW + 0.5) <= NOW + 1.5, "it is tried again soon"
+    node.unplannable, node.pending = None, 5.0
+    scheduler.poll(NOW + 2)
+    assert names(scheduler.decide(NOW + 2)) == [[table]]
+    assert (row_of(scheduler, table).note, len(scheduler.notices)) == ("", 1)
+
+
+# --- policies -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mine(Policy):
+    """A policy of a user's own with a mistake in it."""
+
+    name = "mine"
+    needs = ("priority",)
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return np.zeros(len(view)) / {}["weight"]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class TooShort(Mine):
+    """One number for all."""
+
+    name = "too-short"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return np.zeros(1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        pytest.param(Mine(), "policy 'mine' failed while ranking: KeyError: 'weight'", id="raises"),
+        pytest.param(TooShort(), "policy 'too-short' must return an array with one number", id="wrong shape"),
+    ],
+)
+def test_a_policy_that_fails_is_named_and_the_tables_are_updated_by_the_default_one(
+    tmp_path: Path, policy: Policy, said: str
+) -> None:
+    scheduler = Scheduler(opened(declared(tmp_path, "hot"), tmp_path), RunOptions(policy=policy), NOW)
+    assert names(scheduler.decide(NOW)) == [["hot"]]
+    (notice,) = scheduler.notices
+    assert notice.table is None
+    assert said in notice.text
+    assert "goes on with policy 'max-benefit'" in notice.text
+    assert scheduler.changes == [{"policy": "max-benefit", "instead of": policy.name}]
+
+
+def test_the_traceback_of_a_policy_is_the_users_own(tmp_path: Path) -> None:
+    scheduler = Scheduler(opened(declared(tmp_path, "hot"), tmp_path), RunOptions(policy=Mine()), NOW)
+    scheduler.decide(NOW)
+    heading, first, *_, last = scheduler.notices[0].details.splitlines()
+    assert heading == "Traceback (most recent call last):"
+    assert __file__ in first, "nothing of ours comes before it"
+    assert last == "KeyError: 'weight'"
+
+
+# --- priorities -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("declared_now", "priority"),
+    [pytest.param(1.0, 50.0, id="as it was declared"), pytest.param(7.0, 7.0, id="declared anew")],
+)
+def test_a_priority_that_a_user_has_set_stays_until_another_one_is_declared(
+    tmp_path: Path, declared_now: float, priority: float
+) -> None:
+    before = Scheduler(opened(declared(tmp_path, "hot"), tmp_path), RunOptions(), NOW)
+    before.set_priority("hot", 50.0)
+    anew = opened(declared(tmp_path, "hot", priority=declared_now), tmp_path)
+    after = Scheduler(anew, RunOptions(), NOW + 1, before=before)
+    assert row_of(after, "hot").priority == priority
+
+
+# --- a run ----------------------------------------------------------------------------------------------------------
+
+
+class Told:
+    """Waits for what a run tells its users."""
+
+    def __init__(self) -> None:
+        self._news = threading.Condition()
+        self.notices: list[RunNotice] = []
+        self.redeclared: list[tuple[str, ...]] = []
+        self.changes: list[object] = []
+
+    def notice(self, notice: RunNotice) -> None:
+        with self._news:
+            self.notices.append(notice)
+            self._news.notify_all()
+
+    def anew(self, _: float, warehouse: OpenWarehouse) -> None:
+        with self._news:
+            self.redeclared.append(warehouse.spec.names())
+            self._news.notify_all()
+
+    def until(self, what: str) -> None:
+        with self._news:
+            assert self._news.wait_for(lambda: bool(getattr(self, what)), PATIENCE)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def idle(tmp_path: Path, told: Told) -> Iterator[Runtime]:
+    """A run that has nothing to do."""
+    warehouse = opened(declared(tmp_path, "hot"), tmp_path, pending=0.0)
+    runtime = Runtime(warehouse, NO_SPARK, on_notice=told.notice, on_redeclared=told.anew)
+    runtime.start()
+    yield runtime
+    runtime.stop()
+
+
+def test_whoever_asks_a_run_gets_its_notices(tmp_path: Path, told: Told) -> None:
+    spec = declared(tmp_path, "hot")
+    warehouse = opened(spec, tmp_path, pending=0.0)
+    warehouse.nodes["readings"].last_poll = Pending(note="waiting for it", missing=True)
+    runtime = Runtime(warehouse, NO_SPARK, on_notice=told.notice)
+    runtime.start()
+    told.until("notices")
+    assert [(notice.table, notice.text) for notice in runtime.notices()] == [("readings", "waiting for it")]
+    runtime.stop()
+
+
+def test_a_run_goes_on_with_other_declarations_and_says_so(idle: Runtime, told: Told, tmp_path: Path) -> None:
+    idle.replace_warehouse(lambda: opened(declared(tmp_path, "hot", "cold"), tmp_path, pending=0.0))
+    told.until("redeclared")
+    assert told.redeclared == [("readings", "hot", "cold")]
+    assert [row.name for row in idle.statistics()] == ["readings", "hot", "cold"]
+
+
+def test_declarations_that_cannot_be_opened_change_nothing(idle: Runtime, told: Told) -> None:
+    def fail() -> OpenWarehouse:
+        raise ParameterError("mode append is not possible")
+
+    idle.replace_warehouse(fail)
+    told.until("notices")
+    assert "nothing changes: mode append is not possible" in told.notices[0].text
+    assert [row.state for row in idle.statistics()] == ["ok", "ok"]
+
+
+def test_a_run_whose_scheduler_has_failed_says_so_and_takes_no_more_commands(tmp_path: Path) -> None:
+    seen = threading.Event()
+
+    def fail(update: Update) -> None:
+        seen.set()
+        raise ValueError("no room for the log")
+
+    # There is no Spark, so the first update fails; whoever observes it fails, too.
+    runtime = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, observer=fail)
+    runtime.start()
+    assert seen.wait(PATIENCE)
+    runtime._thread.join(PATIENCE)
+    assert not runtime.is_running
+    for row in runtime.statistics():
+        assert (row.state, row.error) == ("stopped", "the run has failed: ValueError: no room for the log")
+    with pytest.raises(RunFailedError, match=r"nothing is updated any more: ValueError: no room for the log"):
+        runtime.pause("hot")
+    with pytest.raises(ValueError, match="no room for the log"):
+        runtime.stop()
+
+
+@pytest.mark.parametrize(("first", "last"), [(None, None), (0, None), ("yesterday", 5)])
+def test_a_backfill_between_what_are_no_times_is_refused(tmp_path: Path, first: Any, last: Any) -> None:
+    runtime = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK)
+    with pytest.raises(ParameterError, match=r"'hot' goes from one event time to another.*got (None|'yesterday')"):
+        runtime.backfill("hot", first, last)
