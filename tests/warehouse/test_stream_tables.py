@@ -25,7 +25,7 @@ from headgate.warehouse.storage.files import ALL
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.derived_table import TableNode
 from headgate.warehouse.updates.hosted import HostedQueries
-from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
+from headgate.warehouse.updates.open_warehouse import OnChange, OpenWarehouse, open_warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -268,21 +268,23 @@ def with_total(stream: Stream) -> Stream:
     return rows.running(n="count", last=("max", "ts"), total=("sum", "price"))
 
 
-def test_a_query_that_has_changed_asks_for_a_rebuild_which_runs_as_a_backfill(
-    spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("on_change", ["rebuild", "keep"])
+def test_a_query_that_has_changed_is_rebuilt_or_asks_for_a_rebuild_which_runs_as_a_backfill(
+    spark: SparkSession, tmp_path: Path, on_change: OnChange
 ) -> None:
     update_all(open_warehouse(counting(tmp_path).spec(), spark), spark)
     land(tmp_path, 0)
     update_all(open_warehouse(counting(tmp_path).spec(), spark), spark)
     land(tmp_path, 1)
-    changed = open_warehouse(counting(tmp_path, with_total).spec(), spark)
+    changed = open_warehouse(counting(tmp_path, with_total).spec(), spark, on_change=on_change)
     changed.nodes["clicks"].update(spark)
     changed.updated("clicks")
     node = changed.nodes["counts"]
-    with pytest.raises(UserCodeError, match=r"states do not fit any more: .* headgate backfill"):
-        node.update(spark)
     assert isinstance(node, TableNode)
-    node.backfill(0, 1 << 62)
+    if on_change == "keep":
+        with pytest.raises(UserCodeError, match=r"states do not fit any more: .* headgate backfill"):
+            node.update(spark)
+        node.backfill(0, 1 << 62)
     assert node.plan() is None, "what is new is taken in by the rebuild"
     assert changed.bring_up_to_date(spark) == 1
     land(tmp_path, 2)
