@@ -11,6 +11,7 @@ run. The path of the warehouse in the spec is absolute; those of sources are res
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ from headgate.warehouse.declare.checks import (
     about,
     find_mistakes,
 )
-from headgate.warehouse.declare.durations import Duration, Lengths
+from headgate.warehouse.declare.durations import Duration, Lengths, seconds
 from headgate.warehouse.declare.spec import (
     CatchUp,
     DimensionSpec,
@@ -237,14 +238,16 @@ class Warehouse:
         tracks: int = 2,
         policy: str = "max-benefit",
         placement: str = "proportional",
+        budget: Duration | None = "1 s",
         master: str = "local[*]",
         conf: Mapping[str, str] | None = None,
         spark: SparkSession | None = None,
     ) -> WarehouseRun:
         """Keep the tables fresh from now on, on threads of this process, until ``stop``.
 
-        Returns the run. It is a context manager, and its ``runtime`` has statistics and takes changes. If a ``spark``
-        session is passed, it is used and left open; otherwise one is opened at ``master`` with ``conf``.
+        ``budget`` is how long one update should take at most; None for no limit. Returns the run. It is a context
+        manager, and its ``runtime`` has statistics and takes changes. If a ``spark`` session is passed, it is used and
+        left open; otherwise one is opened at ``master`` with ``conf``.
         """
         from headgate.core import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
@@ -252,7 +255,12 @@ class Warehouse:
 
         if self._run is not None:
             raise HeadgateError(f"the warehouse {self.name!r} is running already: stop it first")
-        options = RunOptions(tracks=tracks, policy=policy_from(policy), placement=placement_from(placement))
+        options = RunOptions(
+            tracks=tracks,
+            policy=policy_from(policy),
+            placement=placement_from(placement),
+            budget=math.inf if budget is None else seconds(budget, "budget"),
+        )
         run = WarehouseRun(self.spec(), options, SparkOptions(master, conf or {}, spark), on_end=self._forget_run)
         self._run = run.start()
         return run
