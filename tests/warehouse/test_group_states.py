@@ -116,21 +116,18 @@ def test_the_value_of_a_function_is_that_of_all_its_values(kind: str, function: 
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("max_by", ["b", "a", "b", "a", None]), ("min_by", list("aabb") + [None])]
+    ("kind", "expected"),
+    [("max_by", ["new", "kept", "new", "kept", None]), ("min_by", ["kept", "kept", "new", "new", None])],
 )
 def test_the_value_that_belongs_to_the_largest_or_least_is_kept_whatever_its_type(
     kind: str, expected: list[str | None]
 ) -> None:
-    by = pa.chunked_array([[1, 5, None, 7, None]]), pa.chunked_array([[2, None, 3, 1, None]])
-    if kind == "max_by":
-        by = by[0], pa.chunked_array([[2, None, 3, 1, None]])
-    values = [
-        pa.chunked_array([[[name] for name in "aaaa"] + [None]]),
-        pa.chunked_array([[[n] for n in "bbbb"] + [None]]),
-    ]
-    merged, _ = KINDS[kind].merge([values[0], by[0]], [values[1], by[1]])
-    if kind == "min_by":
-        expected = ["a", "a", "b", "b", None]
+    def parts(name: str, by: list[int | None]) -> list[pa.ChunkedArray]:
+        values = [[name], [name], [name], [name], None]
+        return [pa.chunked_array([pa.array(values)]), pa.chunked_array([pa.array(by, pa.int64())])]
+
+    kept, new = parts("kept", [1, 5, None, 7, None]), parts("new", [2, None, 3, 1, None])
+    merged, _ = KINDS[kind].merge(kept, new)
     assert [value and value[0] for value in merged.to_pylist()] == expected
 
 
