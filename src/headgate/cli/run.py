@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +25,8 @@ from headgate.warehouse.declare.warehouse import missing_sources
 from headgate.warehouse.report.drawing import FORMATS, counts
 
 if TYPE_CHECKING:
+    from headgate.warehouse.declare.modes import TableMode
+    from headgate.warehouse.declare.spec import WarehouseSpec
     from headgate.warehouse.run.run import SparkOptions, WarehouseRun
     from headgate.warehouse.schedule.scheduler import RunOptions
 
@@ -55,16 +58,38 @@ NOT_FRESH = 3
 _ENDINGS = {".svg": GraphFormat.SVG, ".mmd": GraphFormat.MERMAID, ".mermaid": GraphFormat.MERMAID}
 
 
-def check(file: PipelineFile) -> None:
-    """Check a pipeline file and list every error in it.
+def check(
+    file: PipelineFile,
+    spark: Annotated[
+        bool, typer.Option(help="Let Spark analyse the queries; without, columns are not checked.")
+    ] = True,
+) -> None:
+    """Check a pipeline file, list every error in it, and show how each table will be kept up to date.
 
-    Also names the directories of sources that do not exist: a stream waits for its directory. Starts nothing and
-    writes nothing.
+    Spark analyses the queries on empty data, which takes some seconds; --no-spark leaves that out. Also names the
+    directories of sources that do not exist: a stream waits for its directory. Writes nothing.
     """
     spec = load(file).spec()
+    modes = _modes(spec) if spark and spec.tables else {}
     print(f"{spec.name}: {counts(spec)}: no errors")
+    width = max((len(name) for name in modes), default=0)
+    for name, mode in modes.items():
+        print(f"  {name.ljust(width)}  {mode.name.ljust(6)}  {mode.reason}")
     for mistake in missing_sources(spec):
         print(f"not there yet: {mistake}")
+
+
+def _modes(spec: WarehouseSpec) -> dict[str, TableMode]:
+    """How each table is kept up to date, found out by a Spark that is stopped again."""
+    from headgate.warehouse.declare.analysis import analyse
+    from headgate.warehouse.declare.modes import table_modes
+    from headgate.warehouse.session import open_session
+
+    session = open_session(spec.name, "local[1]")
+    try:
+        return table_modes(spec, analyse(spec, session))
+    finally:
+        session.stop()
 
 
 def graph(
@@ -76,12 +101,18 @@ def graph(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write to this file instead of standard output.")
     ] = None,
+    modes: Annotated[
+        bool, typer.Option("--modes", help="Show how each table is kept up to date; Spark finds that out.")
+    ] = False,
 ) -> None:
     """Draw which table is computed from which.
 
     Formats are text, Mermaid and SVG.
     """
     spec = load(file).spec()
+    if modes:
+        known = _modes(spec)
+        spec = replace(spec, tables=tuple(replace(table, mode=known[table.name].name) for table in spec.tables))
     if form is None:
         form = _ENDINGS.get(output.suffix.lower(), GraphFormat.TEXT) if output else GraphFormat.TEXT
     picture = FORMATS[form](spec)

@@ -14,7 +14,7 @@ from headgate.core import DeclarationError
 from headgate.warehouse.declare.keys import TableKeys
 from headgate.warehouse.declare.locality import block_length
 from headgate.warehouse.declare.merging import MergePlan
-from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, TableSpec
+from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, TableSpec, WarehouseSpec
 
 if TYPE_CHECKING:
     from headgate.warehouse.declare.analysis import Analysis
@@ -41,7 +41,29 @@ class TableMode:
         return f"{self.name}: {self.reason}"
 
 
-def choose_mode(
+def table_modes(spec: WarehouseSpec, analyses: Mapping[str, Analysis]) -> dict[str, TableMode]:
+    """The mode of each table, sources before the tables built on them; DeclarationError lists what cannot be."""
+    graph, declared = spec.graph(), {node.name: node for node in spec.nodes()}
+    growing = {stream.name for stream in spec.streams}
+    modes: dict[str, TableMode] = {}
+    mistakes: list[str] = []
+    for name in (graph.names[i] for i in graph.order):
+        table = declared[name]
+        if not isinstance(table, TableSpec):
+            continue
+        try:
+            modes[name] = _choose_mode(table, analyses[name], declared, growing)
+        except DeclarationError as mistake:
+            mistakes.append(str(mistake))
+            continue
+        if modes[name].name == "append":
+            growing.add(name)
+    if mistakes:
+        raise DeclarationError("\n".join(mistakes))
+    return modes
+
+
+def _choose_mode(
     table: TableSpec, analysis: Analysis, declared: Mapping[str, NodeSpec], growing: Collection[str]
 ) -> TableMode:
     """The mode of a table; ``growing`` are the streams and tables whose rows are only ever added."""

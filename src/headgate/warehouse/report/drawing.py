@@ -89,6 +89,8 @@ def _details(node: NodeSpec) -> list[str]:
         details += [f"class {node.importance_class}"] if node.importance_class else []
     if isinstance(node, TableSpec) and node.group is not None:
         details.append(f"group {node.group}")
+    if isinstance(node, TableSpec) and node.mode != "auto":
+        details.append(f"mode {node.mode}")
     return details
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headgate.core import DeclarationError, Graph
 from headgate.warehouse.declare.analysis import Analysis, analyse
-from headgate.warehouse.declare.modes import TableMode, choose_mode
+from headgate.warehouse.declare.modes import TableMode, table_modes
 from headgate.warehouse.declare.query_fingerprint import has_changed
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.storage.store import TableStore
@@ -97,7 +97,7 @@ def open_warehouse(
     declared = {node.name: node for node in spec.nodes()}
     opened: dict[str, SourceTable] = {}
     nodes: dict[str, Node] = {}
-    growing = {stream.name for stream in spec.streams}
+    modes = table_modes(spec, analyses)
     for name in (graph.names[i] for i in graph.order):
         node, analysis = declared[name], analyses[name]
         is_dimension = isinstance(node, DimensionSpec)
@@ -106,12 +106,9 @@ def open_warehouse(
         rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
         opened[name] = SourceTable(name, store, analysis.schema, time_column, is_dimension)
         if isinstance(node, TableSpec):
-            mode = choose_mode(node, analysis, declared, growing)
-            if mode.name == "append":
-                growing.add(name)
             hosted = HostedQueries(node, store, rejected, analysis.hosts, analysis.has_states)
             sources = [opened[source] for source in node.sources]
-            nodes[name] = TableNode(TableDeriver(node, store, sources, hosted, mode, analysis))
+            nodes[name] = TableNode(TableDeriver(node, store, sources, hosted, modes[name], analysis))
         elif isinstance(node, StreamSpec):
             nodes[name] = StreamNode(node, store, rejected, clock)
         else:
