@@ -42,6 +42,14 @@ class Query:
     body: str | None = None
     partition: str = "1 hour"
     catch_up: Literal["oldest", "newest"] = "oldest"
+    lookback: str | None = None
+    has_time: bool = True
+
+    @property
+    def options(self) -> dict[str, str | None]:
+        """How its table is declared, besides its partitions."""
+        lookback = {} if self.lookback is None else {"lookback": self.lookback}
+        return {"time": "ts" if self.has_time else None, **lookback}
 
     @property
     def text(self) -> str:
@@ -52,11 +60,15 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A query without a name: its text, its columns, and about how many rows it gives."""
+    """A query without a name: its text, its columns, and about how many rows it gives.
+
+    With ``lookback`` the rows of a time depend on no earlier ones than that.
+    """
 
     sql: str
     columns: Mapping[str, Kind]
     size: int
+    lookback: str | None = None
 
 
 class Grammar(Expressions):
@@ -72,7 +84,7 @@ class Grammar(Expressions):
         self.used = set()
         shapes: dict[str, tuple[int, Callable[[], Draft]]] = {
             "rows": (4, self.rows),
-            "groups": (14, self.groups),
+            "groups": (20, self.groups),
             "total": (3, self.total),
             "distinct": (4, self.distinct),
             "window functions": (7, self.windowed),
@@ -88,6 +100,7 @@ class Grammar(Expressions):
             "time windows": (5, self.time_windows),
             "groups of groups": (3, self.groups_of_groups),
             "lateral": (2, self.lateral),
+            "lookback": (2, self.looking_back),
         }
         shape = self.choose({name: weight for name, (weight, _) in shapes.items()})
         return shape, shapes[shape][1]()
@@ -471,16 +484,33 @@ class Grammar(Expressions):
         inner = f"select {number} as found from {from_b} where {x} = {y}"
         return Draft(f"select {chosen.listed} from {from_a}, lateral ({inner}) l", chosen.kinds, left.size)
 
+    def looking_back(self) -> Draft:
+        """A join with rows shortly before, whose distance is stated."""
+        left, right = self.table(), self.table()
+        (a, from_a), (b, from_b) = self.read(left, "a"), self.read(right, "b")
+        kind = self.chance.choice(["join", "left join", "left semi join", "left anti join"])
+        keys = [(x.text, y.text) for x in a.of("text") for y in b.of("text")] or [("1", "1")]
+        x, y = self.chance.choice(keys)
+        minutes = self.chance.choice([5, 10, 45])
+        condition = f"{x} = {y} and b.ts between a.ts - interval {minutes} minutes and a.ts"
+        scope = a if "semi" in kind or "anti" in kind else a.plus(b)
+        chosen = Selected()
+        chosen.add(Column("a.ts", "time"), "ts")
+        for _ in range(self.chance.randint(1, 3)):
+            chosen.add(self.scalar(scope))
+        sql = f"select {chosen.listed} from {from_a} {kind} {from_b} on {condition}{self.where(scope, 0.2)}"
+        return Draft(sql, chosen.kinds, left.size + right.size, f"{minutes} minutes")
 
-def random_queries(seed: object, count: int, prefix: str = "q") -> list[Query]:
-    """So many queries, each after those that it reads."""
+
+def random_queries(seed: object, count: int, without_time: float = 0.0) -> list[Query]:
+    """So many queries, each after those that it reads. ``without_time`` is the share of tables without event time."""
     from tests.warehouse.random_frames import FrameGrammar
 
     chance = random.Random(f"queries {seed}")
     tables: list[Relation] = [ORDERS, CLICKS]
     queries: list[Query] = []
     for number in range(count):
-        name = f"{prefix}{number}"
+        name = f"q{number}"
         grammar: Grammar = (FrameGrammar if chance.random() < 0.25 else Grammar)(chance, tables)
         shape, draft = grammar.draft()
         known = {table.text: table.depth for table in tables}
@@ -497,8 +527,10 @@ def random_queries(seed: object, count: int, prefix: str = "q") -> list[Query]:
                 body=draft.sql if is_frame else None,
                 partition=chance.choice(["10 minutes", "1 hour", "1 hour", "1 day"]),
                 catch_up=chance.choice(["oldest", "oldest", "newest"]),
+                lookback=draft.lookback,
+                has_time=chance.random() >= without_time,
             )
         )
-        if depth < DEEPEST and draft.size <= 2 * MANY_ROWS:
+        if depth < DEEPEST and draft.size <= 2 * MANY_ROWS and queries[-1].has_time:
             tables.append(relation)
     return queries

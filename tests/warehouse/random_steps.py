@@ -14,6 +14,8 @@ START = datetime(2026, 11, 15, 10, 0, tzinfo=UTC)
 #: how much event time goes by in a step, in minutes
 MINUTES_A_STEP = 40
 STREAMS = ("orders", "clicks")
+#: what happens to some tables in a step, by the fields of ``Step``
+SHARES = ("upkeep", "behind", "backfill", "meanwhile", "dies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +38,29 @@ class File:
 class Step:
     """Files land and are loaded; then tables are updated, some of them, perhaps cut into pieces.
 
-    ``restart`` is before all else. ``upkeep`` is how large the share of tables is whose files are merged, ``behind``
-    that of tables that are not updated now, ``chop`` the most event time of an update in seconds, and ``backfill`` the
-    share of tables of which some of the past is computed again.
+    ``restart`` is before all else; ``later`` are files that come while a table is being updated. ``chop`` is the most
+    event time of an update, in seconds. The others are shares of the tables: those whose files are merged (``upkeep``),
+    that are not updated now (``behind``), of which some of the past is computed again (``backfill``), whose sources
+    change during an update (``meanwhile``), and whose update fails while it commits (``dies``).
     """
 
+    number: int
     what: str
     files: tuple[File, ...] = ()
+    later: tuple[File, ...] = ()
     restart: bool = False
+    chop: float = float("inf")
     upkeep: float = 0.0
     behind: float = 0.0
-    chop: float = float("inf")
     backfill: float = 0.0
+    meanwhile: float = 0.0
+    dies: float = 0.0
 
     def __str__(self) -> str:
         told = [self.what, *(f"{len(file.rows)} rows in {file.folder}/{file.name}" for file in self.files)]
+        told += [f"later {len(file.rows)} in {file.folder}/{file.name}" for file in self.later]
         told += ["restart"] * self.restart
-        for name in ("upkeep", "behind", "backfill"):
-            if getattr(self, name):
-                told.append(f"{name} {getattr(self, name)}")
+        told += [f"{name} {getattr(self, name)}" for name in SHARES if getattr(self, name)]
         if self.chop != float("inf"):
             told.append(f"at most {self.chop:g} s at once")
         return ", ".join(told)
@@ -121,8 +127,8 @@ def random_steps(seed: object, count: int) -> list[Step]:
     chance = random.Random(f"steps {seed}")
     rows = Rows(chance)
     now = float(chance.choice([20, MINUTES_A_STEP]))
-    first = [File(stream, "0", tuple(rows.of(stream, 9, 0, now))) for stream in STREAMS]
-    steps = [Step("begin", (*first, File("shops", "shops", tuple(rows.shops()))))]
+    first = [File(stream, "0", tuple(rows.of(stream, 14, 0, now))) for stream in STREAMS]
+    steps = [Step(0, "begin", (*first, File("shops", "shops", tuple(rows.shops()))))]
     for number in range(1, count):
         begin, now = now, now + chance.choice([3, MINUTES_A_STEP, 3 * MINUTES_A_STEP])
         steps.append(_step(chance, rows, number, begin, now))
@@ -134,7 +140,7 @@ def _step(chance: random.Random, rows: Rows, number: int, begin: float, now: flo
     streams: Sequence[str] = [chance.choice(STREAMS)] if "one stream" in what else STREAMS
     files: list[File] = []
     for stream in streams:
-        count = chance.randint(3, 7)
+        count = chance.randint(4, 9)
         match what:
             case "in order" | "one stream":
                 made = rows.of(stream, count, begin, now)
@@ -151,14 +157,19 @@ def _step(chance: random.Random, rows: Rows, number: int, begin: float, now: flo
         files += [File(stream, f"{number}-{i}", tuple(part)) for i, part in enumerate(parts)]
     if what == "dimension" or chance.random() < 0.15:
         files.append(File("shops", chance.choice(["shops", "shops", "more"]), tuple(rows.shops())))
+    late = [file for file in files if chance.random() < 0.15]
     return Step(
+        number,
         what,
-        tuple(files),
+        tuple(file for file in files if file not in late),
+        tuple(late),
         restart=chance.random() < 0.3,
+        chop=chance.choice([float("inf"), float("inf"), 600.0, 3600.0]),
         upkeep=chance.choice([0.0, 0.0, 0.3]),
         behind=chance.choice([0.0, 0.2, 0.5]),
-        chop=chance.choice([float("inf"), float("inf"), 600.0, 3600.0]),
         backfill=chance.choice([0.0, 0.0, 0.3]),
+        meanwhile=0.3 if late else 0.0,
+        dies=chance.choice([0.0, 0.0, 0.15]),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from headgate.core import CostModel, Update
+from headgate.core import CostModel, ParameterError, Update
 from headgate.warehouse import Files, Generator, Warehouse
 from headgate.warehouse.schedule.kept_costs import costs_file, read_costs, write_costs
 from headgate.warehouse.schedule.limits import FIRST_SIZES
@@ -137,6 +137,12 @@ def test_the_first_update_takes_in_what_was_stated_or_little(
 ) -> None:
     (update,) = Run(tmp_path, {"one": 3000.0}, **options).next()
     assert update.gained == first
+
+
+@pytest.mark.parametrize("budget", [0.0, -1.0, math.nan])
+def test_a_budget_is_above_zero(budget: float) -> None:
+    with pytest.raises(ParameterError, match="above 0"):
+        RunOptions(budget=budget)
 
 
 def test_a_changed_budget_holds_from_the_next_update_on(tmp_path: Path) -> None:
@@ -321,6 +327,21 @@ def test_what_a_cut_update_leaves_still_makes_the_stream_fresher(tmp_path: Path)
     rest = node.plan()
     assert rest is not None
     assert rest.gained >= 10.0
+
+
+def test_no_period_is_learned_from_the_files_of_a_backlog(tmp_path: Path) -> None:
+    wh = Warehouse("w", tmp_path / "w")
+    wh.stream("s", Generator(every="10 ms", start=1000.0, clock=lambda: 1001.0), time="ts")
+    node = StreamNode(wh.spec().streams[0], TableStore(tmp_path / "s"), TableStore(tmp_path / "s__rejected"))
+    planned = node.plan()
+    assert planned is not None and planned.arrived is not None
+    for _ in range(3):
+        update = begun(node, most=10.0 * planned.size / planned.arrived[2])
+        assert update.plan.chunks == 10
+        update.commits(1.0)
+        node.end(update)
+        node._known = node.source.advance(node.offset, update.plan)
+    assert node.period is None
 
 
 def test_a_backlog_of_a_stream_is_loaded_in_parts_even_if_nothing_is_known_about_its_cost(tmp_path: Path) -> None:

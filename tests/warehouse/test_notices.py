@@ -26,7 +26,7 @@ from tests.warehouse.test_scheduler import PretendedNode, names
 
 NOW = 100.0
 NO_SPARK: Any = None
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class PolledNode(PretendedNode):

@@ -48,7 +48,7 @@ def updated(options, number):
             done.set()
 
     with WarehouseRun(declared().spec(), spark=options, observer=note, on_message=messages.append):
-        assert done.wait(120)
+        assert done.wait(600)
     return messages
 
 
@@ -84,7 +84,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     folder = tmp_path_factory.mktemp("session")
     (folder / "script.py").write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, timeout=500, check=False
+        [sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, timeout=1800, check=False
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])

@@ -11,6 +11,7 @@ run. The path of the warehouse in the spec is absolute; those of sources are res
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from headgate.warehouse.declare.checks import (
     find_mistakes,
 )
 from headgate.warehouse.declare.collecting import users_line
-from headgate.warehouse.declare.durations import Duration, Lengths
+from headgate.warehouse.declare.durations import Duration, Lengths, seconds
 from headgate.warehouse.declare.spec import (
     CatchUp,
     DimensionSpec,
@@ -253,6 +254,7 @@ class Warehouse:
         tracks: int = 2,
         policy: str = "max-benefit",
         placement: str = "proportional",
+        budget: Duration | None = "1 s",
         master: str = "local[*]",
         conf: Mapping[str, str] | None = None,
         spark: SparkSession | None = None,
@@ -260,11 +262,11 @@ class Warehouse:
     ) -> WarehouseRun:
         """Keep the tables fresh from now on, on threads of this process, until ``stop``.
 
-        Returns the run. It is a context manager, and its ``runtime`` has statistics and takes changes. If a ``spark``
-        session is passed, or one runs in this process, its Spark is used and left open, and its settings stay as they
-        are; otherwise Spark is started at ``master``. ``conf`` are settings for the updates. Tables whose query has
-        changed since their rows were computed are rebuilt behind live updates; with ``on_change="keep"`` old rows stay
-        as they are, with "refuse" this raises.
+        ``budget`` is how long one update should take at most; None for no limit. Returns the run. It is a context
+        manager, and its ``runtime`` has statistics and takes changes. If a ``spark`` session is passed, or one runs in
+        this process, its Spark is used and left open, and its settings stay as they are; otherwise Spark is started at
+        ``master``. ``conf`` are settings for the updates. Tables whose query has changed since their rows were computed
+        are rebuilt behind live updates; with ``on_change="keep"`` old rows stay as they are, with "refuse" this raises.
         """
         from headgate.core import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
@@ -272,7 +274,12 @@ class Warehouse:
 
         if self._run is not None:
             raise HeadgateError(f"the warehouse {self.name!r} is running already: stop it first")
-        options = RunOptions(tracks=tracks, policy=policy_from(policy), placement=placement_from(placement))
+        options = RunOptions(
+            tracks=tracks,
+            policy=policy_from(policy),
+            placement=placement_from(placement),
+            budget=math.inf if budget is None else seconds(budget, "budget"),
+        )
         if on_change not in ("rebuild", "keep", "refuse"):
             raise ParameterError(f"on_change takes 'rebuild', 'keep' or 'refuse'; got {on_change!r}")
         where = SparkOptions(master, conf or {}, spark)

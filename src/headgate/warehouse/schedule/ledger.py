@@ -138,7 +138,7 @@ class LedgerEntry:
             self.unit, self.cost, self.left = update.unit, CostModel(), 0.0
         if not update.unit:
             self.per_second = 1.0
-        elif update.gained > 0:
+        elif update.gained > 0 and update.size > 0:
             self.per_second = update.size / update.gained
 
     def committed(self, update: Update, now: float) -> None:

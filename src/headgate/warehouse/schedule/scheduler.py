@@ -74,6 +74,10 @@ class RunOptions:
     chop: float = math.inf
     poll: float = 0.05
 
+    def __post_init__(self) -> None:
+        if not self.budget > 0:
+            raise ParameterError(f"a budget is a number of seconds above 0; got {self.budget}")
+
 
 class Scheduler:
     """The nodes of one warehouse on one dispatch loop.

@@ -244,9 +244,11 @@ class StreamNode(LoadedNode):
         if not update.committed or update.arrived is None:
             return
         _, newest, chunks = update.arrived
+        catches_up = self._is_cut or self._newer_is_left
         self._newer_is_left = self._is_cut and self.spec.catch_up == "oldest"
         before, self._last_arrival = self._last_arrival, max(newest, self._last_arrival or newest)
-        if self.spec.period is None and before is not None and newest > before:
+        # Files of a backlog may have been copied in a moment, which tells nothing about how often data comes.
+        if self.spec.period is None and before is not None and newest > before and not catches_up:
             seen = (newest - before) / chunks
             self.period = seen if self.period is None else self.period + self.LEARNING * (seen - self.period)
 
