@@ -67,7 +67,8 @@ def arrive(folder: Path, stream: str, name: str, lines: Sequence[dict[str, Any] 
 def rows_of(store: TableStore) -> list[tuple[Any, ...]]:
     if not store.exists:
         return []
-    table = store.arrow().drop_columns(["_partition"])
+    rows = store.arrow()
+    table = rows.select([name for name in rows.column_names if name != "_partition"])
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
 
 
@@ -82,7 +83,7 @@ def batch(warehouse: OpenWarehouse, name: str, spark: SparkSession) -> list[tupl
     for source in table.sources:
         rows = warehouse.nodes[source].store.arrow()
         frame = spark.createDataFrame(rows.select([name for name in rows.column_names if name != "_partition"]))
-        in_time = F.unix_micros(F.col(times[source])) <= F.lit(edge) if source in times else F.lit(True)
+        in_time = F.unix_micros(F.col(times[source])) <= F.lit(edge) if times.get(source) else F.lit(True)
         frames[source] = frame.where(in_time)
     result = apply_query(replace(table, query=table.query), frames, spark).toArrow()
     return sorted((tuple(row.values()) for row in result.to_pylist()), key=repr)
