@@ -244,6 +244,8 @@ class Trial:
             raise AssertionError(f"seed {self.seed}: after {MOST_ROUNDS} rounds there is still something to do: {busy}")
         for name, query in self.tables.items():
             state = self.warehouse.nodes[name].state
+            if state.freshness is None and not any(source in self.wrong for source in query.sources):
+                self._note(name, "it was never computed")
             if name not in self.wrong and state.freshness is not None:
                 newest = {source: self.warehouse.nodes[source].store.version for source in query.sources}
                 ahead = [(first, last) for first, last in state.dirty if first > state.freshness]
