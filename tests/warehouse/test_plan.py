@@ -84,7 +84,14 @@ def test_the_trailing_edge_is_the_freshness_of_the_least_fresh_source(
             [8, 9, 10],
             id="with lookback, blocks without rows of their own",
         ),
-        pytest.param(SHAPE, TableState(None), [(9 * HOUR, 30 * HOUR)], [9, 10], id="nothing beyond the trailing edge"),
+        pytest.param(SHAPE, TableState(None), [(9 * HOUR, 12 * HOUR)], [9, 10, 11, 12], id="rows ahead of one source"),
+        pytest.param(
+            Shape(HOUR, several_sources=True),
+            TableState(None),
+            [(9 * HOUR, 30 * HOUR)],
+            [9, 10],
+            id="of several sources nothing beyond the trailing edge",
+        ),
         pytest.param(
             Shape(HOUR, several_sources=True),
             TableState(8 * HOUR + 5),
@@ -108,12 +115,13 @@ def test_a_table_becomes_fresher_with_its_source_even_if_there_is_nothing_in_it_
 
 
 def test_rows_beyond_the_edge_are_remembered_until_the_edge_comes_to_them() -> None:
-    plan = plan_update(SHAPE, TableState(None), [source((9 * HOUR, 12 * HOUR))])
+    shape = Shape(HOUR, several_sources=True)
+    plan = plan_update(shape, TableState(None), [source((9 * HOUR, 12 * HOUR))])
     assert plan is not None
     assert plan.dirty == ((11 * HOUR, 13 * HOUR - 1),)
-    later = plan_update(SHAPE, TableState(plan.freshness, plan.dirty), [source(freshness=12 * HOUR)])
+    later = plan_update(shape, TableState(plan.freshness, plan.dirty), [source(freshness=12 * HOUR)])
     assert later is not None
-    assert [start // HOUR for start in later.blocks] == [11, 12]
+    assert [start // HOUR for start in later.blocks] == [10, 11, 12], "and the block that the edge was in"
 
 
 def test_an_update_reaches_the_edge() -> None:

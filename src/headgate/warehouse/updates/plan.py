@@ -106,7 +106,7 @@ def is_pending(shape: Shape, table: TableState, sources: Sequence[SourceState]) 
         return False
     if table.freshness is None or edge > table.freshness:
         return True
-    latest = shape.start(edge)
+    latest = _latest(shape, sources, edge)
     spans = [span for source in sources for span in source.changed]
     spans += [span for span in table.dirty if span[1] >= shape.start(table.freshness)]
     return any(shape.start(first) <= latest for first, _ in spans)
@@ -129,7 +129,7 @@ def plan_update(
     edge = trailing_edge(sources)
     if edge is None:
         return None
-    latest = shape.start(edge)
+    latest = _latest(shape, sources, edge)
     end = None if table.freshness is None else shape.start(table.freshness)
     changed = _blocks(shape, [span for source in sources for span in source.changed])
     passed = _passed_over(shape, table, edge)
@@ -144,7 +144,7 @@ def plan_update(
     chosen = [*late[-MOST_LATE:], *chosen]
     freshness = edge
     if left_over and not shape.newest_first:
-        freshness = left_over[0] - 1 if table.freshness is None else max(left_over[0] - 1, table.freshness)
+        freshness = min(edge, left_over[0] - 1 if table.freshness is None else max(left_over[0] - 1, table.freshness))
     if backfill:
         chosen += _to_backfill(shape, table, dirty - set(chosen), most_seconds)
     if not chosen and freshness == table.freshness:
@@ -157,6 +157,16 @@ def plan_update(
         freshness=freshness,
         dirty=_spans(shape, (changed | dirty) - set(chosen)),
     )
+
+
+def _latest(shape: Shape, sources: Iterable[SourceState], edge: int) -> float:
+    """The last block to compute now. Rows beyond the trailing edge wait only if another source has to catch up."""
+    if shape.several_sources:
+        return shape.start(edge)
+    if not shape.lookback:
+        return math.inf
+    # Blocks without rows of their own, which depend on earlier ones, come with the edge.
+    return shape.start(max([edge, *(last for source in sources for _, last in source.changed)]))
 
 
 def _to_backfill(shape: Shape, table: TableState, dirty: set[int], most_seconds: float) -> list[int]:
