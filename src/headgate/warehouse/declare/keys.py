@@ -49,6 +49,14 @@ _SQL: Mapping[str, str] = {
 }
 _JOINS = {"Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi", "LeftAnti"}
 _LITERALS = {"integer", "long", "short", "byte", "boolean"}
+_SECOND = 1_000_000
+_DAY = 86_400 * _SECOND
+#: how long after a truncated time the time itself can be, in microseconds
+_LONGEST = {
+    **{"microsecond": 0, "millisecond": 1_000, "second": _SECOND, "minute": 60 * _SECOND, "hour": 3_600 * _SECOND},
+    **{"day": _DAY, "dd": _DAY, "week": 7 * _DAY, "month": 31 * _DAY, "quarter": 92 * _DAY, "year": 366 * _DAY},
+}
+_TRUNCATED = re.compile(r"date_trunc\('(\w+)', (`(?:[^`]|``)*`)\)")
 #: a key is compared with equality, which these types do not have or do not have in the same way everywhere
 _NOT_COMPARED = ("map", "array", "struct", "variant", "float", "double")
 
@@ -93,6 +101,28 @@ def find_keys(result: DataFrame, changing: Collection[str]) -> TableKeys | None:
             tuples = [tuple(known.origins[number][use] for number, _ in columns) for use in uses]
             origins[source] = tuple(dict.fromkeys(tuples))
     return TableKeys(tuple(name for _, name in columns), origins)
+
+
+def time_keys(keys: TableKeys, source: str, time: str) -> list[tuple[int | None, int]]:
+    """For each use of a source, the key that is its time or its time truncated; None if there is none.
+
+    Also how long after such a key the time itself can be, in microseconds.
+    """
+    quoted = _quoted(time)
+    found: list[tuple[int | None, int]] = []
+    for origin in keys.origins[source]:
+        lengths = {place: _length_after(sql, quoted) for place, sql in enumerate(origin)}
+        known = {place: length for place, length in lengths.items() if length is not None}
+        shortest = min(known, key=lambda place: known[place], default=None)
+        found.append((shortest, 0 if shortest is None else known[shortest]))
+    return found
+
+
+def _length_after(sql: str, time: str) -> int | None:
+    truncated = _TRUNCATED.fullmatch(sql)
+    if truncated is not None and truncated.group(2) == time:
+        return _LONGEST.get(truncated.group(1).lower())
+    return 0 if sql == time else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from headgate.core import DeclarationError
-from headgate.warehouse.declare.keys import TableKeys
+from headgate.warehouse.declare.keys import TableKeys, time_keys
 from headgate.warehouse.declare.locality import block_length
 from headgate.warehouse.declare.merging import MergePlan
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, TableSpec, WarehouseSpec
@@ -75,7 +75,11 @@ def _choose_mode(
         return _with_states(table, stated, changing, growing, local)
     possible, why_not = _possible_modes(table, analysis, changing, growing, block)
     if stated == "auto":
-        order = ("blocks", *_CHEAPEST_FIRST) if table.lookback else _CHEAPEST_FIRST
+        order: tuple[ModeName, ...] = _CHEAPEST_FIRST
+        if table.lookback:
+            order = ("blocks",)
+        elif analysis.keys is not None and _are_finer(analysis.keys, declared, block):
+            order = ("append", "merge", "keys")
         return next(possible[name] for name in order if name in possible)
     # The user may state what cannot be proved, and answers for it.
     if stated == "append" and _grows(changing, growing):
@@ -117,6 +121,19 @@ def _possible_modes(
     whole = "it is stated" if table.mode == "whole" else analysis.not_local or why_not["keys"]
     possible["whole"] = TableMode("whole", whole)
     return possible, why_not
+
+
+def _are_finer(keys: TableKeys, declared: Mapping[str, NodeSpec], block: int) -> bool:
+    """Whether less is read for changed keys than for changed blocks: keys and the sources' partitions are shorter."""
+    for source in keys.origins:
+        node = declared[source]
+        if isinstance(node, DimensionSpec):
+            continue
+        if node.time is None or round(node.partition * 1_000_000) >= block:
+            return False
+        if any(key is None or length >= block for key, length in time_keys(keys, source, node.time)):
+            return False
+    return True
 
 
 def _grows(changing: Sequence[str], growing: Collection[str]) -> bool:

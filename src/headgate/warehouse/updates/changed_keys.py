@@ -6,7 +6,7 @@ have these keys, and what it gives replaces the table's rows with these keys.
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -16,26 +16,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headgate.warehouse.declare.keys import TableKeys
+from headgate.warehouse.declare.keys import TableKeys, time_keys
 from headgate.warehouse.storage import HIDDEN_PREFIX
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.updates.derive_plan import DerivePlan, SourceTable, is_among, read_source, up_to_edge
 from headgate.warehouse.updates.key_lookup import look_up
-from headgate.warehouse.updates.plan import MICROS, Span
+from headgate.warehouse.updates.plan import Span, join
 from headgate.warehouse.updates.replaced_rows import replaced, rows_with_keys
 from headgate.warehouse.updates.spark_files import FileReader, WrittenFiles
 from headgate.warehouse.updates.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-_DAY = 86_400 * MICROS
-#: how long after a truncated time the time itself can be, in microseconds
-_LONGEST = {
-    **{"microsecond": 0, "millisecond": 1_000, "second": MICROS, "minute": 60 * MICROS, "hour": 3_600 * MICROS},
-    **{"day": _DAY, "dd": _DAY, "week": 7 * _DAY, "month": 31 * _DAY, "quarter": 92 * _DAY, "year": 366 * _DAY},
-}
-_TRUNCATED = re.compile(r"date_trunc\('(\w+)', (`(?:[^`]|``)*`)\)")
 
 
 class KeyedTable:
@@ -77,11 +69,18 @@ class KeyedTable:
         there = plan.files[source.name]
         if source.time is None or source.name not in self._keys.origins:
             return there
-        span = _span_of(affected, self._keys, source.name, source.time)
-        if span is None:
+        spans = _spans_of(affected, self._keys, source.name, source.time)
+        if spans is None:
             return there
-        first, last = span
-        return [f for f in there if f.first is None or f.last is None or (f.first <= last and first <= f.last)]
+        ends = [last for _, last in spans]
+
+        def may_have(file: DataFile) -> bool:
+            if file.first is None or file.last is None:
+                return True
+            place = bisect_left(ends, file.first)  # the first span that does not end before the file begins
+            return place < len(spans) and spans[place][0] <= file.last
+
+        return [file for file in there if may_have(file)]
 
     def write(self, frame: DataFrame, number: int, affected: pa.Table) -> WrittenFiles:
         """Compute the rows of the affected keys, and let them replace those in the table."""
@@ -146,22 +145,16 @@ def _only_with(frame: DataFrame, keys: TableKeys, source: str, affected: DataFra
     return frame.where(reduce(lambda one, other: one | other, flags)).select(*(F.col(f"`{c}`") for c in columns))
 
 
-def _span_of(affected: pa.Table, keys: TableKeys, source: str, time: str) -> Span | None:
+def _spans_of(affected: pa.Table, keys: TableKeys, source: str, time: str) -> tuple[Span, ...] | None:
     """The event times of a source's rows that can have the ``affected`` keys; None if the keys do not tell."""
-    spans = []
-    quoted = f"`{time.replace('`', '``')}`"
-    for origin in keys.origins[source]:
-        for i, sql in enumerate(origin):
-            truncated = _TRUNCATED.fullmatch(sql)
-            unit = truncated.group(1).lower() if truncated is not None and truncated.group(2) == quoted else None
-            longest = 0 if sql == quoted else _LONGEST.get(unit or "")
-            bounds = None if longest is None else _bounds_of(affected.column(i))
-            if bounds is not None and longest is not None:
-                spans.append((bounds[0], bounds[1] + longest))
-                break
-        else:
+    spans: list[Span] = []
+    for key, longest in time_keys(keys, source, time):
+        times = None if key is None else affected.column(key)
+        if times is None or times.null_count or not pa.types.is_timestamp(times.type):
             return None
-    return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
+        starts = pc.unique(times.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()))
+        spans += [(start, start + longest) for start in starts.to_pylist()]
+    return join(spans)
 
 
 def _bounds_of(times: pa.ChunkedArray) -> Span | None:

@@ -118,7 +118,7 @@ class TableDeriver:
         if hosted is not None:  # other tables have been asked for their queries since, which may read more or less
             tune(spark, plan.bytes)
         elif affected is not None and self._keyed is not None:
-            plan = self._keyed.with_files_of(affected, plan)
+            update.plan = plan = self._keyed.with_files_of(affected, plan)
             tune(spark, plan.bytes)
             hosted = self._apply(spark, plan, self._keyed.frames(affected, spark, plan, files))
         else:
