@@ -21,9 +21,9 @@ import pyarrow as pa
 import pytest
 
 from tests.warehouse.query_oracle import difference
-from tests.warehouse.random_expressions import ORDERS
+from tests.warehouse.random_expressions import LONG_AGO, ORDERS
 from tests.warehouse.random_queries import Query, random_queries
-from tests.warehouse.random_steps import random_steps
+from tests.warehouse.random_steps import Step, random_steps
 from tests.warehouse.random_trial import Trial, interpreted, with_sources
 
 if TYPE_CHECKING:
@@ -60,6 +60,50 @@ def test_after_every_update_a_table_equals_its_query(
     trial.play()
     assert not trial.wrong, trial.report()
     assert trial.compared >= len(queries), "every table is compared at least once"
+
+
+# --- what was found ------------------------------------------------------------------------------------------------
+
+
+def table(name: str, sql: str, *sources: str) -> Query:
+    return Query(name, "found", sources, ORDERS, sql=sql)
+
+
+BEGIN = random_steps(1, 1)
+AGAIN = [*BEGIN, *(Step(number, "again", backfill=1.0) for number in range(1, 4))]
+
+#: {what is wrong: (tables, steps)}: as small as they could be made
+FOUND: dict[str, tuple[list[Query], list[Step]]] = {
+    "a table computed as a whole makes rows although its sources have none": (
+        [
+            table("q0", "select ts, k from orders where k = 'nobody'", "orders"),
+            table("q1", f"select coalesce(max(ts), {LONG_AGO}) as ts, count(*) as n from q0", "q0"),
+        ],
+        BEGIN,
+    ),
+    "a source has rows later than its freshness": (
+        [
+            table("q0", "select ts + interval 1 hour as ts, k from orders", "orders"),
+            table("q1", "select date_trunc('hour', ts) as ts, count(*) as n from q0 group by 1", "q0"),
+        ],
+        BEGIN,
+    ),
+    "the past of an appended table is computed again, whose times are not those of its source": (
+        [replace(table("q0", "select ts - interval 90 minutes as ts, k from orders", "orders"), partition="10 minutes")],
+        AGAIN,
+    ),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xfail(reason="found by random queries, to be put right")
+@pytest.mark.parametrize("case", FOUND)
+def test_what_random_queries_found(case: str, tmp_path: Path, spark: SparkSession) -> None:
+    queries, steps = FOUND[case]
+    trial = Trial(2, queries, steps, tmp_path, interpreted(spark))
+    trial.play()
+    assert not trial.wrong, trial.report()
 
 
 # --- the judge itself -------------------------------------------------------------------------------------------
