@@ -97,7 +97,6 @@ FOUND: dict[str, tuple[list[Query], list[Step]]] = {
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.xfail(reason="found by random queries, to be put right")
 @pytest.mark.parametrize("case", FOUND)
 def test_what_random_queries_found(case: str, tmp_path: Path, spark: SparkSession) -> None:
     queries, steps = FOUND[case]
