@@ -46,31 +46,31 @@ QUERIES: dict[str, tuple[str, str, str]] = {
         f"select m, who, n from (select {MINUTE} as m, who, n, row_number() over "
         f"(partition by {MINUTE} order by n desc, who) as place from sales) where place = 1",
         "m",
-        "blocks",
+        "keys",
     ),
     "a common table expression": (
         f"with minutes as (select {MINUTE} as m, sum(n) as n from sales group by 1) "
         "select a.m, a.n, b.n as again from minutes a join minutes b on a.m = b.m",
         "m",
-        "blocks",
+        "keys",
     ),
     "joined by the minute": (
         f"select a.m, a.n, b.v from (select {MINUTE} as m, sum(n) as n from sales group by 1) a "
         f"left join (select {MINUTE} as m, max(v) as v from visits group by 1) b on a.m = b.m",
         "m",
-        "blocks",
+        "keys",
     ),
     "both sides, by the minute": (
         f"select coalesce(a.m, b.m) as m, a.n, b.v from (select {MINUTE} as m, sum(n) as n from sales group by 1) a "
         f"full join (select {MINUTE} as m, max(v) as v from visits group by 1) b on a.m = b.m",
         "m",
-        "blocks",
+        "keys",
     ),
     "united": (
         f"select {MINUTE} as m, count(*) as n from (select ts, n from sales union all select ts, v from visits) "
         "group by 1",
         "m",
-        "blocks",
+        "keys",
     ),
     "joined to a dimension": (
         f"select {MINUTE} as m, city, sum(n) as n from sales join people using (who) group by 1, 2",
@@ -117,6 +117,49 @@ QUERIES: dict[str, tuple[str, str, str]] = {
         "select window.start as w, count(*) as n from sales group by window(ts, '10 minutes', '5 minutes')",
         "w",
         "merge",
+    ),
+    "customers with many sales": (
+        "select who, max(ts) as ts, count(*) as n from sales group by who having count(*) > 3",
+        "ts",
+        "keys",
+    ),
+    "how many amounts a customer has": (
+        "select who, min(ts) as ts, count(distinct n) as n, percentile(n, 0.5) as middle from sales group by who",
+        "ts",
+        "keys",
+    ),
+    "sales or visits of a customer": (
+        "select coalesce(s.ts, v.ts) as ts, coalesce(s.who, v.who) as who, n, v from sales s full join visits v "
+        "on s.who = v.who",
+        "ts",
+        "keys",
+    ),
+    "people and their sales": (
+        "select coalesce(max(ts), timestamp'2026-11-15 00:00:00') as ts, people.who, count(n) as n from people "
+        "left join sales using (who) group by people.who",
+        "ts",
+        "keys",
+    ),
+    "sessions of a customer": (
+        "select session_window.start as ts, who, count(*) n from sales group by session_window(ts, '9 minutes'), who",
+        "ts",
+        "keys",
+    ),
+    "who bought and visited at once": (
+        "select who, date_trunc('hour', ts) as ts from sales intersect select who, date_trunc('hour', ts) from visits",
+        "ts",
+        "keys",
+    ),
+    "totals and their totals": (
+        "select max(ts) as ts, who, hour(ts) as h, sum(n) as n, grouping_id() as g from sales "
+        "group by cube(who, hour(ts))",
+        "ts",
+        "merge",
+    ),
+    "customers who are also seen": (
+        "select s.ts, s.who, s.n from sales s where exists (select 1 from visits v where v.who = s.who)",
+        "ts",
+        "whole",
     ),
 }
 

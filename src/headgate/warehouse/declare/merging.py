@@ -28,7 +28,6 @@ STATES: Mapping[str, str] = {
 _KEEPING_ROWS = {"Project", "SubqueryAlias", "View", "Sort", "ResolvedHint", "Repartition", "RepartitionByExpression"}
 #: {what an aggregate must not hold: why}
 _REFUSED: Mapping[str, str] = {
-    "spark.sessionWindow": "sessions grow together",
     "catalyst.expressions.ScalarSubquery": "it has a subquery",
     "PythonUDAF": "it has an aggregate function in Python",
 }
@@ -130,6 +129,9 @@ def _check_types(result: DataFrame, merge: MergePlan) -> None:
     for key in key_expressions(step, merge):
         if _type_of(key) not in _KEY_TYPES:
             raise _NotMergedError(f"a key of type {_type_of(key)} cannot be looked up")
+        # Spark joins the sessions of rows when it aggregates them; in its plan only a mark of the column says so.
+        if key.getClass().getSimpleName() == "AttributeReference" and "sessionWindow" in key.metadata().json():
+            raise _NotMergedError("new rows can join two sessions into one")
     for state in merge.states:
         function = at_path(step, state.path).children().apply(0)
         # What is compared, in max_by and min_by, is the second argument.

@@ -53,6 +53,11 @@ def updates_for(rest: float, taken: float) -> int:
     return math.ceil(rest / taken - 1e-6) if rest > 0 and taken > 0 else 0
 
 
+def _is_computed_at_once(node: Node) -> bool:
+    """Whether a part of what is waiting would have to be read at an older version of the sources."""
+    return isinstance(node, TableNode) and node.mode.name in ("keys", "whole")
+
+
 class UpdateLimits:
     """The limits of the updates of all nodes.
 
@@ -68,7 +73,7 @@ class UpdateLimits:
 
     def of(self, node: Node, update: Update, period: float, together: int = 1) -> UpdateLimit:
         """How much a planned update may take in; ``together`` is how many updates share the budget."""
-        if isinstance(node, DimensionNode | MaintenanceNode):
+        if isinstance(node, DimensionNode | MaintenanceNode) or _is_computed_at_once(node):
             return UpdateLimit()  # never done in parts
         if isinstance(node, BackfillNode):
             if node.table in self.chunks:

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from headgate.stream.spark.update import HostedUpdate
 
 
+#: what the duration of an update depends on, by mode; see ``Update.unit``
+_UNITS = {"append": "rows", "merge": "rows", "keys": "changed rows", "whole": "rows of all sources"}
+
+
 class TableNode(Node):
     """A derived table and its live updates.
 
@@ -172,7 +176,16 @@ class TableNode(Node):
             return None
         if self._deriver.hosted.have_states and table.dirty:
             return None  # the rebuild takes in what is new as well
-        return self._planned(max(0.0, (edge - self._start(table, edge)) / MICROS))
+        update = self._planned(max(0.0, (edge - self._start(table, edge)) / MICROS))
+        if self.mode.name != "blocks":
+            update.unit, update.size = _UNITS[self.mode.name], float(self._waiting_rows())
+        return update
+
+    def _waiting_rows(self) -> int:
+        """How many rows decide how long the next update takes."""
+        if self.mode.name == "whole":
+            return sum(source.store.statistics().rows for source in self._sources.values())
+        return sum(changes.rows for changes in self._changing())
 
     def _start(self, table: TableState, edge: int) -> int:
         """The event time from which on a live update has something to do."""
@@ -201,8 +214,10 @@ class TableNode(Node):
                 begun = self._begin(update, self._plan_keys)
             case "whole":
                 begun = self._begin(update, lambda: self._plan_everything("whole"))
-        if begun and update.plan.freshness is not None and self.mode.name != "blocks":
+        if begun and self.mode.name != "blocks":  # what is planned is what is reported, and what costs are learned from
             update.gained = max(0.0, (update.plan.freshness - start) / MICROS)
+            if self.mode.name in ("append", "merge"):
+                update.size = float(sum(file.rows for files in update.plan.files.values() for file in files))
         return begun
 
     def _begin(self, update: Update, choose: Callable[[], DerivePlan | None]) -> bool:

@@ -64,6 +64,11 @@ class SourceChanges:
         return any(each.added or each.removed for each in self._pending)
 
     @property
+    def rows(self) -> int:
+        """How many rows the pending versions added and removed."""
+        return sum(file.rows for version in self._pending for file in version.files)
+
+    @property
     def spans(self) -> tuple[Span, ...]:
         """The event times of the pending changes."""
         return self._spans
