@@ -119,7 +119,7 @@ QUERIES: dict[str, tuple[str, str, str]] = {
         "merge",
     ),
     "customers with many sales": (
-        "select who, max(ts) as ts, count(*) as n from sales group by who having count(*) > 3",
+        "select who, max(ts) as ts, count(*) as n from sales group by who having count(*) > 1",
         "ts",
         "keys",
     ),

@@ -89,11 +89,7 @@ FOUND: dict[str, tuple[list[Query], list[Step]]] = {
         BEGIN,
     ),
     "the past of an appended table is computed again, whose times are not those of its source": (
-        [
-            replace(
-                table("q0", "select ts - interval 90 minutes as ts, k from orders", "orders"), partition="10 minutes"
-            )
-        ],
+        [replace(table("q0", "select ts - interval 3 hours as ts, k from orders", "orders"), partition="10 minutes")],
         AGAIN,
     ),
 }
