@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.core import HeadgateError
 from headgate.warehouse.declare.linear import why_not_linear
-from headgate.warehouse.declare.plan_tree import PlanTree, plan_of
+from headgate.warehouse.declare.plan_tree import SOURCE_MARK, PlanTree, plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,6 +84,8 @@ def _plan_merge(result: DataFrame, growing: str) -> MergePlan:
     plan = plan_of(result)
     step, depth = plan, 0
     while step.name in _KEEPING_ROWS:
+        if SOURCE_MARK in _text({key: value for key, value in step.fields.items() if key != "desc"}):
+            raise _NotMergedError("it has a subquery")
         step, depth = step.children[0], depth + 1
     if step.name not in ("Aggregate", "Distinct"):
         raise _NotMergedError(f"{step.name} is not an aggregate")

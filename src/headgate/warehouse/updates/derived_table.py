@@ -217,7 +217,8 @@ class TableNode(Node):
         if begun and self.mode.name != "blocks":  # what is planned is what is reported, and what costs are learned from
             update.gained = max(0.0, (update.plan.freshness - start) / MICROS)
             if self.mode.name in ("append", "merge"):
-                update.size = float(sum(file.rows for files in update.plan.files.values() for file in files))
+                grown = (update.plan.files[source.name] for source in update.plan.sources if not source.is_dimension)
+                update.size = float(sum(file.rows for files in grown for file in files))
         return begun
 
     def _begin(self, update: Update, choose: Callable[[], DerivePlan | None]) -> bool:

@@ -8,6 +8,7 @@ of new rows, what is above computes the table's columns from states.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,15 +61,15 @@ class GroupMerger:
 
         spark = result.sparkSession
         step = aggregate_step(result, self._plan)
-        jvm: Any = spark._jvm
-        rows = Frame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, step.child()), spark)
+        datasets, _ = _classes(spark._jvm)
+        rows = Frame(datasets.ofRows(spark._jsparkSession, step.child()), spark)
         named: dict[str, Column] = {}
         keys = [
             _column(spark, key).alias(f"{HIDDEN_PREFIX}k{i}") for i, key in enumerate(key_expressions(step, self._plan))
         ]
         for names, state in zip(self._parts, self._plan.states, strict=True):
             expression = at_path(step, state.path)
-            arguments = self._arguments(spark, expression, state.has_filter)
+            arguments = partial(self._arguments, spark, expression, state.has_filter)
             parts = KINDS[state.merged_as].parts(_column(spark, expression), arguments)
             named |= {name: part.alias(name) for name, part in zip(names, parts, strict=True)}
         groups = rows.groupBy(*keys)
@@ -212,7 +213,7 @@ def _replaced(spark: SparkSession, tree: PlanTree, expression: Any, known: Mappi
     if name is None and tree.name == "AttributeReference":
         name = _by_number(tree.id)
     if name is not None:
-        return jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(F.col(_quoted(name))._jc)
+        return _classes(jvm)[1].expression(F.col(_quoted(name))._jc)
     children = expression.children()
     replaced = [_replaced(spark, each, children.apply(i), known) for i, each in enumerate(tree.children)]
     return expression.withNewChildren(jvm.PythonUtils.toSeq(replaced)) if replaced else expression
@@ -236,5 +237,11 @@ def _quoted(name: str) -> str:
 def _column(spark: SparkSession, expression: Any) -> Column:
     from pyspark.sql.classic.column import Column as ClassicColumn
 
-    jvm: Any = spark._jvm
-    return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+    return ClassicColumn(_classes(spark._jvm)[1].column(expression))
+
+
+@cache
+def _classes(jvm: Any) -> tuple[Any, Any]:
+    """Spark's classes that make a frame of a plan, and a column of an expression; to find them takes long."""
+    classic = jvm.org.apache.spark.sql.classic
+    return classic.Dataset, classic.ExpressionUtils

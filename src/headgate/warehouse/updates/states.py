@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -30,8 +30,8 @@ class StateKind(ABC):
     suffixes: tuple[str, ...] = ("",)
     shows_itself = True
 
-    def parts(self, function: Column, arguments: Sequence[Column]) -> list[Column]:
-        """The parts of a group's rows; arguments are null in rows that the function's filter drops."""
+    def parts(self, function: Column, arguments: Callable[[], Sequence[Column]]) -> list[Column]:
+        """The parts of a group's rows; ``arguments`` gives the function's, null in rows that its filter drops."""
         return [function]
 
     @abstractmethod
@@ -71,10 +71,11 @@ class _LargestOrLeastBy(StateKind):
     def __init__(self, largest: bool) -> None:
         self._largest = largest
 
-    def parts(self, function: Column, arguments: Sequence[Column]) -> list[Column]:
+    def parts(self, function: Column, arguments: Callable[[], Sequence[Column]]) -> list[Column]:
         from pyspark.sql import functions as F
 
-        return [function, F.max(arguments[1]) if self._largest else F.min(arguments[1])]
+        by = arguments()[1]
+        return [function, F.max(by) if self._largest else F.min(by)]
 
     def merge(self, kept: Parts, new: Parts) -> list[pa.ChunkedArray]:
         chooses_new = _is_beyond(new[1], kept[1], self._largest)
@@ -85,10 +86,11 @@ class _AverageState(StateKind):
     suffixes = ("_sum", "_count")
     shows_itself = False
 
-    def parts(self, function: Column, arguments: Sequence[Column]) -> list[Column]:
+    def parts(self, function: Column, arguments: Callable[[], Sequence[Column]]) -> list[Column]:
         from pyspark.sql import functions as F
 
-        return [F.sum(arguments[0].cast("double")), F.count(arguments[0])]
+        (value,) = arguments()
+        return [F.sum(value.cast("double")), F.count(value)]
 
     def merge(self, kept: Parts, new: Parts) -> list[pa.ChunkedArray]:
         return [_added(kept[0], new[0]), _added(kept[1], new[1])]
@@ -109,10 +111,10 @@ class _VarianceState(StateKind):
     suffixes = ("_count", "_mean", "_squares")
     shows_itself = False
 
-    def parts(self, function: Column, arguments: Sequence[Column]) -> list[Column]:
+    def parts(self, function: Column, arguments: Callable[[], Sequence[Column]]) -> list[Column]:
         from pyspark.sql import functions as F
 
-        value = arguments[0].cast("double")
+        value = arguments()[0].cast("double")
         count = F.count(value)
         return [count, F.coalesce(F.avg(value), F.lit(0.0)), F.coalesce(F.var_pop(value) * count, F.lit(0.0))]
 
