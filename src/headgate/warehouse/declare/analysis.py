@@ -86,7 +86,8 @@ def _analyse_table(
         return
     row_wise = _is_row_wise(result, _ROW_WISE | _HOSTED if requests else _ROW_WISE)
     has_states = any(request.query.stateful for request in requests)
-    not_local = None if row_wise or has_states or table.lookback else _why_not_local(table, declared, result)
+    stated = table.lookback or has_states or (row_wise and requests)
+    not_local = None if stated else _why_not_local(table, declared, result)
     known[table.name] = Analysis(result.schema, row_wise, bool(requests), has_states, not_local)
 
 
