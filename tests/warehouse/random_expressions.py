@@ -223,9 +223,7 @@ class Expressions:
 
     def _aggregate(self, scope: Scope) -> Column:
         function = self._function(scope)
-        # Spark 4.3 cannot compute aggregates `within group` with a filter.
-        can_filter = function.text.endswith(")") and "array_" not in function.text and "within" not in function.text
-        if can_filter and self.often(0.2):
+        if function.text.endswith(")") and "array_" not in function.text and self.often(0.2):
             return Column(f"{function.text} filter (where {self.condition(scope)})", function.kind)
         return function
 
@@ -286,8 +284,6 @@ class Expressions:
             forms |= {f"sum(distinct {column.text})": "int", f"bit_xor({column.text})": "int"}
             forms |= {f"avg(distinct {column.text})": "ratio", f"percentile_approx({column.text}, 0.5)": "int"}
         for column in scope.of("text"):
-            forms[f"listagg({column.text}, '+') within group (order by {column.text})"] = "text"
-            forms[f"mode() within group (order by {column.text})"] = "text"
             forms[f"count(distinct {column.text}, {number})"] = "int"
         chosen = self.chance.choice(list(forms))
         return Column(chosen, forms[chosen])

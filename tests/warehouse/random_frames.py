@@ -87,10 +87,14 @@ class FrameGrammar(Grammar):
             current = step(current)
         return f"frame: {', '.join(names)}", Draft(current.text, current.columns, current.size)
 
+    def _new_name(self) -> str:
+        """A name that no column has, also of the tables that are read."""
+        self._made += 1
+        return f"e{len(self.tables)}_{self._made}"
+
     def _named(self, column: Column) -> tuple[str, str, Kind]:
         """A new name for an expression, and how it is written."""
-        self._made += 1
-        name = f"e{self._made}"
+        name = self._new_name()
         return name, f'F.expr("{column.text}").alias("{name}")', column.kind
 
     def _selected(self, columns: list[Column], time: str) -> tuple[str, dict[str, Kind]]:
@@ -118,8 +122,7 @@ class FrameGrammar(Grammar):
         if not forms:
             return self.filtered(now)
         function, column, kind = self.chance.choice(forms)
-        self._made += 1
-        name = f"e{self._made}"
+        name = self._new_name()
         text = f'{now.text}.withColumn("{name}", {function}(F.col("{column.text}")))'
         return Relation(text, {**now.columns, name: kind}, now.size)  # type: ignore[dict-item]
 

@@ -72,7 +72,7 @@ def table(name: str, sql: str, *sources: str) -> Query:
 BEGIN = random_steps(1, 1)
 AGAIN = [*BEGIN, *(Step(number, "again", backfill=1.0) for number in range(1, 4))]
 
-#: {what is wrong: (tables, steps)}: as small as they could be made
+#: {what was wrong: (tables, steps)}: as small as they could be made
 FOUND: dict[str, tuple[list[Query], list[Step]]] = {
     "a table computed as a whole makes rows although its sources have none": (
         [
@@ -91,6 +91,17 @@ FOUND: dict[str, tuple[list[Query], list[Step]]] = {
     "the past of an appended table is computed again, whose times are not those of its source": (
         [replace(table("q0", "select ts - interval 3 hours as ts, k from orders", "orders"), partition="10 minutes")],
         AGAIN,
+    ),
+    "the past of an appended table is computed again, whose times are rounded to more than its partitions": (
+        [table("q0", "select date_trunc('day', ts) as ts, k from orders", "orders")],
+        AGAIN,
+    ),
+    "times of a table that is computed again are moved to other partitions": (
+        [
+            table("q0", "select distinct ts, k from orders", "orders"),
+            table("q1", "select ts - interval 3 hours as ts, k from q0", "q0"),
+        ],
+        random_steps(1, 3),
     ),
 }
 
