@@ -124,6 +124,16 @@ def test_rows_beyond_the_edge_are_remembered_until_the_edge_comes_to_them() -> N
     assert [start // HOUR for start in later.blocks] == [10, 11, 12], "and the block that the edge was in"
 
 
+def test_limited_updates_over_several_sources_go_on_from_block_to_block() -> None:
+    shape, table, computed = Shape(HOUR, several_sources=True), TableState(None), []
+    changed = [(5 * HOUR, 10 * HOUR)]
+    while (plan := plan_update(shape, table, [source(*changed)], most_seconds=60.0)) is not None:
+        computed += [start // HOUR for start in plan.blocks]
+        table, changed = TableState(plan.freshness, plan.dirty), []
+        assert len(computed) < 20, "it never ends"
+    assert computed == [5, 6, 7, 8, 9, 10]
+
+
 def test_an_update_reaches_the_edge() -> None:
     plan = plan_update(SHAPE, TableState(None), [source((0, 9 * HOUR))])
     assert plan is not None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.declare.analysis import Analysis
 
 ModeName = Literal["append", "merge", "blocks", "keys", "whole"]
+_NO_KEYS = "no column of it is a key by which all its rows are grouped and joined"
 _CHEAPEST_FIRST: tuple[ModeName, ...] = ("append", "merge", "blocks", "keys", "whole")
 
 
@@ -82,12 +83,13 @@ def _choose_mode(
             order = ("append", "merge", "keys")
         return next(possible[name] for name in order if name in possible)
     # The user may state what cannot be proved, and answers for it.
+    said = "it is stated" if stated in possible else f"it is stated, not proved: {why_not.get(stated)}"
     if stated == "append" and _grows(changing, growing):
-        return TableMode("append", "it is stated", local)
+        return TableMode("append", said, local)
     if stated == "blocks":
-        return TableMode("blocks", "it is stated", block)
+        return TableMode("blocks", said, block)
     if stated == "keys" and table.key:
-        return TableMode("keys", "it is stated", keys=_stated_keys(table, declared, analysis))
+        return TableMode("keys", said, keys=_stated_keys(table, declared, analysis))
     if stated not in possible:
         raise DeclarationError(
             f"{table.place}: table {table.name!r} cannot be kept in mode {stated}: {why_not[stated]}; leave the mode "
@@ -102,7 +104,7 @@ def _possible_modes(
     """The modes that are proved right, by name; and why others are not."""
     local = block if analysis.not_local is None else None
     possible: dict[str, TableMode] = {}
-    why_not = {"blocks": analysis.not_local or "", "keys": "no column of it is a key of all its sources"}
+    why_not = {"blocks": analysis.not_local or "", "keys": _NO_KEYS}
     if not _grows(changing, growing):
         why_not["append"] = why_not["merge"] = _why_not_growing(changing)
     else:
@@ -118,9 +120,14 @@ def _possible_modes(
     if analysis.keys is not None:
         reason = f"only rows with the same {_listed(analysis.keys.columns)} as changed rows change"
         possible["keys"] = TableMode("keys", reason, keys=analysis.keys)
-    whole = "it is stated" if table.mode == "whole" else analysis.not_local or why_not["keys"]
+    whole = "it is stated" if table.mode == "whole" else _why_whole(table, analysis)
     possible["whole"] = TableMode("whole", whole)
     return possible, why_not
+
+
+def _why_whole(table: TableSpec, analysis: Analysis) -> str:
+    by_time = "" if table.time is None or analysis.not_local is None else f"{analysis.not_local}; "
+    return f"{by_time}{_NO_KEYS}"
 
 
 def _are_finer(keys: TableKeys, declared: Mapping[str, NodeSpec], block: int) -> bool:

@@ -69,7 +69,7 @@ class TableNode(Node):
             block=block or 1,
             lookback=round(spec.lookback * MICROS),
             newest_first=spec.catch_up == "newest",
-            several_sources=sum(source.time is not None for source in sources) > 1,
+            several_sources=sum(not source.is_dimension for source in sources) > 1,
             appended=self.mode.name == "append",
         )
         state = self.state

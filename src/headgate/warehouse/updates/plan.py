@@ -200,7 +200,8 @@ def _passed_over(shape: Shape, table: TableState, edge: int) -> Span | None:
     if not grown or not (shape.several_sources or shape.lookback):
         return None
     assert table.freshness is not None
-    return (table.freshness, edge)
+    # Rows up to the freshness have been seen. An update that ended with a block must not compute that block again.
+    return (table.freshness + 1, edge)
 
 
 def _blocks(shape: Shape, spans: Iterable[Span]) -> set[int]:
