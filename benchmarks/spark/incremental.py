@@ -118,7 +118,9 @@ def hour(folder: Path, spark: SparkSession, scale: float, repeats: int) -> list[
                 begin, end = (HOUR * 0.98 * rows / full for rows in (loaded, loaded + count))
                 history.commit(np.sort(history.chance.uniform(begin, end, count)), SENSORS)
                 loaded += count
-                history.update("minutes")
+                if mode == "merge":
+                    history.update("minutes")
+            history.update("minutes")
             history.tidy()
             median_update(history, "minutes", new_rows, 2)
             took = median_update(history, "minutes", new_rows, repeats if mode == "merge" else 3)

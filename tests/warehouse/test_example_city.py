@@ -62,7 +62,7 @@ def in_another_folder(command: list[str], city: Path, timeout: float) -> subproc
 def test_after_some_updates_and_restarts_every_table_is_what_the_check_computes(
     city: Path, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    now = 1_800_000_000.0
+    now = 1_790_000_000.0
     for seconds in SECONDS_OF_LINES:
         open_warehouse(declared(city, now), spark).bring_up_to_date(spark)
         now += seconds

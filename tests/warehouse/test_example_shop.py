@@ -60,7 +60,7 @@ def test_one_command_opens_the_shop_and_checks_its_tables(shop: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("  ok\n") == len(check.QUESTIONS)

@@ -35,7 +35,7 @@ def declared(folder: Path, catch_up: str = "oldest") -> Warehouse:
     wh.stream("readings", source, time="ts", partition="10 minutes")
     wh.sql("hot", "select ts, sensor, temp from readings where temp > 30", time="ts", partition="10 minutes")
 
-    @wh.table(time="minute", partition="10 minutes", catch_up=catch_up)  # type: ignore[arg-type]
+    @wh.table(time="minute", partition="10 minutes", catch_up=catch_up, mode="blocks")  # type: ignore[arg-type]
     def minutes(readings: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 

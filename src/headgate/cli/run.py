@@ -60,9 +60,9 @@ _ENDINGS = {".svg": GraphFormat.SVG, ".mmd": GraphFormat.MERMAID, ".mermaid": Gr
 
 def check(
     file: PipelineFile,
-    spark: Annotated[
-        bool, typer.Option(help="Let Spark analyse the queries; without, columns are not checked.")
-    ] = True,
+    no_spark: Annotated[
+        bool, typer.Option("--no-spark", help="Do not start Spark: columns are not checked, and no modes are shown.")
+    ] = False,
 ) -> None:
     """Check a pipeline file, list every error in it, and show how each table will be kept up to date.
 
@@ -70,7 +70,7 @@ def check(
     directories of sources that do not exist: a stream waits for its directory. Writes nothing.
     """
     spec = load(file).spec()
-    modes = _modes(spec) if spark and spec.tables else {}
+    modes = {} if no_spark or not spec.tables else _modes(spec)
     print(f"{spec.name}: {counts(spec)}: no errors")
     width = max((len(name) for name in modes), default=0)
     for name, mode in modes.items():

@@ -79,6 +79,8 @@ def _choose_mode(
         order: tuple[ModeName, ...] = _CHEAPEST_FIRST
         if table.lookback:
             order = ("blocks",)
+        elif table.catch_up == "newest" and "blocks" in possible:
+            order = ("append", "blocks")  # groups are merged in the order in which their rows came
         elif analysis.keys is not None and _are_finer(analysis.keys, declared, block):
             order = ("append", "merge", "keys")
         return next(possible[name] for name in order if name in possible)
