@@ -18,7 +18,7 @@ from headgate.warehouse.sources import Files
 from headgate.warehouse.storage import history
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.updates import derive
-from headgate.warehouse.updates.derived_table import TableNode
+from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.maintain import MaintenanceNode
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 from tests.warehouse.test_opened import START, arrive, assert_all_as_batch, rows_of
@@ -210,4 +210,38 @@ def test_a_table_is_rebuilt_if_the_changes_of_its_source_do_not_suffice(
     happens(warehouse)
     warehouse = open_warehouse(spec, spark)
     warehouse.bring_up_to_date(spark)
+    assert_all_as_batch(warehouse, spark)
+
+
+def test_a_source_that_is_rewritten_while_a_table_is_rebuilt_has_it_rebuilt_again(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    chance = random.Random(6)
+    tables = {
+        "priced": {"query": "select ts, who, v from sales where v is not null"},
+        "totals": {"query": "select who, max(ts) as ts, sum(v) as v from priced group by who"},
+    }
+    warehouse = open_warehouse(declared(tmp_path, **tables), spark)
+    land(tmp_path, warehouse, spark, "0", sales(chance, 9, (0, 20)))
+    warehouse.bring_up_to_date(spark)
+    priced, totals = node(warehouse, "priced"), node(warehouse, "totals")
+
+    def rewrite() -> None:
+        priced.backfill(0, 1 << 60)
+        assert BackfillNode(priced).update(spark) is not None
+        warehouse.updated("priced")
+
+    rewrite()
+    assert totals.rebuild_reason == "rows of 'priced' have changed after they were added"
+    rebuild = BackfillNode(totals)
+    update = rebuild.plan()
+    assert update is not None
+    assert rebuild.begin(update)
+    rewrite()  # after the rebuild has chosen what it reads
+    rebuild.run(update, spark)
+    update.commits(update.work)
+    rebuild.end(update)
+    assert totals.rebuild_reason == "rows of 'priced' have changed after they were added"
+    warehouse.bring_up_to_date(spark)
+    assert totals.rebuild_reason == ""
     assert_all_as_batch(warehouse, spark)

@@ -186,7 +186,9 @@ class TableDeriver:
             return self._keyed.write(frame, number, affected)
         if plan.kind == "append":
             return self._writer.write_frame(number, frame, plan.bytes > LARGE_BYTES)
-        if plan.kind == "merge" and self._merger is not None:
+        # The first groups of a long history may be too many for the driver.
+        is_small = plan.bytes <= LARGE_BYTES or self.table.statistics().files > 0
+        if plan.kind == "merge" and self._merger is not None and is_small:
             return self._write_merged(frame, number, plan, self._merger)
         written = self._write_everything(frame, number, plan)
         return replace(written, replaced=ALL) if written.replaced is None and self.table.exists else written

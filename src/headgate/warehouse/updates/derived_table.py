@@ -81,6 +81,8 @@ class TableNode(Node):
         self._running = False
         #: why the table must be rebuilt before live updates go on; empty if it need not
         self.rebuild_reason = ""
+        #: the same, found while an update runs: a rebuild that runs already does not know of it
+        self._rebuild_afterwards = ""
         if self.store.exists and self.mode.name == "merge" and state.mode != "merge":
             self.rebuild_reason = "its groups have no states yet"
         self._read_all_changes()
@@ -111,17 +113,23 @@ class TableNode(Node):
         new = changes.read()
         if changes.lost:
             changes.lost = False
-            self.rebuild_reason = f"the log of {name!r} no longer has all changes since it was last read"
+            self._must_be_rebuilt(f"the log of {name!r} no longer has all changes since it was last read")
         if self._follows(self._sources[name]):
             rewritten = [version for version in new if version.removed]
             if self.mode.name == "merge" and rewritten:
-                self.rebuild_reason = f"rows of {name!r} have changed after they were added"
+                self._must_be_rebuilt(f"rows of {name!r} have changed after they were added")
             elif self.mode.name == "append" and rewritten:
                 # The source itself was recomputed: appending would add rows twice.
                 self._recompute_later([span for version in rewritten for span in _spans(version)])
                 self._recompute_all |= self.rebuilds
         elif was_known and any(version.added or version.removed for version in new):
             self._recompute_all = True  # any row may depend on any row of such a source
+
+    def _must_be_rebuilt(self, reason: str) -> None:
+        if self._running:
+            self._rebuild_afterwards = reason
+        else:
+            self.rebuild_reason = reason
 
     def _follows(self, source: SourceTable) -> bool:
         """Whether a change of a source says what changes in the table; otherwise everything may change."""
@@ -236,8 +244,6 @@ class TableNode(Node):
             update.gained = computed if update.layer == "backfill" else min(update.gained, computed)
         # What changes from here on belongs to the next update.
         self._to_recompute = []
-        if update.plan.kind == "rebuild":
-            self._recompute_all = False
         for source in update.plan.sources:
             self._changes[source.name].begin(source.version)
         return True
@@ -357,6 +363,8 @@ class TableNode(Node):
             self._recompute_later(plan.to_recompute)
         elif plan.kind == "rebuild":
             self.rebuild_reason = ""
+        if self._rebuild_afterwards:
+            self.rebuild_reason, self._rebuild_afterwards = self._rebuild_afterwards, ""
         if self._recompute_all or self._to_recompute:
             self._commit_dirty()
 
