@@ -11,7 +11,6 @@ is a key if its origin is known for every use of every source that changes all t
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,14 +18,16 @@ from typing import TYPE_CHECKING
 
 from headgate.core import HeadgateError
 from headgate.warehouse.declare.plan_tree import (
-    SOURCE_MARK,
     PlanTree,
     conjuncts,
     join_kind,
     named_columns,
+    own_text,
     parse_tree,
     plan_of,
+    quoted,
     source_of,
+    sources_in_subqueries,
     tumbling_window,
 )
 
@@ -108,10 +109,9 @@ def time_keys(keys: TableKeys, source: str, time: str) -> list[tuple[int | None,
 
     Also how long after such a key the time itself can be, in microseconds.
     """
-    quoted = _quoted(time)
     found: list[tuple[int | None, int]] = []
     for origin in keys.origins[source]:
-        lengths = {place: _length_after(sql, quoted) for place, sql in enumerate(origin)}
+        lengths = {place: _length_after(sql, quoted(time)) for place, sql in enumerate(origin)}
         known = {place: length for place, length in lengths.items() if length is not None}
         shortest = min(known, key=lambda place: known[place], default=None)
         found.append((shortest, 0 if shortest is None else known[shortest]))
@@ -175,13 +175,12 @@ class _KeyProof:
         output = named_columns(leaf.expressions("output"))
         use = len(self.uses)
         self.uses.append(source)
-        return _Columns(output, {number: {use: _quoted(name)} for number, name in output})
+        return _Columns(output, {number: {use: quoted(name)} for number, name in output})
 
     def _note_subqueries(self, step: PlanTree) -> None:
         """Sources in subqueries are used, too: without any origin."""
-        text = json.dumps({key: value for key, value in step.fields.items() if key != "desc"})
-        self.uses.extend(re.findall(f'"{SOURCE_MARK}([^"]+)"', text))
-        if "CTERelationRef" in text and step.name != "CTERelationRef":
+        self.uses.extend(sources_in_subqueries(step))
+        if "CTERelationRef" in own_text(step) and step.name != "CTERelationRef":
             raise _UnknownPlanError("a subquery refers to a common table expression")
 
     # --- steps ----------------------------------------------------------------------------------------------
@@ -343,7 +342,3 @@ def _literal(expression: PlanTree) -> str | None:
     if kind == "string" and isinstance(value, str) and re.fullmatch(r"[\w .:-]*", value):
         return f"'{value}'"
     return str(value) if kind in _LITERALS and value is not None else None
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

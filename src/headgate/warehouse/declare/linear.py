@@ -7,11 +7,8 @@ with dimensions that keep or drop each row of the source by itself.
 
 from __future__ import annotations
 
-import json
-import re
-
 from headgate.core import HeadgateError
-from headgate.warehouse.declare.plan_tree import SOURCE_MARK, PlanTree, join_kind, source_of
+from headgate.warehouse.declare.plan_tree import PlanTree, join_kind, source_of, sources_in_subqueries
 
 _ROW_BY_ROW = {
     *("Project", "Filter", "SubqueryAlias", "View", "Generate", "Expand", "Sort", "ResolvedHint"),
@@ -42,7 +39,7 @@ def _grows(step: PlanTree, growing: str) -> bool:
         return False
     if source_of(step) is not None:
         return True
-    if growing in _sources_in_subqueries(step):
+    if growing in sources_in_subqueries(step):
         raise _NotLinearError("it has a subquery that looks at all rows")
     if step.name == "Union":
         if not all(_grows(child, growing) for child in step.children):
@@ -63,11 +60,4 @@ def _grows(step: PlanTree, growing: str) -> bool:
 
 
 def _mentions(step: PlanTree, source: str) -> bool:
-    return any(source_of(each) == source or source in _sources_in_subqueries(each) for each in step.walk())
-
-
-def _sources_in_subqueries(step: PlanTree) -> list[str]:
-    if source_of(step) is not None:
-        return []
-    text = json.dumps({key: value for key, value in step.fields.items() if key != "desc"})
-    return re.findall(f'"{SOURCE_MARK}([^"]+)"', text)
+    return any(source_of(each) == source or source in sources_in_subqueries(each) for each in step.walk())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.core import HeadgateError
 from headgate.warehouse.declare.linear import why_not_linear
-from headgate.warehouse.declare.plan_tree import SOURCE_MARK, PlanTree, plan_of
+from headgate.warehouse.declare.plan_tree import PlanTree, plan_of, sources_in_subqueries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,13 +55,12 @@ class AggregateState:
 class MergePlan:
     """How a table is kept by merging. ``depth`` is how many steps there are above the aggregate.
 
-    ``keys`` and ``states`` are the groups' keys and states. ``shown_keys[i]`` is the table's column that is just key i,
-    if there is one, and ``shown_states[i]`` the column that is just function i; what is not shown is kept in a hidden
+    ``states`` are those of the groups. ``shown_keys[i]`` is the table's column that is just key i of the groups, if
+    there is one, and ``shown_states[i]`` the column that is just function i; what is not shown is kept in a hidden
     column.
     """
 
     depth: int
-    keys: tuple[PlanTree, ...]
     states: tuple[AggregateState, ...]
     shown_keys: tuple[str | None, ...]
     shown_states: tuple[str | None, ...]
@@ -84,7 +83,7 @@ def _plan_merge(result: DataFrame, growing: str) -> MergePlan:
     plan = plan_of(result)
     step, depth = plan, 0
     while step.name in _KEEPING_ROWS:
-        if SOURCE_MARK in _text({key: value for key, value in step.fields.items() if key != "desc"}):
+        if sources_in_subqueries(step):
             raise _NotMergedError("it has a subquery")
         step, depth = step.children[0], depth + 1
     if step.name not in ("Aggregate", "Distinct"):
@@ -102,7 +101,6 @@ def _plan_merge(result: DataFrame, growing: str) -> MergePlan:
     shown = _shown(plan, step, outputs or keys)
     merge = MergePlan(
         depth,
-        tuple(keys),
         tuple(_state(path, each) for path, each in states),
         tuple(shown.get(canonical(key)) for key in keys),
         tuple(shown.get(canonical(each)) for _, each in states),
@@ -162,7 +160,7 @@ def aggregate_step(frame: DataFrame, merge: MergePlan) -> Any:
 def key_expressions(step: Any, merge: MergePlan) -> list[Any]:
     """The keys of an aggregate step, as Spark's expressions."""
     keys = step.child().output() if merge.is_distinct else step.groupingExpressions()
-    return [keys.apply(i) for i in range(len(merge.keys))]
+    return [keys.apply(i) for i in range(len(merge.shown_keys))]
 
 
 def at_path(step: Any, path: Sequence[int]) -> Any:

@@ -14,6 +14,7 @@ from headgate.core import DeclarationError
 from headgate.warehouse.declare.keys import TableKeys, time_keys
 from headgate.warehouse.declare.locality import block_length
 from headgate.warehouse.declare.merging import MergePlan
+from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, TableSpec, WarehouseSpec
 
 if TYPE_CHECKING:
@@ -177,8 +178,8 @@ def _why_not_growing(changing: Sequence[str]) -> str:
 
 def _stated_keys(table: TableSpec, declared: Mapping[str, NodeSpec], analysis: Analysis) -> TableKeys:
     columns = {name: set(analysis.source_columns[name]) for name in table.sources}
-    quoted = tuple(f"`{name}`" for name in table.key)
-    origins = {name: (quoted,) for name, has in columns.items() if set(table.key) <= has}
+    key = tuple(map(quoted, table.key))
+    origins = {name: (key,) for name, has in columns.items() if set(table.key) <= has}
     missing = [n for n in table.sources if n not in origins and not isinstance(declared[n], DimensionSpec)]
     if missing:
         raise DeclarationError(

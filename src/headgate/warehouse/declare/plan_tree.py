@@ -6,6 +6,7 @@ A plan is read from the JSON that Spark writes of it. Sources are marked by an a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,21 @@ def source_of(step: PlanTree) -> str | None:
         return None
     name = str(step.fields["identifier"]["name"])
     return name.removeprefix(SOURCE_MARK) if name.startswith(SOURCE_MARK) else None
+
+
+def own_text(step: PlanTree) -> str:
+    """What a step says itself, without its children: its expressions, and the plans of subqueries in them."""
+    return json.dumps({key: value for key, value in step.fields.items() if key != "desc"})
+
+
+def sources_in_subqueries(step: PlanTree) -> list[str]:
+    """The sources that subqueries in a step's own expressions read."""
+    return [] if source_of(step) is not None else re.findall(f'"{SOURCE_MARK}([^"]+)"', own_text(step))
+
+
+def quoted(name: str) -> str:
+    """The name of a column in SQL."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def named_columns(expressions: Sequence[PlanTree]) -> tuple[tuple[int, str], ...]:

@@ -17,6 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.warehouse.declare.keys import TableKeys, time_keys
+from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.storage import HIDDEN_PREFIX
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.updates.derive_plan import DerivePlan, SourceTable, is_among, read_source, up_to_edge
@@ -142,7 +143,7 @@ def _only_with(frame: DataFrame, keys: TableKeys, source: str, affected: DataFra
         named = affected.withColumnsRenamed({name: f"{prefix}{name}" for name in affected.columns})
         frame = frame.join(F.broadcast(named.withColumn(f"{prefix}in", F.lit(True))), equal(origin, prefix), "left")
     flags = [F.coalesce(F.col(f"{HIDDEN_PREFIX}u{use}in"), F.lit(False)) for use in range(len(origins))]
-    return frame.where(reduce(lambda one, other: one | other, flags)).select(*(F.col(f"`{c}`") for c in columns))
+    return frame.where(reduce(lambda one, other: one | other, flags)).select(*(F.col(quoted(name)) for name in columns))
 
 
 def _spans_of(affected: pa.Table, keys: TableKeys, source: str, time: str) -> tuple[Span, ...] | None:

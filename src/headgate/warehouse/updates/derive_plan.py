@@ -50,8 +50,8 @@ class DerivePlan:
     recomputed. Rows beyond the trailing ``edge`` are not used. ``blocks`` is what to recompute, if that is blocks of
     time. ``changed`` are files with the rows that were added to and removed from each source, if keys are recomputed;
     rows that were there, but beyond ``edge_before``, count as added. ``number_before`` is the number of the table's
-    last commit. If the update fails, ``to_recompute`` is pending again. ``several_sources``: more than one has event
-    time, so that rows beyond the edge must be left out.
+    last commit. If the update fails, ``to_recompute`` is pending again. ``several_sources``: more than one is not a
+    dimension, so that rows beyond the edge must be left out.
     """
 
     kind: PlanKind

@@ -306,7 +306,7 @@ def _reason(times: EventTimes | None) -> Column:
     reason = F.coalesce(reason, F.when(F.col(times.column).isNull(), F.lit(NO_TIME)))
     if times.latest is None:
         return reason
-    # A decimal, because the limit changes with every update: see ``headgate.warehouse.updates.derive``.
+    # A decimal, because the limit changes with every update: see ``headgate.warehouse.updates.derive_plan``.
     too_late = F.unix_micros(F.col(times.column)) > F.lit(Decimal(times.latest))
     return F.coalesce(reason, F.when(too_late, F.lit(times.reason)))
 

@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from headgate.warehouse.declare.merging import MergePlan, aggregate_step, at_path, canonical, key_expressions
-from headgate.warehouse.declare.plan_tree import PlanTree, plan_of
+from headgate.warehouse.declare.plan_tree import PlanTree, plan_of, quoted
 from headgate.warehouse.storage import HIDDEN_PREFIX
 from headgate.warehouse.updates.key_lookup import look_up
 from headgate.warehouse.updates.states import KINDS, StateKind
@@ -142,9 +142,9 @@ class GroupMerger:
 
         if self._steps is None:
             self._steps = _steps_above(result, self._plan)
-        keys = [F.col(_quoted(name)).alias(f"{HIDDEN_PREFIX}k{i}") for i, name in enumerate(self._keys)]
+        keys = [F.col(quoted(name)).alias(f"{HIDDEN_PREFIX}k{i}") for i, name in enumerate(self._keys)]
         values = [
-            self._kind(i).value_on_spark([F.col(_quoted(n)) for n in names], self._plan.states[i].function)
+            self._kind(i).value_on_spark([F.col(quoted(n)) for n in names], self._plan.states[i].function)
             for i, names in enumerate(self._parts)
         ]
         named = [value.alias(f"{HIDDEN_PREFIX}f{i}") for i, value in enumerate(values)]
@@ -213,7 +213,7 @@ def _replaced(spark: SparkSession, tree: PlanTree, expression: Any, known: Mappi
     if name is None and tree.name == "AttributeReference":
         name = _by_number(tree.id)
     if name is not None:
-        return _classes(jvm)[1].expression(F.col(_quoted(name))._jc)
+        return _classes(jvm)[1].expression(F.col(quoted(name))._jc)
     children = expression.children()
     replaced = [_replaced(spark, each, children.apply(i), known) for i, each in enumerate(tree.children)]
     return expression.withNewChildren(jvm.PythonUtils.toSeq(replaced)) if replaced else expression
@@ -228,10 +228,6 @@ def _at(expressions: Sequence[PlanTree], path: Sequence[int]) -> PlanTree:
 
 def _by_number(number: int) -> str:
     return f"{HIDDEN_PREFIX}c{number}"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _column(spark: SparkSession, expression: Any) -> Column:

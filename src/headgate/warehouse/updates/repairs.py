@@ -13,7 +13,7 @@ from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.storage.partitions import format_time
 from headgate.warehouse.updates.plan import MICROS, Span
 
-#: before all rows, in microseconds: the year 1. A table that is computed as a whole is dirty from further back still.
+#: before all rows, in microseconds: the year 1. Commits of earlier versions have dirty spans from further back.
 _BEGINNING = -62_135_596_800 * MICROS
 
 
