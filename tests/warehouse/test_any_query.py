@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 MINUTE = "date_trunc('minute', ts)"
 
 #: {what it is: (the query, the column of its time, how it is kept)}
-QUERIES: dict[str, tuple[str, str, str]] = {
+QUERIES: dict[str, tuple[str, str | None, str]] = {
+    "one row without event time": ("select count(*) as n, max(n) as most from sales", None, "merge"),
     "totals by minute": (f"select {MINUTE} as m, who, sum(n) as n from sales group by 1, 2", "m", "merge"),
     "by minute and again by hour": (
         f"select date_trunc('hour', m) as h, max(n) as n from "

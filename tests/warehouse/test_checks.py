@@ -81,10 +81,9 @@ MISTAKES: dict[str, tuple[Callable[[Warehouse], object], tuple[str, ...]]] = {
     # options
     "no source": (stream(source=None), ("source takes a source", "None")),
     "a path for a source": (dimension(source="landing/zones"), ("source takes", "headgate.Files", "'landing/zones'")),
-    "no time": (stream(time=""), ("time takes the name of the column", "''")),
-    "no time on a function": (table(time=""), ("time takes the name of the column", "''")),
+    "no time": (stream(time=""), ("time takes the name of the column", "got none")),
+    "no time on a function": (table(time=""), ("time takes the name of the column", "got none")),
     "no time on a stream": (stream(time=None), ("time takes the name of the column", "None")),
-    "neither time nor key": (table(time=None), ("without event time needs key=",)),
     "blocks of time without time": (sql(time=None, key=["k"], mode="blocks"), ("mode 'blocks' need an event time",)),
     "a key that is no name": (sql(key=[7]), ("key takes names of columns", "(7,)")),
     "a blank time": (sql(time="  "), ("time takes the name of the column", "'  '")),

@@ -56,7 +56,8 @@ class UpdateLines:
         elif not self._quiet and update.layer != "maintenance":
             rejected = f", {update.rejected} rejected" if update.rejected else ""
             rows = f"{update.rows} row{'' if update.rows == 1 else 's'} written{rejected}"
-            more = f"; about {update.left} more updates to catch up" if update.left else ""
+            left = f"{update.left} more update{'' if update.left == 1 else 's'}"
+            more = f"; about {left} to catch up" if update.left else ""
             print(f"{_clock()} {update.name}: {rows} in {update.seconds:.2f} s{more}", flush=True)
 
     def message(self, line: str) -> None:

@@ -25,7 +25,7 @@ wh.stream("traffic", sensors("5 seconds", 2), time="ts", period="5 seconds", par
 wh.stream("weather", sensors("10 seconds", 3), time="ts", period="10 seconds", partition="1 min")
 wh.stream("meters", sensors("30 seconds", 4, rows=2_000), time="ts", period="30 seconds", partition="1 min")
 
-# Level 1: alarms only append new rows; the other tables are recomputed by the minute.
+# Level 1: alarms only append new rows; the other tables merge them into their groups.
 for stream, limit in (("air", 28), ("traffic", 27)):
     wh.sql(
         f"{stream}_alarm",

@@ -145,7 +145,7 @@ _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "time": (
         lambda value: isinstance(value, str) and value.strip() != "",
-        "the name of the column that holds the event time, such as time='ts'; a table without takes time=None and key=",
+        "the name of the column that holds the event time, such as time='ts'; a table without one takes time=None",
     ),
     # Labels of partitions are written to the second.
     "partition": (
@@ -181,6 +181,8 @@ def _options(spec: WarehouseSpec) -> Iterator[Mistake]:
                 continue  # a table may have none
             if hasattr(node, option) and not will_do(value := getattr(node, option)):
                 got = f"{value!r} seconds" if option in _DURATIONS else repr(value)
+                if option == "time" and value == "":
+                    got = "none"  # nothing was stated
                 yield about(node, f"{option} takes {expected}; got {got}")
 
 
@@ -200,8 +202,6 @@ def _definitions(spec: WarehouseSpec) -> Iterator[Mistake]:
 
 def _times(spec: WarehouseSpec) -> Iterator[Mistake]:
     for table in spec.tables:
-        if table.time is None and not table.key:
-            yield about(table, "a table without event time needs key=, the columns that tell its rows apart")
         if table.time is None and (table.lookback or table.mode in ("blocks", "recompute")):
             yield about(table, "lookback and mode 'blocks' need an event time: state time, or leave them out")
 

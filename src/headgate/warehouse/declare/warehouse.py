@@ -151,8 +151,8 @@ class Warehouse:
 
         ``lookback`` is how far before a partition the rows of its sources still matter to it. ``mode`` is how updates
         are computed ("append", "merge", "blocks" of time, "keys" or "whole"); by default the cheapest that is right,
-        which follows from the query. A table may have no event time: ``time=None``, and the columns that tell its rows
-        apart as ``key``. With mode "keys" you state that only rows with the key of changed source rows change.
+        which follows from the query. A table without event time takes ``time=None``. ``key`` are the columns that tell
+        its rows apart; with mode "keys" you state that only rows with the key of changed source rows change.
         ``catch_up`` is what an update takes first if it cannot take everything. Tables of one ``group`` with the same
         sources are updated one after the other by one track, which reads the sources once. The default name is that of
         the function, the default comment its docstring.
