@@ -200,8 +200,7 @@ class Scheduler:
         node = self._nodes[index]
         entry = self._ledger.of(node.name)
         allowed = not self._is_busy(node.table) and entry.due(now) and not self._ledger.of(node.table).paused
-        if node.table in self._suspects and self._suspects.intersection(u.table for u in self._updates_running()):
-            allowed = False
+        allowed = allowed and not self._waits_for_suspect(node.table)
         if isinstance(node, BackfillNode) and node.of.rebuild_reason:
             # Rebuilt from a table that is rebuilt afterwards, it would have to be rebuilt again.
             allowed = allowed and not any(self._nodes.by_name[name].rebuild_reason for name in node.of.sources)
@@ -249,6 +248,10 @@ class Scheduler:
 
     def _is_busy(self, table: str) -> bool:
         return any(update.table == table for update in self._updates_running())
+
+    def _waits_for_suspect(self, table: str) -> bool:
+        """Whether a table that Spark may have died of must wait, because another such table is being updated."""
+        return table in self._suspects and any(update.table in self._suspects for update in self._updates_running())
 
     def _updates_running(self) -> Iterator[Update]:
         yield from chain.from_iterable(self._running.values())
@@ -300,7 +303,11 @@ class Scheduler:
 
     def _begin(self, index: int, track: int, now: float) -> list[Update]:
         # The same decision may have begun another node of the table, or this one together with its group.
-        if self._is_busy(self._nodes[index].table) or index not in self._planned:
+        table = self._nodes[index].table
+        if self._waits_for_suspect(table):  # it is planned again when the other one has ended
+            self._planned.pop(index, None)
+            self._loop.set_ready(index, False, now)
+        if self._is_busy(table) or index not in self._planned:
             self._loop.finished(track, now)
             return []
         together = [index, *self._companions(index)]
