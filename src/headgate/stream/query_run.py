@@ -221,7 +221,7 @@ class QueryRun:
         for name, close in closers:
             try:
                 close()
-            except Exception as error:
+            except BaseException as error:
                 if self.error is None:
                     self.error = QueryError(self.name, name, None, error)
                     self.ending = Ending.FAILED

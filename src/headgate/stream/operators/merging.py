@@ -91,7 +91,7 @@ class MergeOperator(_InputsOperator):
             return first.answered(pa.concat_batches(batches), None, False)
         try:
             batch, origin = _by_origin(batches, [packet.origins() for packet in packets])
-        except Exception as error:
+        except BaseException as error:
             raise at_packet(error, first.serial) from None
         return Packet(
             first.serial, batch, first.first_arrival, first.last_arrival, origin, source_rows=first.source_rows
@@ -184,7 +184,7 @@ class UnionOperator(_InputsOperator):
         self._count_taken(packet, entered)
         try:
             rows = self._process(packet, self._inputs[port])
-        except Exception as error:
+        except BaseException as error:
             raise at_packet(error, packet.serial) from None
         self.counters.done(rows, self.clock())
         return max(packet.rows, 1), rows

@@ -135,7 +135,7 @@ class PartitionedOperator(Operator):
             rows_out = output.batch.num_rows
             if assembly.left.fetch_add(-1) == 1:
                 self._finish(assembly)
-        except Exception as error:
+        except BaseException as error:
             raise at_packet(error, packet.serial) from None
         return max(len(part.rows), 1), rows_out
 

@@ -40,7 +40,7 @@ class StatelessOperator(QueueOperator):
         try:
             output = function(packet.batch)
             answer = self.answer(packet.answered(output.batch, output.parents, self.tracked), output.rejected)
-        except Exception as error:
+        except BaseException as error:
             raise at_packet(error, packet.serial) from None
         rows = answer.packet.rows
         self.counters.done(rows, self.clock())
@@ -59,7 +59,7 @@ class StatefulOperator(QueueOperator):
     def _process(self, packet: Packet) -> int:
         try:
             answer_packet, output = self._answer_packet(packet)
-        except Exception as error:
+        except BaseException as error:
             raise at_packet(error, packet.serial) from None
         self.counters.done(answer_packet.rows, self.clock())
         self.deliver(self.answer(answer_packet, output.rejected))
