@@ -81,7 +81,7 @@ class MergeOperator(_InputsOperator):
         now = self.clock()
         for _ in packets:
             self.counters.done(0, now)
-        send_when_room(self._outlet, packets[0].serial, answer)
+        send_when_room(self._outlet, packets[0].serial, answer, self.query)
         return max(sum(packet.rows for packet in packets), 1), answer.packet.rows
 
     @staticmethod

@@ -226,8 +226,8 @@ def at_packet(error: BaseException, serial: int) -> BaseException:
     return error
 
 
-def send_when_room(outlet: ReorderBuffer[Answer], serial: int, answer: Answer) -> None:
-    """Put an answer into the buffer. It has room: nobody takes a packet that is beyond the buffer's window, except by
-    a race of two workers for the last place in it; then the one that is behind is about to make room."""
-    while not outlet.send(serial, answer):
+def send_when_room(outlet: ReorderBuffer[Answer], serial: int, answer: Answer, query: QueryRun) -> None:
+    """Put an answer into the buffer. It nearly always has room; if not, the worker with the answer that all wait for is
+    about to make some. If that one fails instead, the query stops, and this answer is not wanted any more."""
+    while not outlet.send(serial, answer) and not query.stopped:
         time.sleep(_ROOM_SOON)

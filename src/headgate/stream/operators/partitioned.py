@@ -168,7 +168,7 @@ class PartitionedOperator(Operator):
             batch = concatenate(batch, combine_flushed([each for each in assembly.flushed if each is not None]))
         answer_packet = packet.answered(batch, output.parents, self.tracked)
         self.counters.done(answer_packet.rows, self.clock())
-        send_when_room(self._outlet, packet.serial, self.answer(answer_packet, output.rejected))
+        send_when_room(self._outlet, packet.serial, self.answer(answer_packet, output.rejected), self.query)
 
     # --- for those who keep states from one run to the next -------------------------------------------------
 

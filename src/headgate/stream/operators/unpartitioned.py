@@ -44,7 +44,7 @@ class StatelessOperator(QueueOperator):
             raise at_packet(error, packet.serial) from None
         rows = answer.packet.rows
         self.counters.done(rows, self.clock())
-        send_when_room(self._outlet, packet.serial, answer)
+        send_when_room(self._outlet, packet.serial, answer, self.query)
         return rows
 
 
