@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.stream.operators.operator import ANY_NUMBER, Answer, PacketOperator, at_packet, send_when_room
-from headgate.stream.operators.partitioned import event_times
 from headgate.stream.packet import Ints, Packet
 from headgate.stream.reorder import ReorderBuffer
+from headgate.stream.spec import EventTime
 
 
 class _InputsOperator(PacketOperator):
@@ -193,7 +193,7 @@ class UnionOperator(_InputsOperator):
         """Take in a packet and send all rows that can go on; their number."""
         if packet.rows:
             assert self.spec.by is not None
-            times, source.latest = event_times(packet.batch, self.spec.by, source.latest)
+            times, source.latest = EventTime(self.spec.by).of_rows(packet.batch, source.latest)
             source.batches.append(packet.batch)
             source.times.append(times)
             self._oldest = min(self._oldest, packet.first_arrival)
