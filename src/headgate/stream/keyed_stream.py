@@ -99,7 +99,7 @@ class KeyedStream:
         initial: Any,
         schema: pa.Schema,
         *,
-        finish: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
+        finish: Callable[[Any, Mapping[str, Any]], Iterable[Mapping[str, Any]]] | None = None,
         name: str | None = None,
     ) -> Stream:
         """``function(state, row)`` gives the key's new state and any number of rows out. States are JSON values.

@@ -46,6 +46,8 @@ from headgate.stream.spec import AUTOMATIC_BUCKETS, EventTime, Kind, OperatorSpe
 if TYPE_CHECKING:
     from headgate.stream.keyed_stream import KeyedStream
 
+_MOST_BUCKETS = 1 << 16
+
 
 class Query:
     """A query. Nothing runs until an engine gets it.
@@ -206,8 +208,10 @@ class Stream:
         """A state of your own for each bucket of keys: see ``headgate.stream.State``."""
         partitioning = ByHash(tuple(by)) if isinstance(by, Sequence) else by
         self._require(partitioning.columns)
-        if not AUTOMATIC_BUCKETS <= buckets <= 1 << 16:
-            raise QueryDeclarationError(f"buckets must be between 1 and {1 << 16}, or left out; got {buckets}")
+        if not AUTOMATIC_BUCKETS <= buckets <= _MOST_BUCKETS:
+            raise QueryDeclarationError(f"buckets must be between 1 and {_MOST_BUCKETS}, or left out; got {buckets}")
+        # What cannot be a key is refused here and not at the first packet.
+        partitioning.buckets(pa.RecordBatch.from_pylist([], schema=self.schema), buckets or _MOST_BUCKETS)
         free = self.query._free_name(name)
         spec = OperatorSpec(
             free, Kind.PARTITIONED, (self.name,), state=state, partitioning=partitioning, buckets=buckets, time=time
@@ -232,7 +236,7 @@ class Stream:
         initial: Any,
         schema: pa.Schema,
         *,
-        finish: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
+        finish: Callable[[Any, Mapping[str, Any]], Iterable[Mapping[str, Any]]] | None = None,
         name: str | None = None,
     ) -> Stream:
         """``function(state, row)`` gives the new state, a JSON value, and any number of rows out.
