@@ -317,6 +317,17 @@ def test_a_row_whose_window_cannot_be_represented_is_rejected_and_moves_nothing(
 
 
 @each_packet_size
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_time_that_python_cannot_show_is_rejected_as_any_other(unit: str, packet_rows: int) -> None:
+    stamp = pa.array([LOWEST, HIGHEST, None, 5]).cast(pa.timestamp(unit))
+    found, rejected = run(lambda s: s.tumbling("stamp", 10).aggregate(n="count"), [0] * 4, packet_rows, stamp=stamp)
+    assert ([row["n"] for row in found], rejected) == ([1], [0, 1, 2])
+    falling = stamp.take([1, 0])
+    build = lambda s: s.dedupe(within=5, time="stamp").project("ts")  # noqa: E731
+    assert run(build, [3, 4], packet_rows, stamp=falling) == ([{"ts": 3}], [1])
+
+
+@each_packet_size
 def test_dedupe_near_the_largest_time_ends(packet_rows: int) -> None:
     at = [HIGHEST - 3, HIGHEST - 2, HIGHEST]
     found, _ = run(lambda s: s.dedupe(within=10, time="ts"), at, packet_rows)

@@ -23,7 +23,15 @@ from headgate.core import ParameterError
 from headgate.stream.kernel import Output, Part, Rejected, Snapshot
 from headgate.stream.keyed.arrays import TOLERATED_WASTE, Flags, expand, one_batch, places_after, plain
 from headgate.stream.keyed.keys import RowKeys, check_column
-from headgate.stream.keyed.rows import AcceptedRows, accept_rows, check_span, no_output, output_schema, time_field
+from headgate.stream.keyed.rows import (
+    AcceptedRows,
+    accept_rows,
+    check_span,
+    no_output,
+    output_schema,
+    row_texts,
+    time_field,
+)
 from headgate.stream.packet import Ints
 from headgate.stream.spec import LATEST, EventTime
 
@@ -208,12 +216,12 @@ class IntervalJoin:
         return flags
 
     def _rows_of_neither(self, accepted: AcceptedRows, known: Flags) -> tuple[Rejected, ...]:
-        rejected = []
-        for place in np.flatnonzero(~known).tolist():
-            row = accepted.batch.slice(place, 1).to_pylist()[0]
-            reason = f"its side {self._side!r} is neither {self._sides[0]!r} nor {self._sides[1]!r}"
-            rejected.append(Rejected(int(accepted.rows[place]), reason, str(row)))
-        return tuple(rejected)
+        places = np.flatnonzero(~known)
+        reason = f"its side {self._side!r} is neither {self._sides[0]!r} nor {self._sides[1]!r}"
+        texts = row_texts(accepted.batch.take(pa.array(places)))
+        return tuple(
+            Rejected(row, reason, text) for row, text in zip(accepted.rows[places].tolist(), texts, strict=True)
+        )
 
     def _new_rows(self, accepted: AcceptedRows, slots: Ints, places: Ints, side: int) -> _NewRows:
         columns = [accepted.batch.column(name) for name in self._columns[side]]

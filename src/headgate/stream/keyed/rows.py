@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import DeclarationError, ParameterError
 from headgate.stream.kernel import Output, Part, Rejected
-from headgate.stream.keyed.arrays import column_of, empty_batch, integers
+from headgate.stream.keyed.arrays import column_of, empty_batch, integers, numbers
 from headgate.stream.keyed.keys import RowKeys, check_column
 from headgate.stream.packet import Ints
 from headgate.stream.sorting import sorted_places
@@ -97,11 +97,23 @@ def accept_rows(
 
 def rejected_rows(part: Part, places: Ints, reasons: Sequence[str]) -> tuple[Rejected, ...]:
     """The rows at these places of a part, each with its reason."""
-    rows = part.batch.take(pa.array(places)).to_pylist()
-    return tuple(
-        Rejected(number, reason, json.dumps(row, default=str))
-        for number, reason, row in zip(part.rows[places].tolist(), reasons, rows, strict=True)
-    )
+    texts = row_texts(part.batch.take(pa.array(places)))
+    return tuple(map(Rejected, part.rows[places].tolist(), reasons, texts))
+
+
+def row_texts(batch: pa.RecordBatch) -> list[str]:
+    """Rows as JSON. Times are numbers if Python has no dates for them."""
+    try:
+        rows = batch.to_pylist()
+    except (OverflowError, ValueError):
+        plain = [_as_numbers(column) if pa.types.is_temporal(column.type) else column for column in batch.columns]
+        rows = pa.RecordBatch.from_arrays(plain, batch.schema.names).to_pylist()
+    return [json.dumps(row, default=str) for row in rows]
+
+
+def _as_numbers(column: pa.Array) -> pa.Array:
+    values, nulls = numbers(column)
+    return pa.array(values, mask=nulls)
 
 
 def null_time(column: str) -> str:
