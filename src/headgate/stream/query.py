@@ -212,6 +212,7 @@ class Stream:
             raise QueryDeclarationError(f"buckets must be between 1 and {_MOST_BUCKETS}, or left out; got {buckets}")
         # What cannot be a key is refused here and not at the first packet.
         partitioning.buckets(pa.RecordBatch.from_pylist([], schema=self.schema), buckets or _MOST_BUCKETS)
+        self._check_time(time)
         free = self.query._free_name(name)
         spec = OperatorSpec(
             free, Kind.PARTITIONED, (self.name,), state=state, partitioning=partitioning, buckets=buckets, time=time
@@ -220,6 +221,7 @@ class Stream:
 
     def stateful(self, state: StateFactory, *, time: EventTime | None = None, name: str = "stateful") -> Stream:
         """A state of your own that sees every row: one worker at a time."""
+        self._check_time(time)
         free = self.query._free_name(name)
         spec = OperatorSpec(free, Kind.STATEFUL, (self.name,), state=state, time=time)
         return self.query._add(spec, self._state_schema(state, free, time), self._space)
@@ -275,7 +277,7 @@ class Stream:
         """Make one stream of several, also of different sources, in the order of the event time in column ``by``."""
         streams = (self, *others)
         self._same_columns(streams, "union")
-        self._require([by])
+        self._check_time(EventTime(by))
         free = self.query._free_name(name)
         spec = OperatorSpec(free, Kind.UNION, tuple(stream.name for stream in streams), by=by)
         return self.query._add(spec, self.schema, free)
@@ -294,6 +296,18 @@ class Stream:
                 raise UnknownNameError(
                     "column", column, self.schema.names, hint=f"These are the columns that {self.name!r} gives."
                 )
+
+    def _check_time(self, time: EventTime | None) -> None:
+        if time is None:
+            return
+        self._require([time.column])
+        kind, types = self.schema.field(time.column).type, pa.types
+        is_integer = types.is_integer(kind) and kind != pa.uint64()
+        if not (is_integer or (types.is_temporal(kind) and not types.is_interval(kind) and kind.bit_width == 64)):
+            raise QueryDeclarationError(
+                f"column {time.column!r} of type {kind} cannot be the event time: it must be of signed integers or "
+                "timestamps; cast it"
+            )
 
     def _same_columns(self, streams: Sequence[Stream], what: str) -> None:
         for stream in streams:
