@@ -322,7 +322,7 @@ def test_freshness_ends_right_before_the_first_block_that_is_left_over_and_has_r
 
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_a_long_sparse_history_is_not_noted_block_by_block(newest_first: bool) -> None:
-    shape, days = Shape(HOUR, newest_first=newest_first), 500
+    shape, days = Shape(HOUR, newest_first=newest_first), 200
     kept = Kept(shape)
     for day in range(days):
         kept.change(0, NOW + day * 24 * HOUR, is_there=True)
