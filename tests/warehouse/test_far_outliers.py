@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,10 +36,9 @@ def declared(folder: Path, catch_up: str) -> WarehouseSpec:
     for name, columns in (("readings", "ts timestamp, sensor string, temp double"), ("cars", "ts timestamp, n int")):
         source = Files(str(folder / name), format="json", schema=columns, settle=0)
         wh.stream(name, source, time="ts", partition="10 minutes", max_future=None)
-    wh.dimension(
-        "places", Files(str(folder / "places"), format="json", schema="sensor string, street string", settle=0)
-    )
-    by_minute = {"time": "minute", "partition": "10 minutes", "mode": "blocks", "catch_up": catch_up}
+    places = Files(str(folder / "places"), format="json", schema="sensor string, street string", settle=0)
+    wh.dimension("places", places)
+    by_minute: dict[str, Any] = {"time": "minute", "partition": "10 minutes", "mode": "blocks", "catch_up": catch_up}
     wh.sql("hot", "select ts, sensor, temp from readings where temp > 30", time="ts", partition="10 minutes")
     wh.sql("sums", SUMS, time="ts", partition="10 minutes", lookback="30 minutes")
     wh.sql("minutes", MINUTES, **by_minute)
@@ -88,7 +87,10 @@ def test_tables_with_lookback_or_several_sources_or_dimensions_go_on_after_a_row
     assert len(rows_of(warehouse.nodes["together"].store)) == 7
     assert len(rows_of(warehouse.nodes["hot"].store)) == 3
 
+    for name in ("readings", "cars", "sums", "minutes", "together", "streets"):  # as maintenance does
+        assert warehouse.nodes[name].store.roll_up(1 << 60, 3600) is not None
     arrive(tmp_path, "places", "1", [{"sensor": "a", "street": "Oak"}])
+    arrive(tmp_path, "readings", "4", [reading(21), reading(150)])
     warehouse.bring_up_to_date(spark)
     assert_settled(warehouse, spark)
     assert {row[1] for row in rows_of(warehouse.nodes["streets"].store)} == {"Oak"}
