@@ -149,8 +149,7 @@ class TableNode(Node):
         past = (min([*firsts, freshness]), freshness)
         if self.rebuilds:
             return (past,)
-        blocks = self._shape.whole_blocks(self._occupied((past,)))
-        return clip(few(self._shape, blocks, self._occupied), *past)
+        return few(self._shape, self._occupied((past,)), self._occupied)
 
     def _occupied(self, spans: Spans) -> Spans:
         """The parts of ``spans`` in which the table has rows, or that are computed from rows of its sources.
@@ -165,7 +164,7 @@ class TableNode(Node):
                 for file in store.files_in(store.partitions_between(first - reach, last)):
                     if file.first is not None and file.last is not None:
                         found.append((file.first, file.last + reach))
-        return common(spans, found)
+        return common(spans, self._shape.whole_blocks(found))
 
     def _source_states(self) -> tuple[SourceState, ...]:
         return tuple(
