@@ -22,8 +22,8 @@ from headgate.warehouse.storage import HIDDEN_PREFIX
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.updates.derive_plan import DerivePlan, SourceTable, is_among, read_source, up_to_edge
 from headgate.warehouse.updates.key_lookup import look_up
-from headgate.warehouse.updates.plan import Span, join
 from headgate.warehouse.updates.replaced_rows import replaced, rows_with_keys
+from headgate.warehouse.updates.spans import Span, join
 from headgate.warehouse.updates.spark_files import FileReader, WrittenFiles
 from headgate.warehouse.updates.table_writer import TableWriter
 

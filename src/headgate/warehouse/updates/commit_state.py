@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.core import HeadgateError
-from headgate.warehouse.updates.plan import Span
+from headgate.warehouse.updates.spans import Span
 
 FORMAT = 1
 

@@ -26,9 +26,10 @@ from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.derive_plan import DerivePlan, SourceTable, up_to_edge
 from headgate.warehouse.updates.hosted import HostedQueries
 from headgate.warehouse.updates.merge import GroupMerger
-from headgate.warehouse.updates.plan import RecomputePlan, join
+from headgate.warehouse.updates.plan import RecomputePlan
 from headgate.warehouse.updates.recomputed_blocks import write_blocks
 from headgate.warehouse.updates.replaced_rows import all_rows, merge_groups, replaced
+from headgate.warehouse.updates.spans import join
 from headgate.warehouse.updates.spark_files import LARGE_BYTES, FileReader, WrittenFiles
 from headgate.warehouse.updates.table_writer import TableWriter
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.storage.store import TableStore
-from headgate.warehouse.updates.plan import RecomputePlan, SourceState, Span
+from headgate.warehouse.updates.plan import RecomputePlan, SourceState
+from headgate.warehouse.updates.spans import Span
 from headgate.warehouse.updates.spark_files import FileReader
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class DerivePlan:
     def computes(self) -> bool:
         """Whether there is anything to compute; otherwise the update only commits the new freshness."""
         if self.blocks is not None:
-            return bool(self.blocks.blocks)
+            return bool(self.blocks.spans)
         if self.kind in ("append", "merge"):
             return any(self.files[source.name] for source in self.sources if not source.is_dimension)
         return True

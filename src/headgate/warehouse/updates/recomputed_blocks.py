@@ -11,7 +11,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core import HeadgateError
 from headgate.warehouse.updates.derive_plan import is_among, is_covered
-from headgate.warehouse.updates.plan import RecomputePlan, Span
+from headgate.warehouse.updates.plan import RecomputePlan
+from headgate.warehouse.updates.spans import Span
 from headgate.warehouse.updates.spark_files import WrittenFiles
 from headgate.warehouse.updates.table_writer import TableWriter
 
