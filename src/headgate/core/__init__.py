@@ -40,7 +40,7 @@ from headgate.core.observe import (
     operator_features,
     operator_readings,
 )
-from headgate.core.placement import Lane, Lanes, Placement, Workers
+from headgate.core.placement import MOST_TRACKS, Lane, Lanes, Placement, Workers
 from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE, URGENT, Layered
 from headgate.core.policy import Policy, rank
 from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
@@ -56,6 +56,7 @@ __all__ = [
     "LIVE",
     "LOOP_FEATURES",
     "MAINTENANCE",
+    "MOST_TRACKS",
     "PATIENCE_PERIODS",
     "PLACEMENTS",
     "POLICIES",
