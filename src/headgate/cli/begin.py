@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from headgate.cli.output import say
 from headgate.cli.run import options_from, run_file
 from headgate.core import ParameterError
 from headgate.warehouse.declare.durations import seconds
@@ -39,7 +40,7 @@ def init(
         raise ParameterError(f"{file} exists already and was not changed; give another file name") from None
     except OSError as error:
         raise ParameterError(f"cannot write {file}: {error.strerror}") from None
-    typer.echo(f"Wrote {file}. Next: headgate run {file}")
+    say(f"Wrote {file}. Next: headgate run {file}")
 
 
 def demo(
@@ -66,12 +67,12 @@ def demo(
     options = options_from(tracks, policy, placement)
     file = _begun_again(folder)
     shown = os.path.relpath(file)
-    typer.echo(f"A city's sensors: 4 streams, 12 tables, {tracks} updates at a time, for {duration} ({shown}).")
+    say(f"A city's sensors: 4 streams, 12 tables, {tracks} updates at a time, for {duration} ({shown}).")
     run_file(file, options, SparkOptions(), limit, folder / "report.html")
-    typer.echo(f"\nQuery a table:  headgate query {shown} 'select * from dashboard order by minute desc limit 5'")
+    say(f"\nQuery a table:  headgate query {shown} 'select * from dashboard order by minute desc limit 5'")
     trace = newest_trace(folder / "city.warehouse")
     if trace is not None:
-        typer.echo(f"Replay the run under other policies:  headgate simulate {os.path.relpath(trace)}")
+        say(f"Replay the run under other policies:  headgate simulate {os.path.relpath(trace)}")
 
 
 def _begun_again(folder: Path) -> Path:

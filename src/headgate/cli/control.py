@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from headgate.cli.output import say
 from headgate.cli.read import WarehouseDirectory, event_time
 from headgate.cli.run import budget_from
 from headgate.core import ParameterError, UnknownNameError
@@ -32,7 +33,7 @@ Everything = Annotated[bool, typer.Option("--all", help="All streams and tables.
 def explain(directory: WarehouseDirectory, table: OneTable) -> None:
     """Explain why a table is or is not being updated right now."""
     try:
-        print(RunningWarehouse(directory).explain(table))
+        say(RunningWarehouse(directory).explain(table))
     except ControlError:
         _print_committed(directory, table)
         raise
@@ -93,7 +94,7 @@ def backfill(
     RunningWarehouse(directory).backfill(table, begin, end, length)
     chunks = "" if length is None else f", {readable(length)} per update"
     span = f"from {first or 'the first row'} to {last or 'the last row'}"
-    print(f"{table}: backfill scheduled {span}{chunks}; live updates go first")
+    say(f"{table}: backfill scheduled {span}{chunks}; live updates go first")
 
 
 def change(
@@ -124,18 +125,18 @@ def change(
         raise ParameterError("nothing to change; give --policy, --placement, --tracks, --budget or --priority")
     running = RunningWarehouse(directory)
     if policy is not None:
-        print(f"policy: {running.replace_policy(policy)}")
+        say(f"policy: {running.replace_policy(policy)}")
     if placement is not None:
-        print(f"placement: {running.replace_placement(placement)}")
+        say(f"placement: {running.replace_placement(placement)}")
     if tracks is not None:
         running.set_tracks(tracks)
-        print(f"tracks: {tracks}")
+        say(f"tracks: {tracks}")
     if limit is not None:
         running.set_budget(None if limit == math.inf else limit)
-        print(f"budget: {'none' if limit == math.inf else readable(limit)}")
+        say(f"budget: {'none' if limit == math.inf else readable(limit)}")
     for table, number in priorities:
         running.set_priority(table, number)
-        print(f"{table}: priority {number:g}")
+        say(f"{table}: priority {number:g}")
 
 
 def stop(
@@ -149,10 +150,10 @@ def stop(
     process = running.stop_soon()
     who = "the process" if process is None else f"process {process}"
     if no_wait:
-        print(f"{directory}: {who} is stopping")
+        say(f"{directory}: {who} is stopping")
         return
     running.wait_until_released(process)
-    print(f"{directory}: {who} has stopped")
+    say(f"{directory}: {who} has stopped")
 
 
 def _chosen(running: RunningWarehouse, tables: Sequence[str] | None, everything: bool) -> Sequence[str]:
@@ -164,7 +165,7 @@ def _chosen(running: RunningWarehouse, tables: Sequence[str] | None, everything:
 def _each(tables: Sequence[str], do: Callable[[str], None], now: str) -> None:
     for table in tables:
         do(table)
-        print(f"{table}: {now}")
+        say(f"{table}: {now}")
 
 
 def _priority(text: str) -> tuple[str, float]:
@@ -192,6 +193,6 @@ def _print_committed(directory: Path, name: str) -> None:
         raise UnknownNameError("table", name, found, hint=hint)
     table = found[name]
     upto = "no data yet" if table.complete is None else f"complete up to {format_time(table.complete)}"
-    print(f"{name}: {upto}; last update: number {table.update}, {table.kind}")
+    say(f"{name}: {upto}; last update: number {table.update}, {table.kind}")
     if table.repairs is not None:
-        print(f"  still to be recomputed: {table.repairs}")
+        say(f"  still to be recomputed: {table.repairs}")

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from headgate.cli.live import PAST, problem_line
+from headgate.cli.output import PlainConsole, say, say_error
 from headgate.core import HeadgateError, ParameterError, is_past
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.control_client import RunningWarehouse
@@ -69,7 +69,7 @@ def status(
     if as_json:
         entries = [asdict(table) | {"staleness": _staleness(table, now)} for table in found]
         summary = {"path": str(directory), "process": process, "tables": entries, "live": live, "notices": notices}
-        print(json.dumps(summary, indent=2))
+        say(json.dumps(summary, indent=2))
         return
     console = _console()
     if process is None:
@@ -126,13 +126,13 @@ def query(
         _console().print(_result_table(rows))
     more = answer.rows.num_rows - rows.num_rows
     if more:
-        print(f"{more:,} more row{'s' if more > 1 else ''}; --limit {answer.rows.num_rows} prints all", file=sys.stderr)
-    print(_where_read(answer, incomplete), file=sys.stderr)
+        say_error(f"{more:,} more row{'s' if more > 1 else ''}; --limit {answer.rows.num_rows} prints all")
+    say_error(_where_read(answer, incomplete))
 
 
-def _console() -> Console:
-    """A console that prints values unchanged, and cuts nothing off if the output is not a terminal."""
-    return Console(width=None if sys.stdout.isatty() else 10_000, markup=False, highlight=False, emoji=False)
+def _console() -> PlainConsole:
+    """A console that cuts nothing off if the output is not a terminal."""
+    return PlainConsole(width=None if sys.stdout.isatty() else 10_000)
 
 
 def _plain_table() -> Table:
@@ -221,7 +221,7 @@ def _print_lines(rows: Any) -> None:
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise SqlError(f"the query gives several columns called {twice[0]!r}; tell them apart with AS")
     for row in rows.to_pylist():
-        print(json.dumps(_finite(row), default=_other, ensure_ascii=False))
+        say(json.dumps(_finite(row), default=_other, ensure_ascii=False))
 
 
 def _cell(value: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.live import Live
 
 from headgate.cli.live import UpdateLines, live_view, print_summary
+from headgate.cli.output import PlainConsole, say, say_error
 from headgate.core import DeclarationError, ParameterError, placement_from, policy_from
 from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.declare.pipeline_file import load
@@ -71,12 +70,12 @@ def check(
     """
     spec = load(file).spec()
     modes = {} if no_spark or not spec.tables else _modes(spec)
-    print(f"{spec.name}: {counts(spec)}: no errors")
+    say(f"{spec.name}: {counts(spec)}: no errors")
     width = max((len(name) for name in modes), default=0)
     for name, mode in modes.items():
-        print(f"  {name.ljust(width)}  {mode.name.ljust(6)}  {mode.reason}")
+        say(f"  {name.ljust(width)}  {mode.name.ljust(6)}  {mode.reason}")
     for mistake in missing_sources(spec):
-        print(f"not there yet: {mistake}")
+        say(f"not there yet: {mistake}")
 
 
 def _modes(spec: WarehouseSpec) -> dict[str, TableMode]:
@@ -117,13 +116,13 @@ def graph(
         form = _ENDINGS.get(output.suffix.lower(), GraphFormat.TEXT) if output else GraphFormat.TEXT
     picture = FORMATS[form](spec)
     if output is None:
-        sys.stdout.write(picture)
+        say(picture.removesuffix("\n"))
         return
     try:
         output.write_text(picture, encoding="utf-8")
     except OSError as error:
         raise DeclarationError(f"cannot write the graph to {output}: {error.strerror}") from None
-    print(f"wrote {output}", file=sys.stderr)
+    say_error(f"wrote {output}")
 
 
 def run(
@@ -175,7 +174,7 @@ def run(
     settings = dict(_setting(text) for text in conf or ())
     behind = run_file(file, options, SparkOptions(master, settings), limit, report, once, on_change)
     if behind:
-        print(NotFreshError(behind), file=sys.stderr)
+        say_error(NotFreshError(behind))
         raise typer.Exit(NOT_FRESH)
 
 
@@ -262,7 +261,7 @@ def _watch(running: WarehouseRun, limit: float | None, once: bool) -> Mapping[st
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         end = time.monotonic() + (float("inf") if limit is None else limit)
-        console = Console()
+        console = PlainConsole()
         with Live(console=console, refresh_per_second=4, transient=True, auto_refresh=False) as live:
             while not stopping.is_set() and time.monotonic() < end and runtime.is_running:
                 if console.is_terminal:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headgate.cli.comparison import print_about, print_comparison, print_nodes, print_replay, print_story
+from headgate.cli.output import PlainConsole, say
 from headgate.core import (
     MOST_TRACKS,
     DeclarationError,
@@ -107,7 +107,7 @@ def simulate(
     if as_json:
         _print_json(chosen, rows, seed)
         return
-    console = Console()
+    console = PlainConsole()
     print_about(console, file.about)
     print_comparison(console, chosen.name, rows)
     print_nodes(console, rows, nodes)
@@ -138,9 +138,9 @@ def _replay(
     rows = list(compare_replay(replay, chosen, tracks, seed))
     if as_json:
         whole = {"scenario": replay.scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
-        print(json.dumps(finite(whole), indent=2, allow_nan=False))
+        say(json.dumps(finite(whole), indent=2, allow_nan=False))
         return
-    print_replay(Console(), replay.about, rows, nodes)
+    print_replay(PlainConsole(), replay.about, rows, nodes)
 
 
 # A file may come from somebody else, so it can only name what comes with Headgate. What the user names is imported.
@@ -229,7 +229,7 @@ def _run(scenario: TableScenario | OperatorScenario, chosen: Sequence[Variant], 
         BarColumn(),
         TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
         TimeRemainingColumn(),
-        console=Console(file=sys.stderr),
+        console=PlainConsole(file=sys.stderr),
         transient=True,
         disable=not sys.stderr.isatty(),
     ) as bar:
@@ -245,4 +245,4 @@ def _run(scenario: TableScenario | OperatorScenario, chosen: Sequence[Variant], 
 def _print_json(scenario: TableScenario | OperatorScenario, rows: Sequence[Compared], seed: int) -> None:
     whole = {"scenario": scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
     # NaN is not JSON: a latency that nobody measured is null.
-    print(json.dumps(finite(whole), indent=2, allow_nan=False))
+    say(json.dumps(finite(whole), indent=2, allow_nan=False))
