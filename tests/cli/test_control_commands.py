@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -146,7 +148,11 @@ WRONG = {
     "no table to pause": (["pause"], "name the tables, or give --all"),
     "both tables and all": (["resume", "air", "--all"], "not both"),
     "nothing to set": (["set"], "--policy, --placement, --tracks, --budget or --priority"),
-    "a budget of nothing": (["set", "--budget", "0 s"], "above 0"),
+    "a budget of nothing": (["set", "--budget", "0 s"], "from 1 ms to"),
+    "a budget of a microsecond": (["set", "--budget", "1 us"], "--budget takes a length of time from 1 ms to"),
+    "a budget without end": (["set", "--budget", "9" * 400 + " weeks"], "--budget takes a length of time"),
+    "no grace": (["stop", "--grace", "0 s"], "--grace takes a length of time from 1 ms"),
+    "an immense priority": (["set", "--tracks", "3", "--priority", "air=1e300"], "at most 1e+12"),
     "a priority of nothing": (["set", "--priority", "=3"], "--priority takes TABLE=N"),
     "a priority without a number": (["set", "--tracks", "3", "--priority", "air"], "got 'air'"),
     "a priority that is no number": (["set", "--tracks", "3", "--priority", "air=high"], "got 'air=high'"),
@@ -162,7 +168,7 @@ WRONG = {
     ),
     "an empty chunk": (
         ["backfill", "air", "--from", "1970-01-01", "--to", "1970-01-02", "--chunk", "0 s"],
-        "--chunk must be longer",
+        "--chunk takes a length of time from 1 ms",
     ),
 }
 
@@ -175,6 +181,15 @@ def test_what_is_asked_wrongly_is_refused_in_one_line_and_changes_nothing(
     done = headgate(command, served, *rest)
     refused(done, said)
     assert (done.out, run.told) == ([], [])
+
+
+@pytest.mark.parametrize("count", ["0", "1001", "1000000000"])
+def test_a_number_of_tracks_out_of_range_is_refused(
+    headgate: Headgate, served: Path, run: Recorder, count: str
+) -> None:
+    done = headgate("set", served, "--tracks", count)
+    assert (done.status, done.out, run.told) == (2, [], [])
+    assert "--tracks" in done.err
 
 
 def test_of_several_tables_those_before_an_unknown_one_are_done_and_printed(
@@ -235,6 +250,34 @@ def test_stop_without_waiting_returns_while_the_warehouse_still_runs(
     assert done == Done(0, [f"{served}: process {os.getpid()} is stopping"], "")
     assert run.asked_to_stop.is_set()
     assert running_process(served) == os.getpid()
+
+
+class Busy(Recorder):
+    """Has an update that never ends, so it never stops."""
+
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        return (statistics_of("air", state="updating"), statistics_of("alerts", state="ok"))
+
+
+def test_stop_comes_back_after_its_grace_period_and_says_what_still_runs(headgate: Headgate, tmp_path: Path) -> None:
+    run = Busy()
+    with serving(tmp_path, run):
+        done = headgate("stop", tmp_path, "--grace", "400 ms")
+    refused(done, "still runs after 400 ms, updating air.", f"kill -9 {os.getpid()}", status=1)
+    assert (done.out, run.asked_to_stop.is_set()) == ([], True)
+
+
+def test_stop_comes_back_if_the_process_does_not_answer(headgate: Headgate, tmp_path: Path) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
+        WarehouseLock(tmp_path) as lock,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent,
+    ):
+        silent.bind(f"{folder}/control")
+        silent.listen()
+        lock.announce(Path(folder) / "control")
+        done = headgate("stop", tmp_path, "--grace", "100 ms")
+    refused(done, "has not answered within 0.1 s", status=1)
 
 
 # ---- explain ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import typer
 
 from headgate.cli.output import say
 from headgate.cli.run import options_from, run_file
-from headgate.core import ParameterError
+from headgate.core import MOST_TRACKS, ParameterError
 from headgate.warehouse.declare.durations import seconds
 
 _DEMO_FOLDER = "headgate-demo"
@@ -45,7 +45,9 @@ def init(
 
 def demo(
     duration: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long to run.")] = "1 min",
-    tracks: Annotated[int, typer.Option(min=1, help="Number of updates that may run at the same time.")] = 2,
+    tracks: Annotated[
+        int, typer.Option(min=1, max=MOST_TRACKS, help="Number of updates that may run at the same time.")
+    ] = 2,
     policy: Annotated[
         str, typer.Option(metavar="NAME[:k=v,..]", help="Decides which table is updated next.")
     ] = "max-benefit",

@@ -7,6 +7,7 @@ changes is refused, the command ends there; the changes before it stay in effect
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -14,11 +15,12 @@ from typing import Annotated
 import typer
 
 from headgate.cli.output import say
-from headgate.cli.read import WarehouseDirectory, event_time
-from headgate.cli.run import budget_from
-from headgate.core import ParameterError, UnknownNameError
-from headgate.warehouse.declare.durations import readable, seconds
-from headgate.warehouse.run.control_client import ControlError, RunningWarehouse
+from headgate.cli.read import LIVE_PATIENCE, WarehouseDirectory, event_time
+from headgate.cli.run import budget_from, some_seconds
+from headgate.core import MOST_TRACKS, HeadgateError, ParameterError, UnknownNameError
+from headgate.warehouse.declare.durations import readable
+from headgate.warehouse.run.control_client import PATIENCE, ControlError, RunningWarehouse, StillRunningError
+from headgate.warehouse.run.control_commands import MOST_PRIORITY
 
 #: before and after all event times, in microseconds
 BEGINNING, END = -(1 << 62), 1 << 62
@@ -88,9 +90,7 @@ def backfill(
     end = END if last is None else event_time(last, "--to")
     if begin >= end:
         raise ParameterError(f"--from must be before --to; got {first} and {last}")
-    length = None if chunk is None else seconds(chunk, "--chunk")
-    if length == 0:
-        raise ParameterError(f"--chunk must be longer than 0; got {chunk!r}")
+    length = None if chunk is None else some_seconds(chunk, "--chunk", "'1 day'")
     RunningWarehouse(directory).backfill(table, begin, end, length)
     chunks = "" if length is None else f", {readable(length)} per update"
     span = f"from {first or 'the first row'} to {last or 'the last row'}"
@@ -105,7 +105,9 @@ def change(
     placement: Annotated[
         str | None, typer.Option(metavar="NAME[:k=v,..]", help="Decides on which tracks a table may be updated.")
     ] = None,
-    tracks: Annotated[int | None, typer.Option(min=1, help="Number of updates that may run at the same time.")] = None,
+    tracks: Annotated[
+        int | None, typer.Option(min=1, max=MOST_TRACKS, help="Number of updates that may run at the same time.")
+    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(metavar="DURATION", help="How long one update should take at most; 'none' for no limit."),
@@ -144,16 +146,40 @@ def stop(
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Return at once instead of waiting for the process to end.")
     ] = False,
+    grace: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="How long to wait for the process to end."),
+    ] = "1 min",
 ) -> None:
     """Stop the process that runs a warehouse. Updates that are running finish; no new ones start."""
-    running = RunningWarehouse(directory)
+    limit = some_seconds(grace, "--grace", "'1 min'")
+    end = time.monotonic() + limit
+    running = RunningWarehouse(directory, min(limit, PATIENCE))
     process = running.stop_soon()
     who = "the process" if process is None else f"process {process}"
     if no_wait:
         say(f"{directory}: {who} is stopping")
         return
-    running.wait_until_released(process)
-    say(f"{directory}: {who} has stopped")
+    to_ask = min(LIVE_PATIENCE, limit / 4)
+    if running.wait_until_released(process, end - to_ask - time.monotonic()):
+        say(f"{directory}: {who} has stopped")
+        return
+    at_work = _still_updated(directory, to_ask)
+    raise StillRunningError(
+        f"{directory}: {who} was asked to stop and still runs after {readable(limit)}{at_work}. "
+        f"It ends by itself when its updates do. If you cannot wait: kill -9 {process or 'PROCESS'}; what is committed "
+        "stays, and the next run goes on from there"
+    )
+
+
+def _still_updated(directory: Path, patience: float) -> str:
+    """The tables that are being updated, if the process tells within ``patience`` seconds."""
+    try:
+        rows = RunningWarehouse(directory, patience).statistics()
+    except HeadgateError:
+        return ""
+    names = [row["name"] for row in rows if row["state"] == "updating"]
+    return f", updating {', '.join(names)}" if names else ""
 
 
 def _chosen(running: RunningWarehouse, tables: Sequence[str] | None, everything: bool) -> Sequence[str]:
@@ -174,8 +200,11 @@ def _priority(text: str) -> tuple[str, float]:
         priority = float(number)
     except ValueError:
         priority = math.nan
-    if not (table and equals and 0 <= priority < math.inf):
-        raise ParameterError(f"--priority takes TABLE=N with a number of at least 0, such as alerts=100; got {text!r}")
+    if not (table and equals and 0 <= priority <= MOST_PRIORITY):
+        raise ParameterError(
+            f"--priority takes TABLE=N with a number of at least 0, at most {MOST_PRIORITY:g}, such as alerts=100; "
+            f"got {text!r}"
+        )
     return table, priority
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SHOWN_ROWS = 20
 #: seconds to wait for the statistics of the running process; without an answer, the status shows commits only
-_LIVE_PATIENCE = 2.0
+LIVE_PATIENCE = 2.0
 
 
 def warehouse_directory(text: str) -> Path:
@@ -63,7 +63,7 @@ def status(
     found = tables(directory)
     now = time.time()
     process = running_process(directory)
-    running = None if process is None else RunningWarehouse(directory, _LIVE_PATIENCE)
+    running = None if process is None else RunningWarehouse(directory, LIVE_PATIENCE)
     live = None if running is None else _answer(running.statistics)
     notices = (None if running is None else _answer(running.notices)) or ()
     if as_json:

@@ -17,11 +17,12 @@ from rich.live import Live
 
 from headgate.cli.live import UpdateLines, live_view, print_summary
 from headgate.cli.output import PlainConsole, say, say_error
-from headgate.core import DeclarationError, ParameterError, placement_from, policy_from
-from headgate.warehouse.declare.durations import seconds
+from headgate.core import MOST_TRACKS, DeclarationError, ParameterError, placement_from, policy_from
+from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.warehouse import missing_sources
 from headgate.warehouse.report.drawing import FORMATS, counts
+from headgate.warehouse.run.control_commands import LEAST_SECONDS, MOST_SECONDS
 
 if TYPE_CHECKING:
     from headgate.warehouse.declare.modes import TableMode
@@ -128,7 +129,9 @@ def graph(
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
     master: Annotated[str, typer.Option(help="Spark master URL.")] = "local[*]",
-    tracks: Annotated[int, typer.Option(min=1, help="Number of updates that may run at the same time.")] = 2,
+    tracks: Annotated[
+        int, typer.Option(min=1, max=MOST_TRACKS, help="Number of updates that may run at the same time.")
+    ] = 2,
     policy: Annotated[
         str, typer.Option(metavar="NAME[:k=v,..]", help="Decides which table is updated next.")
     ] = "max-benefit",
@@ -180,10 +183,16 @@ def run(
 
 def budget_from(text: str) -> float:
     """How long an update may take, in seconds; infinity for ``none``."""
-    limit = math.inf if text.strip().lower() == "none" else seconds(text, "--budget")
-    if limit == 0:
-        raise ParameterError(f"--budget takes a length of time above 0, such as '1 s', or 'none'; got {text!r}")
-    return limit
+    return math.inf if text.strip().lower() == "none" else some_seconds(text, "--budget", "'1 s', or 'none'")
+
+
+def some_seconds(text: str, option: str, such_as: str) -> float:
+    """The value of an option that takes a length of time which is not 0."""
+    length = seconds(text, option)
+    if not LEAST_SECONDS <= length <= MOST_SECONDS:
+        least, most = readable(LEAST_SECONDS), readable(MOST_SECONDS)
+        raise ParameterError(f"{option} takes a length of time from {least} to {most}, such as {such_as}; got {text!r}")
+    return length
 
 
 def options_from(

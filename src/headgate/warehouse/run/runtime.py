@@ -17,7 +17,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from headgate.core import Explanation, HeadgateError, ParameterError, Placement, Policy, UnknownNameError, Update
+from headgate.core import (
+    MOST_TRACKS,
+    Explanation,
+    HeadgateError,
+    ParameterError,
+    Placement,
+    Policy,
+    UnknownNameError,
+    Update,
+)
 from headgate.core.trace import RunNotice
 from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
@@ -181,8 +190,8 @@ class Runtime:
 
     def set_tracks(self, count: int) -> None:
         """Change the number of tracks; one that is removed finishes its updates."""
-        if count < 1:
-            raise ParameterError(f"there must be at least one track; got {count}")
+        if not 1 <= count <= MOST_TRACKS:
+            raise ParameterError(f"there are from 1 to {MOST_TRACKS} tracks; got {count}")
 
         def change(_: float) -> None:
             self._scheduler.set_tracks(count)
