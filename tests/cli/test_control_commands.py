@@ -287,7 +287,7 @@ def test_explain_prints_the_whole_explanation(headgate: Headgate, served: Path, 
     assert headgate("explain", served, "air") == Done(0, str(run.explain("air")).splitlines(), "")
 
 
-COMMITTED = "air: complete up to 1970-01-01T00:00:30.000000Z; last update: number 2, append"
+COMMITTED = "air: complete up to 1970-01-01T00:00:30.000000Z; last update: number 2, rows appended"
 
 
 def test_explain_tells_what_is_committed_if_nobody_runs_the_warehouse(headgate: Headgate, committed: Path) -> None:
@@ -346,6 +346,26 @@ def test_status_shows_priorities_and_states_of_a_running_warehouse(headgate: Hea
     assert air.split()[:9] == ["air", "20", "updating", "1.5", "min", "0", "s", "-", "2"]
     assert alerts.split() == ["alerts", "100", "held", *["-"] * 10]
     assert trouble == "alerts is held: no such column"
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        pytest.param("load", "rows loaded", id="a stream"),
+        pytest.param("recompute", "blocks recomputed", id="blocks"),
+        pytest.param("merge", "groups merged", id="groups"),
+        pytest.param("keys", "keys recomputed", id="keys"),
+        pytest.param("whole", "all recomputed", id="all"),
+        pytest.param("backfill", "past recomputed", id="a backfill"),
+        pytest.param("of tomorrow", "of tomorrow", id="another version"),
+    ],
+)
+def test_status_says_what_the_last_update_did(headgate: Headgate, committed: Path, kind: str, shown: str) -> None:
+    store = TableStore(committed / "tables" / "air", "ts")
+    state = CommitState(3, kind, 30 * SECOND, 0, time="ts").to_json()
+    store.commit(3, (), state=state, schema=store.schema)
+    _, headings, air = headgate("status", committed).out
+    assert air[headings.index("last") :].startswith(f"{shown}  ")
 
 
 def test_status_gives_what_the_process_says_as_json(headgate: Headgate, committed: Path) -> None:

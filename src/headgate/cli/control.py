@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.output import say
-from headgate.cli.read import LIVE_PATIENCE, WarehouseDirectory, event_time
+from headgate.cli.read import LIVE_PATIENCE, WarehouseDirectory, event_time, last_update
 from headgate.cli.run import budget_from, some_seconds
 from headgate.core import MOST_TRACKS, HeadgateError, ParameterError, UnknownNameError
 from headgate.warehouse.declare.durations import readable
@@ -222,6 +222,6 @@ def _print_committed(directory: Path, name: str) -> None:
         raise UnknownNameError("table", name, found, hint=hint)
     table = found[name]
     upto = "no data yet" if table.complete is None else f"complete up to {format_time(table.complete)}"
-    say(f"{name}: {upto}; last update: number {table.update}, {table.kind}")
+    say(f"{name}: {upto}; last update: number {table.update}, {last_update(table)}")
     if table.repairs is not None:
         say(f"  still to be recomputed: {table.repairs}")

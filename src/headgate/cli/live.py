@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -199,7 +200,9 @@ def print_summary(
     The mean staleness is that of tables with data of the present; of data of the past, the mean lag is printed.
     """
     console = PlainConsole()
-    console.print(statistics_table(f"{name}, after {_length(length)}", rows, time.time()))
+    # The run has ended, so nothing comes next.
+    ended = [replace(row, next_update=None) for row in rows]
+    console.print(statistics_table(f"{name}, after {_length(length)}", ended, time.time()))
     console.print(LEGEND, style="dim")
     if (operators := operators_table("inside the tables", rows)) is not None:
         console.print("", operators)

@@ -25,6 +25,18 @@ if TYPE_CHECKING:
     from headgate.warehouse.reading import QueryResult, TableStatus
 
 _SHOWN_ROWS = 20
+#: {kind of a commit: what the update did}
+_DONE = {
+    "load": "rows loaded",
+    "replace": "rows replaced",
+    "append": "rows appended",
+    "merge": "groups merged",
+    "recompute": "blocks recomputed",
+    "keys": "keys recomputed",
+    "whole": "all recomputed",
+    "backfill": "past recomputed",
+    "note": "repairs noted",
+}
 #: seconds to wait for the statistics of the running process; without an answer, the status shows commits only
 LIVE_PATIENCE = 2.0
 
@@ -199,7 +211,12 @@ def _committed_cells(row: TableStatus) -> list[str]:
 
     repairs = "-" if row.repairs is None else readable(row.repairs.seconds)
     counts = [f"{n:,}" for n in (row.rows, row.files, row.bytes, row.version, row.update)]
-    return [repairs, *counts, row.kind, "-" if row.complete is None else format_time(row.complete)]
+    return [repairs, *counts, last_update(row), "-" if row.complete is None else format_time(row.complete)]
+
+
+def last_update(row: TableStatus) -> str:
+    """What the last update of a table did; its kind as committed if it is of another version of Headgate."""
+    return _DONE.get(row.kind, row.kind)
 
 
 def _result_table(rows: Any) -> Table:
