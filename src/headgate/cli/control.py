@@ -17,10 +17,9 @@ import typer
 from headgate.cli.output import say
 from headgate.cli.read import LIVE_PATIENCE, WarehouseDirectory, event_time, last_update
 from headgate.cli.run import budget_from, some_seconds
-from headgate.core import MOST_TRACKS, HeadgateError, ParameterError, UnknownNameError
+from headgate.core import MOST_PRIORITY, MOST_TRACKS, HeadgateError, ParameterError, UnknownNameError
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.control_client import PATIENCE, ControlError, RunningWarehouse, StillRunningError
-from headgate.warehouse.run.control_commands import MOST_PRIORITY
 
 #: before and after all event times, in microseconds
 BEGINNING, END = -(1 << 62), 1 << 62

@@ -26,7 +26,7 @@ from headgate.core.errors import (
 from headgate.core.explain import Decision, DispatchExplanation, Explanation, Ranked, RoundsExplanation
 from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
 from headgate.core.graph import Floats, Graph, Ints, uniform
-from headgate.core.inheritance import Inheritance, PeriodReading, derive_periods, inherit_priorities
+from headgate.core.inheritance import MOST_PRIORITY, Inheritance, PeriodReading, derive_periods, inherit_priorities
 from headgate.core.latency import LatencyRecorder, LatencySummary
 from headgate.core.locality import FifoStealScheduler, LocalityScheduler
 from headgate.core.loop import Loop, LoopStatistics, Start
@@ -56,6 +56,7 @@ __all__ = [
     "LIVE",
     "LOOP_FEATURES",
     "MAINTENANCE",
+    "MOST_PRIORITY",
     "MOST_TRACKS",
     "PATIENCE_PERIODS",
     "PLACEMENTS",

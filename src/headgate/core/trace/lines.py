@@ -18,13 +18,13 @@ a report nor a replay of what is read takes for ever or leaves the range of date
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, NoReturn, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from headgate.core.errors import DeclarationError
 from headgate.core.placement import MOST_TRACKS
+from headgate.core.trace.measures import MOST_STEPS
 from headgate.core.trace.records import Change, Redeclared, RunNotice, TableKind, Trace, TraceHeader, TraceTable
 from headgate.core.update import Layer, OperatorFigures, Update
 
@@ -40,9 +40,10 @@ TRACED_FIELDS = (
 )
 #: limits of what is read
 MOST_TABLES = 10_000
-MOST_CHUNKS = 1_000_000  # that arrived, in all updates together
+MOST_CHUNKS = 10**9  # in one load
+MOST_ARRIVALS = 10_000_000  # of streams, in the whole trace
 MOST_LETTERS = 1_000  # of a name
-MOST_LETTERS_SAID = 1_000_000  # of an error or a notice
+MOST_LETTERS_SAID = 1_000_000  # of an error, a notice, or a policy
 MOST_DEPTH = 10
 #: in seconds since the epoch: about the years 1 to 9900
 FIRST_MOMENT, LAST_MOMENT = -6.2e10, 2.5e11
@@ -134,14 +135,14 @@ class _Reader:
         self._notices: list[RunNotice] = []
         self._end: float | None = None
         self._full: float | None = None
-        self._chunks = 0
+        self._arrivals = 0
 
     def read(self, entry: _Entry) -> None:
         if "update" in entry:
             update = _update(entry)
-            self._chunks += 0 if update.arrived is None else update.arrived[2]
-            if self._chunks > MOST_CHUNKS:
-                raise ValueError(f"at most {MOST_CHUNKS:,} chunks arrive in a trace; with this line, more did")
+            self._arrivals += 0 if update.arrived is None else min(MOST_STEPS, update.arrived[2])
+            if self._arrivals > MOST_ARRIVALS:
+                raise ValueError(f"at most {MOST_ARRIVALS:,} arrivals are read; with this line, there are more")
             self._updates.append(update)
         elif "change" in entry and "at" in entry:
             self._changes.append(Change(_moment(entry, "at"), _change(entry["change"])))
@@ -177,15 +178,13 @@ def _entries(lines: Iterable[str], where: str) -> Iterator[tuple[int, dict[str, 
         if not line.strip():
             continue
         try:
-            entry = _DECODER.decode(line)
+            entry = json.loads(line)
             if _is_deeper(entry, MOST_DEPTH):
                 raise RecursionError
         except ValueError:
             entry = None
         except RecursionError:
             raise TraceError(f"{where} line {number}: the line is nested too deeply for one of a trace") from None
-        except OverflowError as error:
-            raise TraceError(f"{where} line {number}: {error}") from None
         if isinstance(entry, dict):
             yield number, entry
             some = True
@@ -198,29 +197,12 @@ def _entries(lines: Iterable[str], where: str) -> Iterator[tuple[int, dict[str, 
 
 
 def _is_deeper(value: object, most: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return most == 0 or any(_is_deeper(each, most - 1) for each in inner if isinstance(each, dict | list))
-
-
-def _bounded_int(digits: str) -> int:
-    if len(digits) > 20 or abs(int(digits)) > _MOST_WHOLE:
-        _beyond(digits)
-    return int(digits)
-
-
-def _bounded_float(digits: str) -> float:
-    if math.isinf(float(digits)):
-        _beyond(digits)
-    return float(digits)
-
-
-def _beyond(digits: str) -> NoReturn:
-    raise OverflowError(f"a number that no trace has: {_shown(digits)}")
-
-
-_DECODER = json.JSONDecoder(parse_int=_bounded_int, parse_float=_bounded_float, parse_constant=_beyond)
+    """Whether lists and objects are inside each other more than ``most`` times."""
+    inner = value.values() if type(value) is dict else value if type(value) is list else ()
+    for each in inner:
+        if (type(each) is dict or type(each) is list) and (most == 0 or _is_deeper(each, most - 1)):
+            return True
+    return False
 
 
 def _header(entry: _Entry, where: str) -> TraceHeader:
@@ -236,8 +218,8 @@ def _header(entry: _Entry, where: str) -> TraceHeader:
             warehouse=_text(entry, "warehouse"),
             started=_moment(entry, "started"),
             tracks=_whole(entry, "tracks", 1, MOST_TRACKS),
-            policy=_text(entry, "policy"),
-            placement=_text(entry, "placement"),
+            policy=_text(entry, "policy", MOST_LETTERS_SAID),
+            placement=_text(entry, "placement", MOST_LETTERS_SAID),
             inheritance=_text(entry, "inheritance"),
             chop=_or_none(_number, entry, "chop"),
             tables=_read_tables(entry),
@@ -270,8 +252,7 @@ def _table(given: _Entry) -> TraceTable:
     )
 
 
-def _update(given: _Entry) -> Update:
-    entry = {"operators": [], "repairs": 0.0} | given
+def _update(entry: _Entry) -> Update:
     return Update(
         table=_text(entry, "update"),
         layer=_one_of(entry, "layer", get_args(Layer)),
@@ -287,8 +268,8 @@ def _update(given: _Entry) -> Update:
         arrived=None if entry["arrived"] is None else _arrived(entry["arrived"]),
         overhead=_number(entry, "overhead"),
         error=None if entry["error"] is None else _text(entry, "error", MOST_LETTERS_SAID),
-        operators=tuple(map(_operator, _list(entry, "operators", dict))),
-        repairs=_number(entry, "repairs"),
+        operators=tuple(map(_operator, _list(entry, "operators", dict))) if "operators" in entry else (),
+        repairs=_number(entry, "repairs") if "repairs" in entry else 0.0,
         status="committed" if entry["error"] is None else "failed",
     )
 
@@ -297,7 +278,7 @@ def _arrived(value: Any) -> tuple[float, float, int]:
     if not isinstance(value, list) or len(value) != 3:
         raise ValueError(f"the key 'arrived' takes two moments and a count; got {_shown(value)}")
     entry = dict(zip(("first arrived", "last arrived", "chunks"), value, strict=True))
-    return _moment(entry, "first arrived"), _moment(entry, "last arrived"), _whole(entry, "chunks", 0)
+    return _moment(entry, "first arrived"), _moment(entry, "last arrived"), _whole(entry, "chunks", 0, MOST_CHUNKS)
 
 
 def _operator(entry: _Entry) -> OperatorFigures:
@@ -320,7 +301,7 @@ def _change(what: Any) -> Mapping[str, Any]:
         raise ValueError(f"the key 'change' takes an object; got {_shown(what)}")
     for key in ("policy", "placement"):
         if key in what:
-            _text(what, key)
+            _text(what, key, MOST_LETTERS_SAID)
     if "tracks" in what:
         _whole(what, "tracks", 1, MOST_TRACKS)
     match what.get("priority", ["", 0]):

@@ -16,7 +16,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headgate.core import MOST_TRACKS, DeclarationError, HeadgateError, UnknownNameError, placement_from, policy_from
+from headgate.core import (
+    MOST_PRIORITY,
+    MOST_TRACKS,
+    DeclarationError,
+    HeadgateError,
+    UnknownNameError,
+    placement_from,
+    policy_from,
+)
 
 if TYPE_CHECKING:
     from headgate.core import Explanation, Placement, Policy
@@ -28,8 +36,6 @@ MOST_BYTES = 64 * 1024
 
 #: the shortest and the longest budget or chunk that may be asked for, in seconds
 LEAST_SECONDS, MOST_SECONDS = 1e-3, 1e9
-#: the highest priority that may be asked for
-MOST_PRIORITY = 1e12
 
 _MOST_MICROS = 2**63
 
