@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,6 +82,19 @@ def committed(tmp_path: Path) -> Path:
         state = CommitState(update, kind, 15 * update * SECOND, 1, time="ts").to_json()
         store.commit(update, store.write_arrow(update, rows, 3600), state=state, schema=rows.schema)
     return tmp_path
+
+
+@pytest.fixture
+def closed(committed: Path) -> Iterator[Path]:
+    """A warehouse that this user may not enter. Root may enter all, and so becomes somebody else meanwhile."""
+    import_module("headgate.warehouse.reading")  # the other user may not be allowed to read it
+    user = os.geteuid()
+    committed.chmod(0o000)
+    if user == 0:
+        os.seteuid(65534)
+    yield committed
+    os.seteuid(user)
+    committed.chmod(0o700)
 
 
 def refused(done: Done, *said: str, status: int = 2) -> None:
@@ -422,6 +436,11 @@ def test_status_of_a_process_that_does_not_answer_is_what_is_committed(headgate:
     assert (done.status, done.err) == (0, "")
     assert done.out[1].split()[:4] == ["table", "stale", "repair", "rows"]
     assert (told["process"], told["live"]) == (os.getpid(), None)
+
+
+@pytest.mark.parametrize("command", [["status"], ["query", "select * from air"], ["explain", "air"], ["stop"]])
+def test_a_warehouse_of_somebody_else_is_said_to_be_so(headgate: Headgate, closed: Path, command: list[str]) -> None:
+    refused(headgate(command[0], closed, *command[1:]), f"this user may not read or write {closed}", status=1)
 
 
 # ---- a pipeline file for the directory -------------------------------------------------------------------------

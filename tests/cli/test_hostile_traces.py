@@ -176,6 +176,12 @@ def test_a_scenario_imports_no_module_that_it_names(headgate: Callable[..., Answ
     assert headgate("simulate", str(scenario), "--policy", "lying_here.Mine")[0] == 0
 
 
+def test_a_file_that_lies_there_takes_the_place_of_no_installed_module(headgate: Callable[..., Answer]) -> None:
+    before = list(sys.path)
+    headgate("policies")
+    assert sys.path == [*before, ""]
+
+
 def test_the_user_may_name_the_module(headgate: Callable[..., Answer], tmp_path: Path) -> None:
     path = written(
         tmp_path, changed(GOOD[0], policy="lying_here.Mine", placement="lying_here.Here"), *GOOD[1:-6], GOOD[-1]

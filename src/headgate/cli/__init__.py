@@ -62,8 +62,9 @@ def root(
 
 def main() -> None:
     """The ``headgate`` command."""
-    # A policy named by its path is imported from the current folder too, as with ``python -m``.
-    sys.path.insert(0, "")
+    # A policy that the user names by its path is found in the current folder, too. Last, so that a file which happens
+    # to lie there does not take the place of an installed module.
+    sys.path.append("")
     try:
         app()
     except DeclarationError as error:

@@ -155,7 +155,7 @@ def _content(line: bytes, who: str) -> Any:
     """The content of an answer, or the error that it reports."""
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         message = None
     match message:
         case {"answer": answer}:
