@@ -273,11 +273,19 @@ class Busy(Recorder):
         return (statistics_of("air", state="updating"), statistics_of("alerts", state="ok"))
 
 
-def test_stop_comes_back_after_its_grace_period_and_says_what_still_runs(headgate: Headgate, tmp_path: Path) -> None:
-    run = Busy()
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        pytest.param(Busy(), "It is updating air, and ends when that is done.", id="an update that does not end"),
+        pytest.param(Recorder(), "It updates no table any more", id="a program that does not close it"),
+    ],
+)
+def test_stop_comes_back_after_its_grace_period_and_says_what_still_runs(
+    headgate: Headgate, tmp_path: Path, run: Recorder, said: str
+) -> None:
     with serving(tmp_path, run):
-        done = headgate("stop", tmp_path, "--grace", "400 ms")
-    refused(done, "still runs after 400 ms, updating air.", f"kill -9 {os.getpid()}", status=1)
+        done = headgate("stop", tmp_path, "--grace", "2 s")
+    refused(done, f"process {os.getpid()} was asked to stop and still runs after 2 s.", said, "kill -9", status=1)
     assert (done.out, run.asked_to_stop.is_set()) == ([], True)
 
 
@@ -291,7 +299,7 @@ def test_stop_comes_back_if_the_process_does_not_answer(headgate: Headgate, tmp_
         silent.listen()
         lock.announce(Path(folder) / "control")
         done = headgate("stop", tmp_path, "--grace", "100 ms")
-    refused(done, "has not answered within 0.1 s", status=1)
+    refused(done, "has not answered within 0.1 s", "kill -9", status=1)
 
 
 # ---- explain ---------------------------------------------------------------------------------------------------

@@ -19,10 +19,18 @@ from headgate.cli.read import LIVE_PATIENCE, WarehouseDirectory, event_time, las
 from headgate.cli.run import budget_from, some_seconds
 from headgate.core import MOST_PRIORITY, MOST_TRACKS, HeadgateError, ParameterError, UnknownNameError
 from headgate.warehouse.declare.durations import readable
-from headgate.warehouse.run.control_client import PATIENCE, ControlError, RunningWarehouse, StillRunningError
+from headgate.warehouse.run.control_client import (
+    PATIENCE,
+    ControlError,
+    NotRunningError,
+    RunningWarehouse,
+    StillRunningError,
+)
 
 #: before and after all event times, in microseconds
 BEGINNING, END = -(1 << 62), 1 << 62
+
+_LAST_RESORT = "If it does not end, kill -9 it: what is committed stays, and the next run goes on from there"
 
 OneTable = Annotated[str, typer.Argument(metavar="TABLE", help="A stream or table of the warehouse.")]
 SomeTables = Annotated[
@@ -154,7 +162,12 @@ def stop(
     limit = some_seconds(grace, "--grace", "'1 min'")
     end = time.monotonic() + limit
     running = RunningWarehouse(directory, min(limit, PATIENCE))
-    process = running.stop_soon()
+    try:
+        process = running.stop_soon()
+    except NotRunningError:
+        raise
+    except ControlError as error:
+        raise ControlError(f"{error}. {_LAST_RESORT}") from None
     who = "the process" if process is None else f"process {process}"
     if no_wait:
         say(f"{directory}: {who} is stopping")
@@ -163,22 +176,21 @@ def stop(
     if running.wait_until_released(process, end - to_ask - time.monotonic()):
         say(f"{directory}: {who} has stopped")
         return
-    at_work = _still_updated(directory, to_ask)
+    doing = _still_doing(directory, to_ask)
     raise StillRunningError(
-        f"{directory}: {who} was asked to stop and still runs after {readable(limit)}{at_work}. "
-        f"It ends by itself when its updates do. If you cannot wait: kill -9 {process or 'PROCESS'}; what is committed "
-        "stays, and the next run goes on from there"
+        f"{directory}: {who} was asked to stop and still runs after {readable(limit)}. {doing}. {_LAST_RESORT}"
     )
 
 
-def _still_updated(directory: Path, patience: float) -> str:
-    """The tables that are being updated, if the process tells within ``patience`` seconds."""
+def _still_doing(directory: Path, patience: float) -> str:
+    """What a process that is to stop still does, as it tells within ``patience`` seconds."""
     try:
         rows = RunningWarehouse(directory, patience).statistics()
     except HeadgateError:
-        return ""
-    names = [row["name"] for row in rows if row["state"] == "updating"]
-    return f", updating {', '.join(names)}" if names else ""
+        return "It does not say what it is doing"
+    if names := [row["name"] for row in rows if row["state"] == "updating"]:
+        return f"It is updating {', '.join(names)}, and ends when that is done"
+    return "It updates no table any more, but the program that runs the warehouse has not closed it yet"
 
 
 def _chosen(running: RunningWarehouse, tables: Sequence[str] | None, everything: bool) -> Sequence[str]:
