@@ -42,9 +42,9 @@ HeadgateError
 ├── WarehouseInUseError            another process runs this warehouse
 ├── ControlError                   the process that runs the warehouse does not answer
 │   └── NotRunningError            no process runs the warehouse
+├── StillRunningError              the process was asked to stop, and has not within its time
 ├── RefusedError                   the process that runs the warehouse could not do what it was asked
 ├── CannotListenError              a run could not make the socket on which it takes commands
-├── BusyError                      more clients at once than a run serves
 ├── CheckError                     a policy of the user's own does not keep its promises (``headgate.testing``)
 ├── SchedulerMisuseError           an engine broke the protocol of a loop
 └── InvariantError                 a rule that Headgate keeps by itself was broken: our bug, please report it
@@ -73,8 +73,8 @@ _ERRORS = {
     "headgate.testing.oracle": ("CheckError",),
     "headgate.warehouse.declare.checks": ("DeclarationErrors",),
     "headgate.warehouse.reading": ("BeyondTheEdgeError", "NoCommonEdgeError", "NotAWarehouseError", "SqlError"),
-    "headgate.warehouse.run.control": ("BusyError", "CannotListenError"),
-    "headgate.warehouse.run.control_client": ("ControlError", "NotRunningError", "RefusedError"),
+    "headgate.warehouse.run.control": ("CannotListenError",),
+    "headgate.warehouse.run.control_client": ("ControlError", "NotRunningError", "RefusedError", "StillRunningError"),
     "headgate.warehouse.run.control_commands": ("RequestError",),
     "headgate.warehouse.run.lock": ("WarehouseInUseError",),
     "headgate.warehouse.schedule.catching_up": ("NotFreshError",),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -14,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.live import Live
 
 from headgate.cli.live import UpdateLines, live_view, print_summary
-from headgate.core import DeclarationError, ParameterError, placement_from, policy_from
-from headgate.warehouse.declare.durations import seconds
+from headgate.cli.output import PlainConsole, say, say_error
+from headgate.core import MOST_TRACKS, DeclarationError, ParameterError, placement_from, policy_from
+from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.warehouse import missing_sources
 from headgate.warehouse.report.drawing import FORMATS, counts
+from headgate.warehouse.run.control_commands import LEAST_SECONDS, MOST_SECONDS
 
 if TYPE_CHECKING:
     from headgate.warehouse.declare.modes import TableMode
@@ -71,12 +71,12 @@ def check(
     """
     spec = load(file).spec()
     modes = {} if no_spark or not spec.tables else _modes(spec)
-    print(f"{spec.name}: {counts(spec)}: no errors")
+    say(f"{spec.name}: {counts(spec)}: no errors")
     width = max((len(name) for name in modes), default=0)
     for name, mode in modes.items():
-        print(f"  {name.ljust(width)}  {mode.name.ljust(6)}  {mode.reason}")
+        say(f"  {name.ljust(width)}  {mode.name.ljust(6)}  {mode.reason}")
     for mistake in missing_sources(spec):
-        print(f"not there yet: {mistake}")
+        say(f"not there yet: {mistake}")
 
 
 def _modes(spec: WarehouseSpec) -> dict[str, TableMode]:
@@ -117,19 +117,21 @@ def graph(
         form = _ENDINGS.get(output.suffix.lower(), GraphFormat.TEXT) if output else GraphFormat.TEXT
     picture = FORMATS[form](spec)
     if output is None:
-        sys.stdout.write(picture)
+        say(picture.removesuffix("\n"))
         return
     try:
         output.write_text(picture, encoding="utf-8")
     except OSError as error:
         raise DeclarationError(f"cannot write the graph to {output}: {error.strerror}") from None
-    print(f"wrote {output}", file=sys.stderr)
+    say_error(f"wrote {output}")
 
 
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
     master: Annotated[str, typer.Option(help="Spark master URL.")] = "local[*]",
-    tracks: Annotated[int, typer.Option(min=1, help="Number of updates that may run at the same time.")] = 2,
+    tracks: Annotated[
+        int, typer.Option(min=1, max=MOST_TRACKS, help="Number of updates that may run at the same time.")
+    ] = 2,
     policy: Annotated[
         str, typer.Option(metavar="NAME[:k=v,..]", help="Decides which table is updated next.")
     ] = "max-benefit",
@@ -175,16 +177,22 @@ def run(
     settings = dict(_setting(text) for text in conf or ())
     behind = run_file(file, options, SparkOptions(master, settings), limit, report, once, on_change)
     if behind:
-        print(NotFreshError(behind), file=sys.stderr)
+        say_error(NotFreshError(behind))
         raise typer.Exit(NOT_FRESH)
 
 
 def budget_from(text: str) -> float:
     """How long an update may take, in seconds; infinity for ``none``."""
-    limit = math.inf if text.strip().lower() == "none" else seconds(text, "--budget")
-    if limit == 0:
-        raise ParameterError(f"--budget takes a length of time above 0, such as '1 s', or 'none'; got {text!r}")
-    return limit
+    return math.inf if text.strip().lower() == "none" else some_seconds(text, "--budget", "'1 s', or 'none'")
+
+
+def some_seconds(text: str, option: str, such_as: str) -> float:
+    """The value of an option that takes a length of time which is not 0."""
+    length = seconds(text, option)
+    if not LEAST_SECONDS <= length <= MOST_SECONDS:
+        least, most = readable(LEAST_SECONDS), readable(MOST_SECONDS)
+        raise ParameterError(f"{option} takes a length of time from {least} to {most}, such as {such_as}; got {text!r}")
+    return length
 
 
 def options_from(
@@ -262,7 +270,7 @@ def _watch(running: WarehouseRun, limit: float | None, once: bool) -> Mapping[st
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         end = time.monotonic() + (float("inf") if limit is None else limit)
-        console = Console()
+        console = PlainConsole()
         with Live(console=console, refresh_per_second=4, transient=True, auto_refresh=False) as live:
             while not stopping.is_set() and time.monotonic() < end and runtime.is_running:
                 if console.is_terminal:

@@ -18,7 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from headgate.core import Explanation, HeadgateError, ParameterError, Placement, Policy, UnknownNameError, Update
+from headgate.core import (
+    MOST_TRACKS,
+    Explanation,
+    HeadgateError,
+    ParameterError,
+    Placement,
+    Policy,
+    UnknownNameError,
+    Update,
+)
 from headgate.core.trace import RunNotice
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.spark_life import is_alive
@@ -216,8 +225,8 @@ class Runtime:
 
     def set_tracks(self, count: int) -> None:
         """Change the number of tracks; one that is removed finishes its updates."""
-        if count < 1:
-            raise ParameterError(f"there must be at least one track; got {count}")
+        if not 1 <= count <= MOST_TRACKS:
+            raise ParameterError(f"there are from 1 to {MOST_TRACKS} tracks; got {count}")
 
         def change(_: float) -> None:
             self._scheduler.set_tracks(count)

@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 from headgate.core import (
     LIVE,
+    MOST_TRACKS,
     URGENT,
     ArrivalLog,
     Dispatch,
@@ -82,6 +83,8 @@ class RunOptions:
     poll: float = 0.05
 
     def __post_init__(self) -> None:
+        if not 1 <= self.tracks <= MOST_TRACKS:
+            raise ParameterError(f"there are from 1 to {MOST_TRACKS} tracks; got {self.tracks}")
         if not self.budget > 0:
             raise ParameterError(f"a budget is a number of seconds above 0; got {self.budget}")
         if self.time_limit is not None and not self.time_limit > 0:
