@@ -38,6 +38,8 @@ HeadgateError
 ├── MisplacedRowsError             a query made rows of event times that were not being computed
 ├── NotFreshError                  tables have not taken in all that had arrived, and will not, or not in time
 ├── NoCommonEdgeError              of tables to be read together, one has not taken in anything yet
+├── CannotOpenError                a table cannot be opened, so it is not updated; the others are
+├── SparkLostError                 Spark, which somebody else had started, has stopped, and the run with it
 ├── RunFailedError                 the scheduler of a run has failed: nothing is updated any more
 ├── WarehouseInUseError            another process runs this warehouse
 ├── ControlError                   the process that runs the warehouse does not answer
@@ -78,13 +80,14 @@ _ERRORS = {
     "headgate.warehouse.run.control_commands": ("RequestError",),
     "headgate.warehouse.run.lock": ("WarehouseInUseError",),
     "headgate.warehouse.schedule.catching_up": ("NotFreshError",),
-    "headgate.warehouse.run.runtime": ("RunFailedError",),
+    "headgate.warehouse.run.runtime": ("RunFailedError", "SparkLostError"),
     "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),
     "headgate.warehouse.storage.errors": (
         *("AlreadyCommittedError", "ForeignCommitError", "HistoryLostError", "SchemaError", "StorageError"),
     ),
     "headgate.warehouse.updates.commit_state": ("StateError",),
     "headgate.warehouse.updates.recomputed_blocks": ("MisplacedRowsError",),
+    "headgate.warehouse.updates.unopened": ("CannotOpenError",),
 }
 _MODULE_OF = {name: module for module, names in _ERRORS.items() for name in names}
 

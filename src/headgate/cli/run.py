@@ -145,6 +145,10 @@ def run(
         float | None,
         typer.Option(metavar="PERIODS", help="Load at most this many periods of data per update, instead of --budget."),
     ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Cancel an update after this time; by default 20 times its usual time."),
+    ] = None,
     duration: Annotated[
         str | None,
         typer.Option(
@@ -174,6 +178,8 @@ def run(
 
     limit = None if duration is None else seconds(duration, "--for")
     options = options_from(tracks, policy, placement, chop, budget_from(budget))
+    if time_limit is not None:
+        options = replace(options, time_limit=some_seconds(time_limit, "--time-limit", "'10 min'"))
     settings = dict(_setting(text) for text in conf or ())
     behind = run_file(file, options, SparkOptions(master, settings), limit, report, once, on_change)
     if behind:
