@@ -19,6 +19,7 @@ from tests.warehouse.storage_helpers import (
     HOUR,
     SECOND,
     TIME,
+    changes,
     clicks,
     hours,
     load,
@@ -154,8 +155,8 @@ def test_what_spark_wrote_is_adopted_with_its_partitions_and_without_its_markers
     assert tuple(replace(file, arrived=0) for file in again.files()) == tuple(new.file for new in files)
     load(again, 2, clicks(3), hours(0))
     assert seen_by_delta(store) == values(clicks(3, HOUR))
-    assert again.changes(-1) == TableStore(store.directory, "ts").changes(-1)
-    assert again.changes(-1, 0) == store.changes(-1, 0)
+    assert changes(again, -1) == changes(TableStore(store.directory, "ts"), -1)
+    assert changes(again, -1, 0) == changes(store, -1, 0)
 
 
 def test_rewriting_and_vacuuming_cope_with_the_names_that_spark_gives(store: TableStore) -> None:

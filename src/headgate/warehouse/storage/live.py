@@ -130,9 +130,13 @@ class LiveTable:
     """The newest version of a table. Not thread-safe.
 
     ``last_update`` is the number of the newest committed update. It and ``version`` are -1 before the table exists.
+    ``table_id`` is the same for all versions of a table, and another one if it was deleted and made anew.
+    ``is_foreign``: another program has changed rows since the newest update.
     """
 
     history: History
+    table_id: str = ""
+    is_foreign: bool = False
     version: int = -1
     last_update: int = -1
     state: State = field(default_factory=dict)
@@ -157,6 +161,7 @@ class LiveTable:
             self.history.remember(LogEntry(version, None, commit.state))
         else:
             self.last_update = commit.update
+            self.is_foreign = False
             # The entry on disk does not have the arrival of removed files, so this one must not have it either.
             added = tuple(new.file for new in commit.added)
             removed_files = tuple(replace(file, arrived=0) for file in commit.removed)

@@ -18,11 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from deltalake.exceptions import DeltaError
 
 from headgate.warehouse.storage import maintenance, parquet
 from headgate.warehouse.storage.admission import admit_files, admit_schema, admit_state
-from headgate.warehouse.storage.errors import AlreadyCommittedError, HistoryLostError, StorageError
+from headgate.warehouse.storage.errors import (
+    AlreadyCommittedError,
+    HistoryLostError,
+    StorageError,
+    TableRecreatedError,
+)
 from headgate.warehouse.storage.files import (
     ALL,
     DataFile,
@@ -32,7 +36,6 @@ from headgate.warehouse.storage.files import (
     Staging,
     State,
     StoreStatistics,
-    TableChanges,
     TableSnapshot,
     directory_of,
 )
@@ -98,6 +101,18 @@ class TableStore:
             return table.version
 
     @property
+    def table_id(self) -> str:
+        """Told apart by this, two tables are never the same, even in one place; empty before the first commit."""
+        with self._settled() as table:
+            return table.table_id
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another program has changed rows since the newest update."""
+        with self._settled() as table:
+            return table.is_foreign
+
+    @property
     def state(self) -> dict[str, object]:
         """What the newest commit carries; empty before the first."""
         with self._settled() as table:
@@ -133,6 +148,28 @@ class TableStore:
         with self._settled() as table:
             return table.index.partitions_between(first, last)
 
+    def look(self) -> None:
+        """Notice what others did to the table: if the log on disk is not what is known of it, it is read again.
+
+        Two looks at the directory, if nothing happened. A commit looks by itself.
+        """
+        if not self._writing.acquire(blocking=False):
+            return
+        try:
+            if not self._delta.is_as_known():
+                with self._guard:
+                    self._in_doubt = True
+                with self._settled():
+                    pass
+        finally:
+            self._writing.release()
+
+    def missing(self, files: Iterable[DataFile]) -> list[str]:
+        """The paths of those ``files`` that are not on disk any more; files that are live are not looked for."""
+        with self._settled() as table:
+            old = [file.path for file in files if file.path not in table.index]
+        return [path for path in old if not (self.directory / path).exists()]
+
     def path_of(self, file: DataFile) -> Path:
         return self.directory / file.path
 
@@ -146,31 +183,30 @@ class TableStore:
             size = (index.partition_count, len(index), index.rows, index.size)
             return StoreStatistics(table.version, *size, staged=len(self._staging))
 
-    def changes(self, since: int, until: int | None = None) -> TableChanges:
-        """How the rows changed after version ``since`` (-1: from nothing) up to ``until`` (default: the newest)."""
-        with self._settled() as table:
-            last = table.version if until is None else until
-            self._check_since(since, last, table.version)
-            history = table.history
-        return history.changes(since, last)
-
-    def versions(self, since: int) -> tuple[LogEntry, ...]:
+    def versions(self, since: int, table_id: str = "") -> tuple[LogEntry, ...]:
         """The versions after ``since`` one by one, with the rows that each added and removed.
 
-        From nothing (-1), if the log is long or was cleaned up, one entry stands for all: the newest version.
+        From nothing (-1), if the log is long or cannot be followed, one entry stands for all: the newest version.
+        HistoryLostError if the versions are not those that come after version ``since`` of the table ``table_id``.
         """
         with self._settled() as table:
             newest, history = table.version, table.history
-            whole = LogEntry(newest, None, table.state, table.index.files())
+            is_another = bool(table_id) and table_id != table.table_id
         if since == -1 and newest >= MOST_ENTRIES:
-            return (whole,)
-        self._check_since(since, newest, newest)
+            return (self.whole(),)
+        if since > newest or (since >= 0 and is_another):
+            raise TableRecreatedError(self.directory.name, since)
         try:
             return tuple(history.entries(since, newest))
         except HistoryLostError:
             if since == -1:
-                return (whole,)
+                return (self.whole(),)
             raise
+
+    def whole(self) -> LogEntry:
+        """The newest version as if it had added all rows of the table."""
+        with self._settled() as table:
+            return LogEntry(table.version, None, table.state, table.index.files())
 
     def states(self) -> Iterator[State]:
         """The state now and after each earlier update, newest first, as far back as the log goes."""
@@ -329,7 +365,10 @@ class TableStore:
             return LiveTable(history)
         state = history.state(loaded.version)
         index = FileIndex(loaded.files)
-        return LiveTable(history, loaded.version, loaded.last_update, state, loaded.schema, index)
+        foreign = history.is_foreign_since_update(loaded.version)
+        return LiveTable(
+            history, loaded.table_id, foreign, loaded.version, loaded.last_update, state, loaded.schema, index
+        )
 
     def _append(self, commit: Commit) -> int:
         """Write a commit to the log and apply it in memory; called with ``_writing`` held and nothing in doubt."""
@@ -341,6 +380,7 @@ class TableStore:
                 if commit.update is not None:
                     self._staging.release_updates(commit.update)
                 self._table.apply(version, commit)
+                self._table.table_id = self._delta.table_id
         return version
 
     def _rewrite(self, rewrites: Sequence[Rewrite], schema: pa.Schema) -> int | None:
@@ -381,16 +421,8 @@ class TableStore:
         try:
             if self._delta.checkpoint_is_due():
                 self._delta.checkpoint()
-        except (DeltaError, OSError, StorageError) as error:
+        except Exception as error:  # whatever it is, the commit stands
             _log.warning("no checkpoint in %s, which the next commit will try again: %s", self.directory, error)
-
-    def _check_since(self, since: int, last: int, newest: int) -> None:
-        if not -1 <= since <= last <= newest:
-            raise StorageError(
-                f"changes of table {self.directory.name!r} were asked for from version {since} to {last}; "
-                f"expected -1 <= from <= to <= {newest}, its newest. If the table was deleted and made "
-                "anew, compute what depends on it from a snapshot."
-            )
 
     def _check_version(self, version: int, newest: int) -> None:
         if not 0 <= version <= newest:

@@ -31,17 +31,21 @@ class SourceChanges:
     """The versions of a source that a table has not consumed yet.
 
     ``begin`` takes the first of them for an update; they are consumed if it is committed, pending again if it fails.
-    If old versions are gone from the source's log, ``lost`` is set: only a rebuild gets the table right again.
+    If the source's log does not tell what has changed, ``lost`` says why: only a rebuild gets the table right again.
+    Then the newest version of the source stands for all.
+
+    ``consumed`` is the version that the table has consumed, of the table ``table_id``; empty if that is not known.
     """
 
-    def __init__(self, name: str, store: TableStore, consumed: int) -> None:
+    def __init__(self, name: str, store: TableStore, consumed: int, table_id: str) -> None:
         self.name = name
         self._store = store
         self._pending: list[SourceVersion] = []
         self._taken: list[SourceVersion] = []
         self._seen = consumed
+        self.table_id = table_id
         self._spans: tuple[Span, ...] = ()
-        self.lost = False
+        self.lost = ""
 
     @property
     def version(self) -> int:
@@ -51,7 +55,9 @@ class SourceChanges:
     @property
     def is_current(self) -> bool:
         """Whether there is no newer version than the newest that was read."""
-        return not self._store.exists or self._store.version == self._seen
+        if not self._store.exists:
+            return True
+        return self._store.version == self._seen and self._store.table_id == self.table_id
 
     @property
     def pending(self) -> tuple[SourceVersion, ...]:
@@ -87,13 +93,16 @@ class SourceChanges:
         if self.is_current:
             return ()
         try:
-            entries = self._store.versions(self._seen)
-        except HistoryLostError:
-            self.lost = True
-            entries = self._store.versions(-1)[-1:]
+            entries = self._store.versions(self._seen, self.table_id)
+        except HistoryLostError as error:
+            self.lost = error.reason
+            entries = (self._store.whole(),)
+            # What was read before may have been of another table.
+            self._pending, self._taken, self._spans = [], [], ()
         new = tuple(map(self._version, entries))
         if new:
             self._seen = new[-1].version
+        self.table_id = self._store.table_id
         self._pending.extend(new)
         self._spans = join([*self._spans, *_spans(new)])
         return new
