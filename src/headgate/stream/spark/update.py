@@ -192,6 +192,10 @@ class HostedUpdate:
             states[name] = StoredStates(query.fingerprint, query.request.buckets, {**before, **new})
         return states
 
+    def new_state_files(self) -> tuple[str, ...]:
+        """The files in ``folder`` that this update has written states to."""
+        return tuple(report.states[0] for report in self._reports() if report.states)
+
     def _reports(self) -> Iterable[TaskReport]:
         return (report for query in self._queries.values() for report in query.task_reports())
 

@@ -46,6 +46,7 @@ from headgate.warehouse.storage.history import (
 from headgate.warehouse.storage.partitions import EVENT_TIME
 from headgate.warehouse.storage.repair import LAST_CHECKPOINT, hinted_checkpoint, is_whole, set_aside_torn
 from headgate.warehouse.storage.schemas import with_partition
+from headgate.warehouse.storage.sync import sync, with_directories
 
 CHECKPOINT_INTERVAL = 50
 #: this many of the newest entries are kept, however old they are, so that a table that changes rarely has a history
@@ -86,7 +87,9 @@ class LoadedTable:
 
 
 class DeltaLog:
-    def __init__(self, directory: Path, time_column: str | None, history_seconds: int) -> None:
+    """The log of one table. With ``syncs``, a commit is on disk when `append` returns, and its data files before it."""
+
+    def __init__(self, directory: Path, time_column: str | None, history_seconds: int, syncs: bool = True) -> None:
         if "\\" in str(directory) or unquote(str(directory)) != str(directory):
             raise StorageError(
                 f"no table can be kept in {directory}: the Delta library takes backslashes and percent signs followed "
@@ -95,6 +98,7 @@ class DeltaLog:
         self._directory = directory
         self._time_column = time_column
         self._history_seconds = history_seconds
+        self._syncs = syncs
         self._application = f"headgate/{directory.name}"
         self._handle: DeltaTable | None = None
         #: the newest version as far as this process knows; -1 before the table exists
@@ -158,6 +162,7 @@ class DeltaLog:
         expected = self.version + 1
         if self._stamp_of(self.version) != self._stamp:
             raise TableVanishedError(self._directory)
+        self._sync(self._data_files(commit))
         try:
             if self.version < 0:
                 self._create(commit)
@@ -172,6 +177,9 @@ class DeltaLog:
                 ) from error
             if not self._is_ours(commit, expected):
                 raise ForeignCommitError(self._directory, expected) from error
+        self._sync([entry_path(self._directory, expected)])
+        if expected == 0 and self._syncs:
+            sync([self._directory, *list(self._directory.parents)[:2]])
         self.version, self._stamp = expected, self._stamp_of(expected)
         if not self.table_id:
             self.table_id = str(self._current().metadata().id)
@@ -185,6 +193,8 @@ class DeltaLog:
         handle = self._current()
         self._handle = None
         handle.create_checkpoint()
+        log = self._directory / LOG_DIRECTORY
+        self._sync([*log.glob(f"{self.version:020}.checkpoint*"), log / LAST_CHECKPOINT])
         clean_up_log(self._directory, self.version - KEPT_ENTRIES, self._history_seconds)
 
     def checkpoint_is_due(self) -> bool:
@@ -201,6 +211,14 @@ class DeltaLog:
         if self._handle.version() != self.version:
             raise ForeignCommitError(self._directory, self.version + 1)
         return self._handle
+
+    def _sync(self, files: Sequence[Path]) -> None:
+        if self._syncs and files:
+            sync(with_directories(self._directory, files))
+
+    def _data_files(self, commit: Commit) -> list[Path]:
+        changes = () if commit.changes is None else (*commit.changes.added, *commit.changes.removed)
+        return [self._directory / file.path for file in (*(new.file for new in commit.added), *changes)]
 
     def _is_ours(self, commit: Commit, version: int) -> bool:
         text = entry_path(self._directory, version).read_text(encoding="utf-8")

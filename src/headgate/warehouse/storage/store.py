@@ -69,19 +69,28 @@ class TableStore:
     Failure: a method that raises has not changed the rows. If the log could not be written, or the writing was
     interrupted, the log is read again, and a second attempt either succeeds or raises AlreadyCommittedError.
 
+    Durability: with ``syncs``, a commit is on disk when it returns, and everything that it names was before it. So a
+    power cut leaves the table as a kill does. Without, it may lose the newest commits, or tear them (``repair``).
+
     Cost: planning and committing do work in proportion to the files and partitions named. `deltalake` adds some
     microseconds for each live file and each log entry kept, which rolling up and the length of history bound.
     """
 
     def __init__(
-        self, directory: Path | str, time_column: str | None = None, *, history_seconds: int = HISTORY_SECONDS
+        self,
+        directory: Path | str,
+        time_column: str | None = None,
+        *,
+        history_seconds: int = HISTORY_SECONDS,
+        syncs: bool = True,
     ) -> None:
         self.directory = Path(directory).absolute()
         self.time_column = time_column
         self.history_seconds = history_seconds
         self._writing = threading.Lock()
         self._guard = threading.Lock()
-        self._delta = DeltaLog(self.directory, time_column, history_seconds)
+        self.syncs = syncs
+        self._delta = DeltaLog(self.directory, time_column, history_seconds, syncs)
         self._staging = Staging(self.directory)
         #: the directories that log entries name; read from the log when first needed, then kept up
         self._named: set[str] | None = None

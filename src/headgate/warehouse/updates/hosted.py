@@ -17,6 +17,7 @@ from headgate.stream.spark.update import HostedUpdate, StoredStates, read_reject
 from headgate.warehouse.declare.spec import TableSpec
 from headgate.warehouse.storage.files import ALL, DataFile
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.storage.sync import sync, with_directories
 from headgate.warehouse.updates.commit_state import CommitState
 
 #: up to how much is read, one task for all buckets of a query is quicker than one for each (`stream_spark_small`)
@@ -70,8 +71,11 @@ class HostedQueries:
         return UserCodeError(f"{self._spec.place}: table {self._spec.name!r} failed: {verdict}")
 
     def commit_fields(self, update: HostedUpdate, rebuild: bool) -> dict[str, Any]:
-        """What the commit says about the queries: fields of ``CommitState``."""
+        """What the commit says about the queries: fields of ``CommitState``. The files that it names are on disk."""
         files = update.rejected_files()
+        if self._table.syncs:
+            new = [update.folder / name for name in (*update.new_state_files(), *files)]
+            sync(with_directories(self._table.directory, new))
         rejected = {"update": update.number, "files": list(files), "anew": rebuild}
         return {
             "rejected": update.rejected_rows(),

@@ -102,8 +102,8 @@ def open_warehouse(
         node, analysis = declared[name], analyses[name]
         is_dimension = isinstance(node, DimensionSpec)
         time_column = None if isinstance(node, DimensionSpec) else node.time
-        store = TableStore(root / name, time_column)
-        rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
+        store = TableStore(root / name, time_column, syncs=spec.sync)
+        rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}", syncs=spec.sync)
         opened[name] = SourceTable(name, store, analysis.schema, time_column, is_dimension)
         if isinstance(node, TableSpec):
             hosted = HostedQueries(node, store, rejected, analysis.hosts, analysis.has_states)
