@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import Update, UserCodeError
+from headgate.stream.spark.state_files import SnapshotError
 from headgate.stream.spark.update import HostedUpdate
 from headgate.warehouse.declare.analysis import Analysis, apply_query
 from headgate.warehouse.declare.modes import TableMode
@@ -86,6 +87,8 @@ class TableDeriver:
             result = apply_query(self.spec, frames, spark)
             hosted = self._hosted_update(plan)
             hosted.take(result)
+        except SnapshotError:
+            raise
         except Exception as error:
             raise self._writer.failed(error) from error
         return hosted

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.core import Update
+from headgate.stream.spark.state_files import SnapshotError
 from headgate.warehouse.declare.modes import TableMode
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.updates.derive import TableDeriver
@@ -383,7 +385,8 @@ class TableNode(Node):
     def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
         plan: DerivePlan = update.plan
         can_share = self._deriver.hosted.any and plan.kind == "append" and plan.computes
-        return self._deriver.call_function(spark, plan, files) if can_share else None
+        with self._damage_noted():
+            return self._deriver.call_function(spark, plan, files) if can_share else None
 
     def run(
         self,
@@ -392,7 +395,17 @@ class TableNode(Node):
         files: FileReader | None = None,
         hosted: HostedUpdate | None = None,
     ) -> None:
-        self._deriver.run(update, spark, files or FileReader(spark), hosted)
+        with self._damage_noted():
+            self._deriver.run(update, spark, files or FileReader(spark), hosted)
+
+    @contextmanager
+    def _damage_noted(self) -> Iterator[None]:
+        """The files with the states of stream queries may be damaged: then only a rebuild helps."""
+        try:
+            yield
+        except SnapshotError as error:
+            self._rebuild_afterwards = str(error)
+            raise
 
     def end(self, update: Update) -> None:
         plan: DerivePlan = update.plan

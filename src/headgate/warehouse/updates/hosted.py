@@ -9,11 +9,13 @@ the next start does it: the newest commit still names the files.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from headgate.core import UserCodeError
 from headgate.stream.spark.ordering import ArrivalOrder, ArrivedFile
-from headgate.stream.spark.update import HostedUpdate, StoredStates, read_rejected, state_folder
+from headgate.stream.spark.state_files import SnapshotError, read_rejected
+from headgate.stream.spark.update import HostedUpdate, StoredStates, state_folder
 from headgate.warehouse.declare.spec import TableSpec
 from headgate.warehouse.storage.files import ALL, DataFile
 from headgate.warehouse.storage.store import TableStore
@@ -35,7 +37,8 @@ class HostedQueries:
         self._table = table
         self._rejected = rejected
         if hosts:
-            self.commit_rejected()  # left undone if the process died between the two commits
+            with suppress(SnapshotError):  # the next update finds it, too, and then the table is rebuilt
+                self.commit_rejected()  # left undone if the process died between the two commits
 
     def next_update(
         self, clock: tuple[str, int], files: Collection[tuple[str, DataFile]], rebuild: bool
@@ -44,7 +47,8 @@ class HostedQueries:
 
         ``clock`` is the source's time column and its freshness. ``files`` are the files to read, each with its path.
         """
-        self.commit_rejected()
+        if not rebuild:  # which finds all of them again
+            self.commit_rejected()
         before = CommitState.from_json(self._table.state, self._spec.name)
         return HostedUpdate(
             number=before.update + 1,
