@@ -91,10 +91,10 @@ class TableVanishedError(StorageError):
 
 
 class DamagedFileError(StorageError):
-    """A data file cannot be read as it was written."""
+    """Data files (``paths``) cannot be read as they were written."""
 
-    def __init__(self, path: Path, error: Exception) -> None:
+    def __init__(self, paths: str, error: Exception) -> None:
         super().__init__(
-            f"{path} is damaged: {error}. If its table is computed from others, rebuild it with headgate backfill; "
-            "else bring the file back from a copy."
+            f"{paths} cannot be read as it was written: {error}. A table that is computed from others can be rebuilt "
+            "with headgate backfill; else bring the file back from a copy."
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headgate.core import Update
 from headgate.stream.spark.state_files import SnapshotError
 from headgate.warehouse.declare.modes import TableMode
+from headgate.warehouse.storage.errors import DamagedFileError
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.updates.derive import TableDeriver
 from headgate.warehouse.updates.derive_plan import DerivePlan, PlanKind, SourceTable
@@ -58,6 +59,7 @@ class TableNode(Node):
         spec, sources = deriver.spec, deriver.sources
         self.table = spec.name
         self.store = deriver.table
+        self.rejected = deriver.hosted.rejected
         self.sources = tuple(source.name for source in sources)
         self.spec = spec
         self.mode: TableMode = deriver.mode
@@ -400,10 +402,10 @@ class TableNode(Node):
 
     @contextmanager
     def _damage_noted(self) -> Iterator[None]:
-        """The files with the states of stream queries may be damaged: then only a rebuild helps."""
+        """Files with the states of stream queries, or the table's own, may be damaged: then only a rebuild helps."""
         try:
             yield
-        except SnapshotError as error:
+        except (SnapshotError, DamagedFileError) as error:
             self._rebuild_afterwards = str(error)
             raise
 

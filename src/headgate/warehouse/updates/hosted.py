@@ -28,14 +28,17 @@ REJECTED_COLUMNS = ("reason", "operator", "raw")
 
 
 class HostedQueries:
-    """The queries of one table. ``any`` says whether there are any, ``have_states`` whether these keep states."""
+    """The queries of one table. ``any`` says whether there are any, ``have_states`` whether these keep states.
+
+    ``rejected`` is the table of the rows that they reject.
+    """
 
     def __init__(self, spec: TableSpec, table: TableStore, rejected: TableStore, hosts: bool, has_states: bool) -> None:
         self.any = hosts
         self.have_states = has_states
         self._spec = spec
         self._table = table
-        self._rejected = rejected
+        self.rejected = rejected
         if hosts:
             with suppress(SnapshotError):  # the next update finds it, too, and then the table is rebuilt
                 self.commit_rejected()  # left undone if the process died between the two commits
@@ -90,14 +93,14 @@ class HostedQueries:
     def commit_rejected(self) -> None:
         """Commit the rejected rows that the table's newest commit names, unless that is done already."""
         named = CommitState.from_json(self._table.state).rejected_files
-        if named is None or CommitState.from_json(self._rejected.state).update >= named["update"]:
+        if named is None or CommitState.from_json(self.rejected.state).update >= named["update"]:
             return
         number = int(named["update"])
         rows = read_rejected(state_folder(self._table.directory), rejected_files(named)).select(REJECTED_COLUMNS)
-        files = self._rejected.write_arrow(number, rows, None) if rows.num_rows else []
+        files = self.rejected.write_arrow(number, rows, None) if rows.num_rows else []
         state = CommitState(number, "rejected", rows=rows.num_rows).to_json()
-        replaced = ALL if named["anew"] and self._rejected.exists else None
-        self._rejected.commit(number, files, replace=replaced, state=state, schema=rows.schema)
+        replaced = ALL if named["anew"] and self.rejected.exists else None
+        self.rejected.commit(number, files, replace=replaced, state=state, schema=rows.schema)
 
 
 def stored_states(state: CommitState) -> dict[str, StoredStates]:

@@ -69,7 +69,7 @@ class LoadedNode(Node):
         self.table = spec.name
         self.store = store
         self.source = spec.source
-        self._rejected = rejected
+        self._rejected = self.rejected = rejected
         self._time = spec.time if isinstance(spec, StreamSpec) else None
         self._partition = spec.partition if isinstance(spec, StreamSpec) else None
 
