@@ -120,3 +120,16 @@ def test_rejected_rows_are_cleaned_up_by_their_own_commits(tmp_path: Path) -> No
     assert table.rejected is not None
     assert (table.rejected.directory / CLEANED).exists() and not (table.store.directory / CLEANED).exists()
     assert on_disk(table.rejected) == paths(table.rejected.files())
+
+
+@pytest.mark.usefixtures("often")
+def test_files_of_rejected_rows_that_wait_for_their_commit_are_left_alone(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.reject(7)
+    named = CommitState(8, "load", rejected_files={"update": 8, "files": ["u8"], "anew": False})
+    table.store.commit(8, (), state=named.to_json(), schema=clicks().schema)
+    assert MaintenanceNode(table, HOUR).plan() is None
+    assert table.rejected is not None
+    table.reject(1)
+    MaintenanceNode(table, HOUR).update(WITHOUT_SPARK)
+    assert (table.rejected.directory / CLEANED).exists()

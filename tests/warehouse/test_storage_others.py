@@ -161,3 +161,10 @@ def test_files_of_old_versions_that_were_deleted_are_told(store: TableStore) -> 
     store.vacuum(0)
     assert store.missing([*old, *store.files()]) == [file.path for file in old]
     load(store, 4, clicks(HOUR))
+
+
+def test_a_dropped_table_is_gone_and_can_be_made_anew(store: TableStore) -> None:
+    store.drop()
+    assert not store.exists and list(store.directory.parent.iterdir()) == []
+    load(store, 1, clicks(9))
+    assert seen_by_delta(store) == values(clicks(9))

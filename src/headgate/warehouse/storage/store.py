@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import secrets
 import shutil
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -43,6 +44,7 @@ from headgate.warehouse.storage.history import History, LogEntry, named_director
 from headgate.warehouse.storage.live import FileIndex, LiveTable
 from headgate.warehouse.storage.log import Commit, DeltaLog
 from headgate.warehouse.storage.maintenance import TARGET_BYTES, Rewrite
+from headgate.warehouse.storage.sync import sync, with_directories
 
 #: how long old versions and changes can be read, unless a table is created with another length
 HISTORY_SECONDS = 86_400
@@ -341,6 +343,20 @@ class TableStore:
         with self._writing:
             if self.exists:
                 self._delta.checkpoint()
+
+    def drop(self) -> None:
+        """Delete the table with all its files; the next commit makes it anew."""
+        with self._writing:
+            gone = self.directory.with_name(f".{self.directory.name}-{secrets.token_hex(6)}")
+            self.directory.rename(gone)  # first, so that a process that dies here leaves no half of a table
+            with self._guard:
+                self._in_doubt = True
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def bring_to_disk(self, paths: Iterable[Path]) -> None:
+        """Wait until files below the table are on disk, if it syncs: for files that not its own next commit names."""
+        if self.syncs:
+            sync(with_directories(self.directory, paths))
 
     # ---- inside ------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from headgate.stream.spark.update import HostedUpdate, StoredStates, state_folde
 from headgate.warehouse.declare.spec import TableSpec
 from headgate.warehouse.storage.files import ALL, DataFile
 from headgate.warehouse.storage.store import TableStore
-from headgate.warehouse.storage.sync import sync, with_directories
 from headgate.warehouse.updates.commit_state import CommitState
 
 #: up to how much is read, one task for all buckets of a query is quicker than one for each (`stream_spark_small`)
@@ -80,9 +79,7 @@ class HostedQueries:
     def commit_fields(self, update: HostedUpdate, rebuild: bool) -> dict[str, Any]:
         """What the commit says about the queries: fields of ``CommitState``. The files that it names are on disk."""
         files = update.rejected_files()
-        if self._table.syncs:
-            new = [update.folder / name for name in (*update.new_state_files(), *files)]
-            sync(with_directories(self._table.directory, new))
+        self._table.bring_to_disk(update.folder / name for name in (*update.new_state_files(), *files))
         rejected = {"update": update.number, "files": list(files), "anew": rebuild}
         return {
             "rejected": update.rejected_rows(),
@@ -92,6 +89,8 @@ class HostedQueries:
 
     def commit_rejected(self) -> None:
         """Commit the rejected rows that the table's newest commit names, unless that is done already."""
+        if not self._table.exists and self.rejected.exists:
+            self.rejected.drop()  # of a table that was deleted; all of its rows are computed again
         named = CommitState.from_json(self._table.state).rejected_files
         if named is None or CommitState.from_json(self.rejected.state).update >= named["update"]:
             return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headgate.core import Update
 from headgate.stream.spark.update import state_folder, tidy_states
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.hosted import rejected_files, stored_states
 from headgate.warehouse.updates.node import Node
 
@@ -52,18 +53,28 @@ class MaintenanceNode(Node):
         self._cleaned = {store.directory: _cleaned_at(store) for store in self._stores}
 
     def plan(self) -> Update | None:
-        has_work = any(_has_many_files(store) or self._cleaning_is_due(store) for store in self._stores)
+        has_work = any(map(_has_many_files, self._stores)) or self._to_clean_up()
         return self._planned(1.0) if has_work else None
+
+    def _to_clean_up(self) -> list[TableStore]:
+        return [store for store in self._stores if self._cleaning_is_due(store) and not self._is_awaited(store)]
 
     def _cleaning_is_due(self, store: TableStore) -> bool:
         cleaned = self._cleaned[store.directory]
         # A table that was made anew begins with version 0.
         return store.version - (cleaned if cleaned <= store.version else 0) >= COMMITS_BETWEEN_CLEANING
 
+    def _is_awaited(self, store: TableStore) -> bool:
+        """Whether the table's newest commit names files of rejected rows that are not committed to ``store`` yet."""
+        named = self.state.rejected_files
+        if store is self.store or named is None:
+            return False
+        return CommitState.from_json(store.state).update < int(named["update"])
+
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
         if self.plan() is None:
             return False
-        update.plan = [store for store in self._stores if self._cleaning_is_due(store)]
+        update.plan = self._to_clean_up()
         return True
 
     def run(
