@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,12 @@ def test_files_of_rejected_rows_that_wait_for_their_commit_are_left_alone(tmp_pa
     table.reject(1)
     MaintenanceNode(table, HOUR).update(WITHOUT_SPARK)
     assert (table.rejected.directory / CLEANED).exists()
+
+
+def test_a_table_that_was_deleted_needs_no_maintenance(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.commit(MOST_EXTRA_FILES + 1)
+    node = MaintenanceNode(table, HOUR)
+    assert node.plan() is not None
+    shutil.rmtree(table.store.directory)
+    assert node.update(WITHOUT_SPARK) is None

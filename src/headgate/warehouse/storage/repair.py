@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from headgate.warehouse.storage.history import LOG_DIRECTORY, SIZE_KEY, entry_path, read_actions, version_of
+from headgate.warehouse.storage.history import LOG_DIRECTORY, SIZE_KEY, STATE_KEY, entry_path, read_actions, version_of
 
 LAST_CHECKPOINT = "_last_checkpoint"
 #: the directory of a table with what was set aside, for a person to look at; readers of Delta ignore it
@@ -43,7 +43,9 @@ def is_whole(table: Path, version: int) -> bool:
         count, update = info[SIZE_KEY]
         if len(files) < count or (update is not None and not any("txn" in action for action in actions)):
             return False
-    return bool(actions) and all(_is_there(table, action["add"]) for action in files if "add" in action)
+    if STATE_KEY not in info:
+        return bool(actions)  # of another program, which may name files elsewhere
+    return all(_is_there(table, action["add"]) for action in files if "add" in action)
 
 
 def _is_there(table: Path, add: dict[str, Any]) -> bool:

@@ -72,6 +72,8 @@ class MaintenanceNode(Node):
         return CommitState.from_json(store.state).update < int(named["update"])
 
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
+        for store in self._stores:
+            store.look()
         if self.plan() is None:
             return False
         update.plan = self._to_clean_up()
