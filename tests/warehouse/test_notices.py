@@ -16,7 +16,7 @@ from headgate.core.trace import RunNotice
 from headgate.errors import RunFailedError
 from headgate.warehouse import Files, Generator, NodeStatistics, Notice, Pending, Warehouse
 from headgate.warehouse.declare.spec import WarehouseSpec
-from headgate.warehouse.run.runtime import Runtime
+from headgate.warehouse.run.runtime import Runtime, SparkLostError
 from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
@@ -273,23 +273,19 @@ def test_declarations_that_cannot_be_opened_change_nothing(idle: Runtime, told: 
 
 
 def test_a_run_whose_scheduler_has_failed_says_so_and_takes_no_more_commands(tmp_path: Path) -> None:
-    seen = threading.Event()
-
-    def fail(update: Update) -> None:
-        seen.set()
-        raise ValueError("no room for the log")
-
-    # There is no Spark, so the first update fails; whoever observes it fails, too.
-    runtime = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, observer=fail)
+    # There is no Spark, so the first update fails, and nobody here can start one.
+    runtime = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK)
     runtime.start()
-    assert seen.wait(PATIENCE)
     runtime._thread.join(PATIENCE)
     assert not runtime.is_running
     for row in runtime.statistics():
-        assert (row.state, row.error) == ("stopped", "the run has failed: ValueError: no room for the log")
-    with pytest.raises(RunFailedError, match=r"nothing is updated any more: ValueError: no room for the log"):
+        assert row.state == "stopped"
+        assert row.error.startswith(
+            "the run has failed: SparkLostError: Spark, which was started by somebody else, has"
+        )
+    with pytest.raises(RunFailedError, match=r"nothing is updated any more: SparkLostError: Spark"):
         runtime.pause("hot")
-    with pytest.raises(ValueError, match="no room for the log"):
+    with pytest.raises(SparkLostError, match="start it, and this run, again"):
         runtime.stop()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from headgate.core.update import Update
-from headgate.warehouse.schedule.ledger import LONGEST_WAIT, MOST_FAILURES, Retries
+from headgate.warehouse.schedule.retries import LONGEST_WAIT, MOST_FAILURES, Retries
 
 
 def fail(retries: Retries, at: float) -> None:

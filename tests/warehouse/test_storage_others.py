@@ -151,7 +151,7 @@ def test_maintenance_of_another_program_changes_no_rows_and_is_followed(store: T
 def test_a_log_without_a_beginning_is_an_error_that_says_what_to_do(store: TableStore) -> None:
     log_entries(store)[0].unlink()
     with pytest.raises(StorageError, match=r"cannot be read.*delete the folder, then the table is made anew"):
-        TableStore(store.directory, "ts")
+        TableStore(store.directory, "ts").check_readable()
 
 
 def test_files_of_old_versions_that_were_deleted_are_told(store: TableStore) -> None:

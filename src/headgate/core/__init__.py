@@ -46,7 +46,7 @@ from headgate.core.policy import Policy, rank
 from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
 from headgate.core.rounds import NewRound, Rounds, RoundsStatistics
 from headgate.core.staleness import ArrivalLog, LagMeter, StalenessMeter, is_past, waiting_since
-from headgate.core.update import Layer, OperatorFigures, Update, added_up, node_name
+from headgate.core.update import Layer, OperatorFigures, Update, added_up, first_line, node_name
 from headgate.core.worklist import Reschedule, RoundsConfig, Wait
 
 __all__ = [
@@ -124,6 +124,7 @@ __all__ = [
     "consumption_from",
     "derive_periods",
     "features_named",
+    "first_line",
     "fits",
     "in_view",
     "inherit_priorities",

@@ -72,7 +72,8 @@ class Update:
     spent in Headgate, including planning. ``rows`` were written and ``rejected`` were rejected. ``freshness`` is the
     event time that the table has reached, ``repairs`` how many seconds of event time before it are still to be
     recomputed. ``operators`` are those of the stream queries inside the table. ``error`` is
-    None if it was committed; ``traceback`` is for the owner of the code that failed.
+    None if it was committed, ``transient`` whether it may pass by itself; ``traceback`` is for the owner of the code
+    that failed.
     """
 
     table: str
@@ -97,6 +98,7 @@ class Update:
     most: float = field(default=math.inf, compare=False)
     left: int = field(default=0, compare=False)
     work: float = field(default=0.0, compare=False)
+    transient: bool = field(default=False, compare=False)
     traceback: str = field(default="", compare=False, repr=False)
     plan: Any = field(default=None, compare=False, repr=False)
 
@@ -124,17 +126,22 @@ class Update:
         self.seconds = seconds
         self.overhead += seconds - self.work
 
-    def fails(self, error: BaseException, seconds: float = 0.0) -> None:
+    def fails(self, error: BaseException, seconds: float = 0.0, *, transient: bool = False) -> None:
         """Note that it failed, ``seconds`` after it began; all of that time counts as work, and brought nothing.
 
         If the error was raised from another one, the traceback is that of the other one.
         """
-        self.status = "failed"
+        self.status, self.transient = "failed", transient
         self.rows, self.rejected, self.freshness, self.arrived, self.operators = 0, 0, None, None, ()
         self.seconds = self.work = seconds
-        lines = str(error).strip().splitlines()
-        self.error = lines[0] if lines else type(error).__name__
+        self.error = first_line(error)
         self.traceback = "".join(format_exception(error.__cause__ or error))
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in a line: some go on with a trace of where they come from."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def added_up(many: Iterable[OperatorFigures]) -> tuple[OperatorFigures, ...]:

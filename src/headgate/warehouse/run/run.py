@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -25,10 +26,12 @@ from headgate.warehouse.report.drawing import counts
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.run.runtime import Observer, Runtime
+from headgate.warehouse.run.spark_life import forget_spark, stop_session
 from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.scheduler import RunOptions
 from headgate.warehouse.session import another_session, open_session, own_session, running_session
+from headgate.warehouse.updates.node import known
 from headgate.warehouse.updates.open_warehouse import OnChange, OpenWarehouse, changed_tables, open_warehouse
 
 if TYPE_CHECKING:
@@ -102,7 +105,7 @@ class WarehouseRun:
         """Take the lock, open Spark and all tables, and start. Mistakes in queries are reported before that."""
         with ExitStack() as undo:
             lock = undo.enter_context(WarehouseLock(Path(self.spec.path)))
-            spark = self._spark(undo)
+            spark, revive = self._spark(undo)
             self._on_message(f"opening {counts(self.spec)} ...")
             opened = open_warehouse(self.spec, spark, on_change=self._on_change)
             self._tell_rebuilds(opened)
@@ -126,16 +129,22 @@ class WarehouseRun:
                 self._on_message("going on with the changed declarations")
 
             runtime = Runtime(
-                opened, spark, self._options, note, trace.change, on_notice=tell, on_redeclared=redeclared
+                opened,
+                spark,
+                self._options,
+                note,
+                trace.change,
+                on_notice=tell,
+                on_redeclared=redeclared,
+                reopen=self._open_again,
+                revive=revive,
             )
             runtime.start()
             self._on_message("keeping the tables fresh")
             undo.callback(runtime.stop)
             undo.enter_context(ControlServer(runtime, lock))
             if self._pipeline is not None:
-                watch = _PipelineWatch(
-                    self._pipeline, self._loaded, lambda spec: self._reload(spec, spark), self._on_message
-                )
+                watch = _PipelineWatch(self._pipeline, self._loaded, self._reload, self._on_message)
                 undo.callback(watch.stop)
             self._runtime = runtime
             self._cleanup = undo.pop_all()
@@ -147,16 +156,31 @@ class WarehouseRun:
                 why = f"table {node.table!r} is rebuilt, behind live updates: {node.rebuild_reason}"
                 self._on_message(f"{why}. Until then it can be read as it was")
 
-    def _spark(self, undo: ExitStack) -> SparkSession:
-        """A session of our own: on the user's Spark if there is one, otherwise on one that is stopped at the end."""
+    def _spark(self, undo: ExitStack) -> tuple[SparkSession, Callable[[], SparkSession] | None]:
+        """A session of our own, and how to start Spark again if it is lost.
+
+        It is on the user's Spark if there is one, which is the user's to start; otherwise on one that is stopped at
+        the end.
+        """
         options = self._spark_options
         theirs = options.session or running_session()
         if theirs is not None:
-            return own_session(theirs, options.conf)
-        self._on_message(f"starting Spark at {options.master} ...")
-        session = open_session(self.spec.name, options.master, options.conf)
-        undo.callback(session.stop)
-        return session
+            return own_session(theirs, options.conf), None
+        sessions: list[SparkSession] = []
+
+        def start() -> SparkSession:
+            if sessions:
+                forget_spark()
+            self._on_message(f"starting Spark at {options.master} ...")
+            sessions.append(open_session(self.spec.name, options.master, options.conf))
+            return sessions[-1]
+
+        undo.callback(lambda: stop_session(sessions[-1]))
+        return start(), start
+
+    def _open_again(self, spark: SparkSession) -> OpenWarehouse:
+        """The same tables, opened anew: one of them could not be opened before, or Spark is another one."""
+        return open_warehouse(self.spec, spark, on_change="keep" if self._on_change == "keep" else "rebuild")
 
     def _open_trace(self, opened: OpenWarehouse) -> TraceWriter:
         options = self._options
@@ -198,17 +222,18 @@ class WarehouseRun:
             if self._runtime is not None and cancel:
                 self._runtime.stop(cancel=True)
 
-    def _reload(self, spec: WarehouseSpec, spark: SparkSession) -> None:
+    def _reload(self, spec: WarehouseSpec) -> None:
         changed = resolved(spec)
         if changed.path != self.spec.path:
             raise HeadgateError(f"the warehouse's path is now {changed.path}: stop this run and start another")
         # A mistake is reported here, before the running updates are waited for.
-        analyses = analyse(changed, another_session(spark))
+        analyses = analyse(changed, another_session(self.runtime.spark))
         changed_tables(self.runtime.warehouse, analyses, self._on_change)
 
         def reopen() -> OpenWarehouse:
             # What is refused was refused above: here that would end the run.
-            opened = open_warehouse(changed, spark, on_change="keep" if self._on_change == "keep" else "rebuild")
+            on_change: OnChange = "keep" if self._on_change == "keep" else "rebuild"
+            opened = open_warehouse(changed, self.runtime.spark, on_change=on_change)
             self.spec = changed
             self._tell_rebuilds(opened)
             return opened
@@ -225,7 +250,8 @@ class WarehouseRun:
 
 
 def _traced(opened: OpenWarehouse, declared: float | None = None) -> tuple[TraceTable, ...]:
-    return traced_tables(opened.spec, {name: node.freshness for name, node in opened.nodes.items()}, declared)
+    freshness = {name: known(partial(getattr, node, "freshness")) for name, node in opened.nodes.items()}
+    return traced_tables(opened.spec, freshness, declared)
 
 
 def _stamp(file: Path) -> Stamp | None:

@@ -14,16 +14,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.core import Explanation, HeadgateError, ParameterError, Placement, Policy, UnknownNameError, Update
 from headgate.core.trace import RunNotice
+from headgate.warehouse.declare.durations import readable
+from headgate.warehouse.run.spark_life import is_alive
+from headgate.warehouse.run.steady_clock import SteadyClock
 from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
 from headgate.warehouse.schedule.kept_costs import read_costs, write_costs
 from headgate.warehouse.schedule.ledger import NodeStatistics
-from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
+from headgate.warehouse.schedule.scheduler import LONGEST_BETWEEN_POLLS, RunOptions, Scheduler
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
@@ -46,6 +50,12 @@ class TimeSpent:
 
 #: learned costs are written to a file this often
 KEEP_COSTS_SECONDS = 30.0
+#: how long `stop` waits for running updates before it cancels them
+STOP_SECONDS = 60.0
+#: how long an update has to end after it was cancelled; then its track goes on without it
+CANCEL_SECONDS = 5.0
+#: how long to wait before Spark is started again, the first time and at most
+FIRST_REVIVAL_WAIT, LONGEST_REVIVAL_WAIT = 1.0, 60.0
 #: called after every update, committed or failed
 Observer = Callable[[Update], None]
 #: called after a change by a user, with the time and what was changed
@@ -65,8 +75,16 @@ class RunFailedError(HeadgateError):
     """The scheduler of a run has failed: nothing is updated any more. ``__cause__`` is why."""
 
 
+class SparkLostError(HeadgateError):
+    """Spark has stopped or died, and Headgate cannot start it again."""
+
+
 class Runtime:
-    """Keeps an open warehouse fresh from ``start`` to ``stop``. Every public method may be called by any thread."""
+    """Keeps an open warehouse fresh from ``start`` to ``stop``. Every public method may be called by any thread.
+
+    ``reopen`` opens all tables again, on the Spark that is passed to it. ``revive`` starts Spark again when it was
+    lost; without it, the run ends then.
+    """
 
     def __init__(
         self,
@@ -75,10 +93,13 @@ class Runtime:
         options: RunOptions | None = None,
         observer: Observer | None = None,
         on_change: ChangeObserver | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         on_notice: NoticeObserver | None = None,
         on_redeclared: RedeclaredObserver | None = None,
+        reopen: Callable[[SparkSession], OpenWarehouse] | None = None,
+        revive: Callable[[], SparkSession] | None = None,
     ) -> None:
+        clock = clock or SteadyClock()
         self.options = options or RunOptions()
         self.error: BaseException | None = None
         self._observer = observer
@@ -94,7 +115,16 @@ class Runtime:
         self._inbox: queue.SimpleQueue[Update | Callable[[], None]] = queue.SimpleQueue()
         self._tracks = Tracks(spark, self._node_of, self._inbox.put, clock)
         self._stopping = False
+        #: when updates that still run are cancelled, and when they are not waited for any longer
+        self._stop_by = self._leave_by = math.inf
         self._reopen: Callable[[], OpenWarehouse] | None = None
+        self._spark = spark
+        self._open_again = reopen
+        self._revive = revive
+        #: when Spark is to be started again, and how long to wait after the next failure of that; None: it is there
+        self._revival: tuple[float, float] | None = None
+        #: {updates that were cancelled: (why, when)}, by identity
+        self._cancelled: dict[int, tuple[str, float]] = {}
         self._busy = 0.0
         self._update_seconds = 0.0
         self._work_seconds = 0.0
@@ -102,6 +132,11 @@ class Runtime:
 
     def _node_of(self, update: Update) -> Node:
         return self._scheduler.node_of(update)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that tables are opened with; another one after Spark was lost."""
+        return self._spark
 
     @property
     def warehouse(self) -> OpenWarehouse:
@@ -112,21 +147,21 @@ class Runtime:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, *, cancel: bool = False) -> None:
-        """Begin no more updates and wait for those that run; with ``cancel``, cancel them."""
-        self.stop_soon()
-        while cancel and self._thread.is_alive():
-            # Repeated, because the scheduler may begin one more update before it takes the request to stop.
-            self._tracks.cancel(self._scheduler.node_names)
-            self._thread.join(1.0)
+    def stop(self, *, cancel: bool = False, grace: float = STOP_SECONDS) -> None:
+        """Begin no more updates and wait for those that run, up to ``grace`` seconds; then, or with ``cancel``, cancel.
+
+        What does not end within ``CANCEL_SECONDS`` after that is not waited for: nothing of it is committed later than
+        the end of the process, and the next run computes it again.
+        """
+        self.stop_soon(0.0 if cancel else grace)
         if self._thread.ident is not None:
             self._thread.join()
         if self.error is not None:
             raise self.error
 
-    def stop_soon(self) -> None:
+    def stop_soon(self, grace: float = STOP_SECONDS) -> None:
         """Begin no more updates; returns at once."""
-        self._inbox.put(self._stop)
+        self._inbox.put(lambda: self._stop(grace))
 
     @property
     def is_running(self) -> bool:
@@ -288,12 +323,12 @@ class Runtime:
     def _run(self) -> None:
         try:
             self._tracks.resize(self._scheduler.tracks)
-            while not (self._stopping and self._scheduler.is_idle):
+            while not (self._stopping and (self._scheduler.is_idle or self._is_left())):
                 self._step()
         except BaseException as error:
             self.error = error
         finally:
-            self._tracks.close()
+            self._tracks.close(0.0 if self._is_left() or self.error is not None else None)
             write_costs(self._directory, self._scheduler.costs())
 
     def _step(self) -> None:
@@ -303,14 +338,20 @@ class Runtime:
         if now >= self._costs_kept + KEEP_COSTS_SECONDS:
             write_costs(self._directory, self._scheduler.costs())
             self._costs_kept = now
-        if self._reopen is not None and self._scheduler.is_idle:
+        self._end_what_takes_too_long(now)
+        if self._revival is not None and self._scheduler.is_idle and now >= self._revival[0]:
+            self._revive_spark(now)
+        if self._scheduler.can_open_more and self._reopen is None and self._open_again is not None:
+            self._reopen = partial(self._open_again, self._spark)
+        if self._reopen is not None and self._scheduler.is_idle and self._revival is None:
             self._adopt(self._reopen)
-        if not self._stopping and self._reopen is None:
+        if not self._stopping and self._reopen is None and self._revival is None:
             self._start_updates(now)
         self._tell(now)
         self._busy += time.perf_counter() - started
         try:
-            item = self._inbox.get(timeout=max(0.0, wake - self._clock()))
+            # A moment by the clock of the machine may never come: waiting is bounded.
+            item = self._inbox.get(timeout=min(max(0.0, wake - self._clock()), LONGEST_BETWEEN_POLLS))
         except queue.Empty:
             return
         started = time.perf_counter()
@@ -320,8 +361,64 @@ class Runtime:
             item()
         self._busy += time.perf_counter() - started
 
-    def _stop(self) -> None:
+    def _stop(self, grace: float) -> None:
         self._stopping = True
+        self._stop_by = min(self._stop_by, time.monotonic() + grace)
+        self._leave_by = self._stop_by + CANCEL_SECONDS
+
+    def _is_left(self) -> bool:
+        """Whether updates that still run are not waited for any longer."""
+        return time.monotonic() >= self._leave_by
+
+    # --- updates that do not end, and a Spark that is lost ----------------------------------------------------
+
+    def _end_what_takes_too_long(self, now: float) -> None:
+        """Cancel updates beyond their time limit, or beyond the time to stop; go on without those that do not end."""
+        late = {id(update): (update, _too_long(limit)) for update, limit in self._scheduler.overdue(now)}
+        if time.monotonic() >= self._stop_by:
+            stopped = "the run was stopped before it had ended"
+            late |= {id(update): (update, stopped) for update in self._scheduler.on_tracks()}
+        for key, (update, why) in late.items():
+            if key not in self._cancelled:
+                self._cancelled[key] = (why, time.monotonic())
+            if time.monotonic() < self._cancelled[key][1] + CANCEL_SECONDS:
+                self._tracks.cancel([update.name])  # repeated: it may have had no job in Spark the last time
+            elif self._scheduler.is_on_track(update):
+                text = (
+                    f"its update {why}, and does not end although it was cancelled. Other tables go on without it. If "
+                    "it never ends, stop the run and mend the function that does not return"
+                )
+                self._scheduler.notices.append(RunNotice(now, update.table, text))
+                self._scheduler.give_up(update.track, now)
+                self._tracks.replace(update.track)
+
+    def _note_spark(self, now: float) -> None:
+        """After a failure: if Spark was lost, begin no updates before it is back."""
+        if self._revival is not None or is_alive(self._spark):
+            return
+        self._scheduler.spark_lost(now)
+        if self._revive is None:
+            raise SparkLostError(
+                "Spark, which was started by somebody else, has stopped. Nothing is lost: start it, and this run, again"
+            )
+        self._scheduler.notices.append(RunNotice(now, None, "Spark was lost; it is started again"))
+        self._revival = (now, FIRST_REVIVAL_WAIT)
+
+    def _revive_spark(self, now: float) -> None:
+        assert self._revive is not None and self._revival is not None
+        _, wait = self._revival
+        try:
+            self._spark = self._revive()
+        except Exception as error:
+            text = f"Spark cannot be started again: {error}; the next try is in {wait:.0f} s"
+            self._scheduler.notices.append(RunNotice(now, None, text))
+            self._revival = (now + wait, min(2 * wait, LONGEST_REVIVAL_WAIT))
+            return
+        self._revival = None
+        self._tracks.use(self._spark)
+        if self._open_again is not None:  # what tables have prepared for Spark is lost with it
+            self._reopen = self._reopen or partial(self._open_again, self._spark)
+        self._scheduler.notices.append(RunNotice(now, None, "Spark is there again"))
 
     def _adopt(self, reopen: Callable[[], OpenWarehouse]) -> None:
         self._reopen = None
@@ -365,11 +462,27 @@ class Runtime:
             self._tracks.submit(updates[0].track, updates)
 
     def _ended(self, update: Update) -> None:
+        if not self._scheduler.is_running(update):
+            return
+        cancelled = self._cancelled.pop(id(update), None)
+        if not update.committed:
+            if cancelled is not None:
+                update.error = f"it {cancelled[0]}, and was cancelled"
+            self._note_spark(self._clock())
         self._scheduler.ended(update, self._clock())
         self._update_seconds += update.seconds
         self._work_seconds += update.work
         self._observe(update)
 
     def _observe(self, update: Update) -> None:
-        if self._observer is not None:
+        if self._observer is None:
+            return
+        try:
             self._observer(update)
+        except Exception as error:  # it may be a user's: no reason to stop the tables
+            text = f"what is called after every update has failed: {type(error).__name__}: {error}"
+            self._scheduler.notices.append(RunNotice(self._clock(), None, text))
+
+
+def _too_long(limit: float) -> str:
+    return f"took longer than its time limit of {readable(limit)}"

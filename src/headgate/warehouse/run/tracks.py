@@ -9,15 +9,17 @@ stream queries over the same rows in the same order, one pass computes all of th
 
 from __future__ import annotations
 
+import ctypes
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from headgate.core import Update
 from headgate.stream.spark.update import HostedUpdate, share_passes
+from headgate.warehouse.schedule.retries import is_transient
 from headgate.warehouse.session import another_session
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.spark_files import FileReader
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _Inbox = queue.SimpleQueue[Sequence[Update] | None]
+
+
+class UpdateStopped(BaseException):
+    """Raised in a thread whose update did not end when it was cancelled."""
 
 
 class Tracks:
@@ -47,41 +53,66 @@ class Tracks:
         self._clock = clock
         self._inboxes: list[_Inbox] = []
         self._threads: list[threading.Thread] = []
+        #: threads of tracks that were removed; they finish their updates
+        self._ending: list[threading.Thread] = []
 
     def resize(self, count: int) -> None:
         """Start threads, or end the last ones when they have finished what was submitted."""
         while len(self._inboxes) < count:
-            inbox: _Inbox = queue.SimpleQueue()
-            number = len(self._inboxes)
-            thread = threading.Thread(target=self._run, args=(inbox,), name=f"headgate-track-{number}")
-            thread.daemon = True
+            inbox, thread = self._started(len(self._inboxes))
             self._inboxes.append(inbox)
             self._threads.append(thread)
-            thread.start()
         while len(self._inboxes) > count:
             self._inboxes.pop().put(None)
+            self._ending.append(self._threads.pop())
+
+    def _started(self, number: int) -> tuple[_Inbox, threading.Thread]:
+        inbox: _Inbox = queue.SimpleQueue()
+        thread = threading.Thread(target=self._run, args=(inbox,), name=f"headgate-track-{number}", daemon=True)
+        thread.start()
+        return inbox, thread
+
+    def use(self, spark: SparkSession) -> None:
+        """Go on with another Spark, from the next update on."""
+        self._spark = spark
 
     def submit(self, track: int, updates: Sequence[Update]) -> None:
         """Run updates of one layer on a track, one after the other."""
         self._inboxes[track].put(updates)
 
-    def close(self) -> None:
-        """Wait until all threads have finished what was submitted, and end them."""
+    def close(self, timeout: float | None = None) -> None:
+        """End all threads when they have finished what was submitted; wait so long for each, by default for ever."""
         self.resize(0)
-        for thread in self._threads:
-            thread.join()
+        for thread in self._ending:
+            thread.join(timeout)
+
+    def replace(self, track: int) -> None:
+        """Give a track a new thread, because its update does not end.
+
+        The old thread gets an exception, which ends code in Python, but not a call that never returns. It still reports
+        its updates when they end, and is not waited for.
+        """
+        stuck = self._threads[track]
+        self._inboxes[track].put(None)
+        self._inboxes[track], self._threads[track] = self._started(track)
+        if stuck.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(stuck.ident), ctypes.py_object(UpdateStopped))
 
     def cancel(self, names: Iterable[str]) -> None:
         """Cancel the Spark jobs of the nodes called ``names``; others on the same Spark may be a user's own."""
         for name in names:
-            self._spark.sparkContext.cancelJobGroup(_job_group(name))
+            with suppress(Exception):  # a Spark that is lost has no jobs
+                self._spark.sparkContext.cancelJobGroup(_job_group(name))
 
     def _run(self, inbox: _Inbox) -> None:
+        spark: SparkSession | None = None
         session: SparkSession | None = None
         while (updates := inbox.get()) is not None:
             left = list(updates)
             try:
-                session = session or another_session(self._spark)
+                if session is None or spark is not self._spark:
+                    spark = self._spark
+                    session = another_session(spark)
                 # The pools of Spark's scheduler have the names of the layers: see pools.xml.
                 session.sparkContext.setLocalProperty("spark.scheduler.pool", updates[0].layer)
                 for _ in run_updates(updates, self._node_of, session, self._clock):
@@ -89,7 +120,7 @@ class Tracks:
             except BaseException as error:  # not in one update: Spark has stopped, or a shared pass cannot be planned
                 for update in left:
                     update.began = self._clock()
-                    update.fails(error)
+                    update.fails(error, transient=is_transient(error))
                     self._report(update)
 
 
@@ -146,4 +177,4 @@ def _failure_noted(update: Update, clock: Callable[[], float]) -> Iterator[float
     try:
         yield started
     except BaseException as error:
-        update.fails(error, time.perf_counter() - started)
+        update.fails(error, time.perf_counter() - started, transient=is_transient(error))

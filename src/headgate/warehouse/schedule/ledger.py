@@ -10,50 +10,10 @@ from types import MappingProxyType
 from headgate.core import CostModel, LagMeter, OperatorFigures, StalenessMeter, Update, added_up, node_name
 from headgate.warehouse.declare.spec import DimensionSpec, WarehouseSpec
 from headgate.warehouse.schedule.kept_costs import KnownCost
-from headgate.warehouse.updates.node import Node
+from headgate.warehouse.schedule.retries import Retries
+from headgate.warehouse.updates.node import Node, known
 from headgate.warehouse.updates.plan import MICROS
 from headgate.warehouse.updates.repairs import Repairs
-
-FIRST_WAIT = 1.0
-LONGEST_WAIT = 60.0
-#: failures in a row after which a table is held
-MOST_FAILURES = 5
-
-
-class Retries:
-    """The failures of one node in a row: it is retried after longer and longer waits, then held until it is resumed.
-
-    Other tables never wait for it.
-
-    Invariants: ``held`` if and only if there were ``MOST_FAILURES`` in a row; a held node is never due.
-    """
-
-    def __init__(self) -> None:
-        self.failures = 0
-        self.last: Update | None = None
-        self._due = -math.inf
-
-    @property
-    def held(self) -> bool:
-        return self.failures >= MOST_FAILURES
-
-    def failed(self, update: Update, now: float) -> None:
-        self.failures += 1
-        self.last = update
-        self._due = now + min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (self.failures - 1))
-
-    def reset(self) -> None:
-        """An update was committed, or a user wants a retry at once."""
-        self.failures = 0
-        self._due = -math.inf
-
-    def due(self, now: float) -> bool:
-        """Whether the node may run now."""
-        return not self.held and now >= self._due
-
-    def next_try(self) -> float:
-        """When it is retried; infinity if it is held."""
-        return math.inf if self.held else self._due
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +79,19 @@ class LedgerEntry:
         #: what the source waits for; ``waiting`` if it cannot give anything before that is there
         self.note = ""
         self.waiting = False
-        self.rows = node.store.statistics().rows if node.layer == "live" and node.store.exists else 0
+        self.rows = (known(lambda: node.store.statistics().rows) or 0) if node.layer == "live" else 0
         self.written = 0
         self.rejected = 0
         self.updates = 0
         self.last_update: float | None = None
         self.last_seconds: float | None = None
-        #: how much data the last update took in, in seconds of event time
+        #: how long the longest committed update took, in seconds
+        self.longest_seconds = 0.0
         #: the longest time from the release of an update to its start
         self.longest_wait = 0.0
         self.operators: tuple[OperatorFigures, ...] = ()
-        self.staleness = StalenessMeter(now, -math.inf if node.freshness is None else node.freshness / MICROS)
+        freshness = known(lambda: node.freshness)
+        self.staleness = StalenessMeter(now, -math.inf if freshness is None else freshness / MICROS)
         self.lag = LagMeter(now, target_lag)
 
     def planned(self, update: Update) -> None:
@@ -152,6 +114,7 @@ class LedgerEntry:
         self.updates += 1
         self.last_update = now
         self.last_seconds = update.seconds
+        self.longest_seconds = max(self.longest_seconds, update.seconds)
         if update.freshness is not None:
             self.staleness.refresh(now, update.freshness / MICROS)
 
@@ -173,7 +136,7 @@ class LedgerEntry:
         """``backfill`` is the entry of the table's backfill: its failures are the table's, too."""
         self.staleness.advance(now)
         self.lag.advance(now)
-        repairs = self.node.repairs
+        repairs = known(lambda: self.node.repairs)
         failed = self if self.retries.failures or backfill is None else backfill
         return NodeStatistics(
             name=self.node.name,

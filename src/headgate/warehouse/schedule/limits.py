@@ -1,4 +1,4 @@
-"""How much of what is waiting one update takes in.
+"""How much of what is waiting one update takes in, and how long it may take.
 
 By default as much as should take a *budget* of time, by the costs learned so far: so no update keeps a track from
 others for long, and a table with a long backlog becomes fresher step by step. A user may state an amount of data
@@ -8,11 +8,11 @@ instead. The costs that are learned are those of what an update really took in.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headgate.core import STRETCH, Update, keeping_up
-from headgate.warehouse.schedule.ledger import Ledger
+from headgate.core import STRETCH, Layer, Update, keeping_up
+from headgate.warehouse.schedule.ledger import Ledger, LedgerEntry
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.maintain import MaintenanceNode
@@ -28,6 +28,10 @@ USUAL_BUDGETS = 2.0
 FIRST_SIZES = {"bytes": 4 << 20, "rows": 100_000}
 #: the same in seconds of data, if there is no such unit; at least a period
 FIRST_SECONDS = 60.0
+#: an update is cancelled if it takes so many times as long as the longest that was committed ...
+TIME_LIMIT_TIMES = 20.0
+#: ... but not before so many seconds: a rebuild computes everything, and nothing is known before the first update
+LEAST_TIME_LIMITS: Mapping[Layer, float] = {"live": 120.0, "backfill": 3600.0, "maintenance": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,12 @@ def smallest(limits: Sequence[UpdateLimit]) -> UpdateLimit:
 def updates_for(rest: float, taken: float) -> int:
     """How many updates are needed for the rest, if each takes in as much as this one."""
     return math.ceil(rest / taken - 1e-6) if rest > 0 and taken > 0 else 0
+
+
+def time_limit(layer: Layer, entry: LedgerEntry) -> float:
+    """After how many seconds an update is cancelled; more after each failure, so that a slow one gets its chance."""
+    usual = max(LEAST_TIME_LIMITS[layer], TIME_LIMIT_TIMES * entry.longest_seconds)
+    return usual * 2.0 ** min(entry.retries.failures, 5)
 
 
 def _is_computed_at_once(node: Node) -> bool:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import heapq
 import math
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from types import MappingProxyType
 
 from headgate.core import (
@@ -30,6 +32,7 @@ from headgate.core import (
     TableColumns,
     Update,
     Workers,
+    first_line,
     node_name,
     waiting_since,
 )
@@ -40,13 +43,15 @@ from headgate.warehouse.schedule.catching_up import Behind, CatchUp
 from headgate.warehouse.schedule.explaining import Standing, explained
 from headgate.warehouse.schedule.kept_costs import KnownCost
 from headgate.warehouse.schedule.ledger import Ledger, LedgerEntry, NodeStatistics
-from headgate.warehouse.schedule.limits import BUDGET, UpdateLimit, UpdateLimits, smallest, updates_for
+from headgate.warehouse.schedule.limits import BUDGET, UpdateLimit, UpdateLimits, smallest, time_limit, updates_for
+from headgate.warehouse.schedule.retries import is_transient
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
 from headgate.warehouse.sources.protocol import Pending
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.load import StreamNode
-from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.node import Node, known
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
+from headgate.warehouse.updates.unopened import UnopenedTable
 
 #: a source is polled this many times in a period, and at least once a second
 POLLS_PER_PERIOD = 40
@@ -62,8 +67,9 @@ class RunOptions:
     """How to run a warehouse.
 
     ``budget`` is how long one update should take at most, in seconds: of more data than that, it takes in a part.
-    ``chop`` limits an update to this many periods of data instead, however long that takes. ``poll`` is the shortest
-    time between two polls of a source, in seconds.
+    ``chop`` limits an update to this many periods of data instead, however long that takes. ``time_limit`` is after how
+    many seconds an update is cancelled; by default, that follows from how long the table's updates have taken.
+    ``poll`` is the shortest time between two polls of a source, in seconds.
     """
 
     tracks: int = 2
@@ -72,11 +78,14 @@ class RunOptions:
     inheritance: Inheritance = "max"
     budget: float = BUDGET
     chop: float = math.inf
+    time_limit: float | None = None
     poll: float = 0.05
 
     def __post_init__(self) -> None:
         if not self.budget > 0:
             raise ParameterError(f"a budget is a number of seconds above 0; got {self.budget}")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise ParameterError(f"a time limit is a number of seconds above 0, or None; got {self.time_limit}")
 
 
 class Scheduler:
@@ -86,6 +95,7 @@ class Scheduler:
     1. A node is ready in the loop if and only if, when it was last planned, it had something pending, was allowed to
        run, and no other node of its table was running. Then its planned update is in ``_planned``.
     2. ``_running`` has the updates of each track that is busy in the loop, at least one for each.
+    3. Nothing that concerns one table raises: it becomes that table's failure or note.
     """
 
     def __init__(
@@ -121,6 +131,10 @@ class Scheduler:
         self._planned: dict[int, Update] = {}
         #: {track: the updates that it runs, one after the other}
         self._running: dict[int, list[Update]] = {}
+        #: updates that did not end when they were cancelled: their tables are busy, their tracks are not
+        self._stuck: list[Update] = []
+        #: tables that were being updated when Spark was lost; one of them at a time is tried again
+        self._suspects: set[str] = set() if before is None else before._suspects & set(warehouse.nodes)
         #: {table to be refreshed now: its node and those of all tables that it is built on}
         self._urgent: dict[str, frozenset[int]] = {}
         self._updates = 0
@@ -153,9 +167,14 @@ class Scheduler:
         return tuple(self._nodes.names)
 
     @property
+    def can_open_more(self) -> bool:
+        """Whether a table that could not be opened can be opened now: the warehouse is to be opened again."""
+        return any(isinstance(node, UnopenedTable) and node.can_be_opened for node in self.warehouse.nodes.values())
+
+    @property
     def is_idle(self) -> bool:
         """Whether no update runs."""
-        return not self._running
+        return not self._running and not self._stuck
 
     def node_of(self, update: Update) -> Node:
         """The node that an update belongs to."""
@@ -181,6 +200,8 @@ class Scheduler:
         node = self._nodes[index]
         entry = self._ledger.of(node.name)
         allowed = not self._is_busy(node.table) and entry.due(now) and not self._ledger.of(node.table).paused
+        if node.table in self._suspects and self._suspects.intersection(u.table for u in self._updates_running()):
+            allowed = False
         if isinstance(node, BackfillNode) and node.of.rebuild_reason:
             # Rebuilt from a table that is rebuilt afterwards, it would have to be rebuilt again.
             allowed = allowed and not any(self._nodes.by_name[name].rebuild_reason for name in node.of.sources)
@@ -190,7 +211,7 @@ class Scheduler:
                 update = node.plan()
                 self._note_source(node.name, node.last_poll, now)
             except BaseException as error:  # whatever it is, it concerns this table only, and it is tried again
-                self._note_source(node.name, Pending(note=str(error) or type(error).__name__, missing=True), now)
+                self._note_source(node.name, Pending(note=first_line(error), missing=True), now)
                 if not self._nodes.has_source(index):  # sources are polled again anyway
                     self._wake(index, now + LONGEST_BETWEEN_POLLS)
         if node.name in self._logs and allowed:
@@ -227,7 +248,11 @@ class Scheduler:
         columns.set_next_release(index, update.released + self._nodes.period(index))
 
     def _is_busy(self, table: str) -> bool:
-        return any(update.table == table for updates in self._running.values() for update in updates)
+        return any(update.table == table for update in self._updates_running())
+
+    def _updates_running(self) -> Iterator[Update]:
+        yield from chain.from_iterable(self._running.values())
+        yield from self._stuck
 
     def _note_arrival(self, stream: str, since: float | None, now: float) -> None:
         log = self._logs[stream]
@@ -242,7 +267,7 @@ class Scheduler:
             name = self._nodes.names[index]
             streams = self._streams_above.get(name)
             if streams:
-                since = waiting_since(self._nodes[index].freshness, streams, self._logs)
+                since = waiting_since(known(partial(getattr, self._nodes[index], "freshness")), streams, self._logs)
                 self._ledger.of(name).lag.wait(now, since)
 
     def _limit(self, index: int, update: Update, together: int = 1) -> UpdateLimit:
@@ -331,7 +356,7 @@ class Scheduler:
     def _cannot_begin(self, index: int, track: int, error: Exception, now: float) -> Update:
         node = self._nodes[index]
         update = Update(node.table, node.layer, track=track, released=now, began=now)
-        update.fails(error)
+        update.fails(error, transient=is_transient(error))
         self._note_failure(index, update, now)
         self._planned.pop(index, None)
         self._loop.set_ready(index, False, now)
@@ -348,27 +373,39 @@ class Scheduler:
     def ended(self, update: Update, now: float) -> None:
         """An update was committed or failed: update the ledger, and plan its table and the tables built on it."""
         node = self.node_of(update)
-        node.end(update)
-        repairs = node.repairs
-        update.repairs = 0.0 if repairs is None else repairs.seconds
+        self._take_off_track(update, now)
+        try:
+            node.end(update)
+            repairs = node.repairs
+            update.repairs = 0.0 if repairs is None else repairs.seconds
+            if update.committed:
+                self._note_commit(node, update, now)
+        except Exception as error:  # the table's log cannot be read any more
+            update.fails(error, update.seconds, transient=is_transient(error))
         update.plan = None  # it names files, perhaps many; the ledger and whoever observes may keep the update
-        left = [other for other in self._running.pop(update.track) if other is not update]
-        if left:
-            self._running[update.track] = left
-        else:
-            self._loop.finished(update.track, now)
         index = self._graph.index[update.table]
-        if update.committed:
-            self._note_commit(node, update, now)
-        else:
+        if not update.committed:
             self._note_failure(self._graph.index[update.name], update, now)
-        for part in self._nodes.of_table[update.table]:
-            self._refresh(part, now)
+        suspects = list(self._suspects) if update.table in self._suspects else []
+        if update.committed:
+            self._suspects.discard(update.table)
+        for table in dict.fromkeys([update.table, *suspects]):
+            self._refresh_table(table, now)
         for dependent in self._graph.downstream[index]:
             for part in self._nodes.of_table[self._nodes.names[dependent]]:
                 self._refresh(part, now)
         self._note_waiting([index, *self._graph.dependents(index)], now)
         self._settle_urgent(now)
+
+    def _take_off_track(self, update: Update, now: float) -> None:
+        if any(update is other for other in self._stuck):
+            self._stuck = [other for other in self._stuck if other is not update]
+            return
+        left = [other for other in self._running.pop(update.track) if other is not update]
+        if left:
+            self._running[update.track] = left
+        else:
+            self._loop.finished(update.track, now)
 
     def _note_commit(self, node: Node, update: Update, now: float) -> None:
         self._ledger.of(update.name).committed(update, now)
@@ -379,7 +416,7 @@ class Scheduler:
                 self._loop.refresh_patience()
                 self._note_change_everywhere()
         if update.layer != "maintenance":
-            self.warehouse.updated(update.table)
+            self._note_changed(update.table, now)
         if isinstance(node, BackfillNode) and node.of.rebuilds:
             self._ledger.of(update.table).retries.reset()  # the table was rebuilt, so earlier failures do not count
         if node.store.exists:
@@ -387,6 +424,57 @@ class Scheduler:
         self._updates += 1
         if not self._updates % PLACE_AGAIN_AFTER:
             self._place_again(now)
+
+    def _note_changed(self, table: str, now: float) -> None:
+        """Tell the nodes of the tables built on a table that it has changed."""
+        for dependent in self._graph.downstream[self._graph.index[table]]:
+            name = self._graph.names[dependent]
+            try:
+                self._nodes[dependent].source_changed(table)
+            except Exception as error:
+                self._note_source(name, Pending(note=first_line(error), missing=True), now)
+                self._wake(dependent, now + LONGEST_BETWEEN_POLLS)
+
+    # --- updates that take too long, and a Spark that is lost -------------------------------------------------
+
+    def overdue(self, now: float) -> list[tuple[Update, float]]:
+        """The updates on tracks that run for longer than they may, each with that limit in seconds."""
+        late = []
+        for update in chain.from_iterable(self._running.values()):
+            if update.began and update.status == "running":
+                limit = self._options.time_limit or time_limit(update.layer, self._ledger.of(update.name))
+                if now - update.began > limit:
+                    late.append((update, limit))
+        return late
+
+    def on_tracks(self) -> list[Update]:
+        """The updates that run on tracks."""
+        return list(chain.from_iterable(self._running.values()))
+
+    def is_on_track(self, update: Update) -> bool:
+        return any(update is other for other in self._running.get(update.track, ()))
+
+    def give_up(self, track: int, now: float) -> None:
+        """The updates of a track do not end: the track is free for others, their tables stay as they are."""
+        updates = self._running.pop(track)
+        self._stuck += updates
+        self._loop.finished(track, now)
+
+    def is_running(self, update: Update) -> bool:
+        """Whether an update has not ended yet, as far as is known."""
+        return any(update is other for other in self._updates_running())
+
+    def spark_lost(self, now: float) -> None:
+        """Spark was lost. A table that was being updated then, and was already when it was lost before, is held."""
+        running = {update.table: update for update in self._updates_running()}
+        for table in self._suspects & running.keys():
+            text = (
+                "Spark was lost twice while this table was updated, so it is held: its data or its query may need "
+                "more memory than Spark has. Mend that, then `headgate resume` it"
+            )
+            self._ledger.of(running[table].name).retries.hold()
+            self.notices.append(RunNotice(now, table, text))
+        self._suspects |= running.keys()
 
     def _place_again(self, now: float) -> None:
         try:
@@ -479,7 +567,7 @@ class Scheduler:
 
     def statistics(self, now: float) -> tuple[NodeStatistics, ...]:
         periods = dict(zip(self._nodes.names, self._columns["period"].tolist(), strict=True))
-        running = {update.name for updates in self._running.values() for update in updates}
+        running = {update.name for update in self._updates_running()}
         return self._ledger.statistics(now, running, periods)
 
     def explain(self, table: str, now: float) -> Explanation:
@@ -507,12 +595,12 @@ class Scheduler:
         failed = entry
         if not entry.retries.failures and backfill in self._nodes.by_name:
             failed = self._ledger.of(backfill)
-        running = {update.name for updates in self._running.values() for update in updates}
+        running = {update.name for update in self._updates_running()}
         return Standing(
             name=table,
             sources=node.sources,
-            freshness=node.freshness,
-            has_data=node.store.exists,
+            freshness=known(lambda: node.freshness),
+            has_data=bool(known(lambda: node.store.exists)),
             updating=table in running,
             recomputing=backfill in running,
             ready=index in self._planned,
@@ -524,7 +612,7 @@ class Scheduler:
             error=failed.error,
             next_try=failed.retries.next_try() - now,
             note=entry.note,
-            repairs=node.repairs,
+            repairs=known(lambda: node.repairs),
             rebuild=node.rebuild_reason,
             idle=None if entry.last_update is None else now - entry.last_update,
             mode=str(node.mode) if isinstance(node, TableNode) else "",

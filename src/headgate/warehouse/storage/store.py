@@ -15,7 +15,7 @@ import secrets
 import shutil
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -96,10 +96,18 @@ class TableStore:
         self._staging = Staging(self.directory)
         #: the directories that log entries name; read from the log when first needed, then kept up
         self._named: set[str] | None = None
-        self._in_doubt = False
-        self._table = self._load()
+        self._in_doubt = True
+        self._table = LiveTable(History(self.directory, time_column))
+        # A table that cannot be read must not keep others from being opened: everything else raises then.
+        with suppress(Exception):
+            self.check_readable()
 
     # ---- reading -----------------------------------------------------------------------------------------------
+
+    def check_readable(self) -> None:
+        """Raise StorageError if the log cannot be read; so does everything else then, until it can be read again."""
+        with self._settled():
+            pass
 
     @property
     def exists(self) -> bool:

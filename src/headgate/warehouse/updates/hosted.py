@@ -14,7 +14,7 @@ from typing import Any
 
 from headgate.core import UserCodeError
 from headgate.stream.spark.ordering import ArrivalOrder, ArrivedFile
-from headgate.stream.spark.state_files import SnapshotError, read_rejected
+from headgate.stream.spark.state_files import read_rejected
 from headgate.stream.spark.update import HostedUpdate, StoredStates, state_folder
 from headgate.warehouse.declare.spec import TableSpec
 from headgate.warehouse.storage.files import ALL, DataFile
@@ -39,7 +39,7 @@ class HostedQueries:
         self._table = table
         self.rejected = rejected
         if hosts:
-            with suppress(SnapshotError):  # the next update finds it, too, and then the table is rebuilt
+            with suppress(Exception):  # the next update finds the same, and it becomes the failure of that table
                 self.commit_rejected()  # left undone if the process died between the two commits
 
     def next_update(

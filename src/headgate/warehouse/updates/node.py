@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from headgate.core import Layer, Update, node_name
 from headgate.warehouse.sources.protocol import Pending
@@ -31,6 +32,17 @@ if TYPE_CHECKING:
 
     from headgate.stream.spark.update import HostedUpdate
     from headgate.warehouse.updates.spark_files import FileReader
+
+
+Known = TypeVar("Known")
+
+
+def known(read: Callable[[], Known]) -> Known | None:
+    """What a node says of its table, for reports; None if its log cannot be read now, which planning will report."""
+    try:
+        return read()
+    except Exception:
+        return None
 
 
 class Node(ABC):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +25,7 @@ from headgate.warehouse.updates.hosted import HostedQueries
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.maintain import MaintenanceNode
 from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.unopened import CannotOpenError, UnopenedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +71,8 @@ class OpenWarehouse:
         """The nodes that work behind live updates: backfills of derived tables, and maintenance of all tables."""
         lengths = {node.name: node.partition for node in self.spec.nodes() if not isinstance(node, DimensionSpec)}
         for name, node in self.nodes.items():
+            if isinstance(node, UnopenedTable):
+                continue
             if isinstance(node, TableNode):
                 yield BackfillNode(node)
             yield MaintenanceNode(node, lengths.get(name))
@@ -104,19 +108,44 @@ def open_warehouse(
         time_column = None if isinstance(node, DimensionSpec) else node.time
         store = TableStore(root / name, time_column, syncs=spec.sync)
         rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}", syncs=spec.sync)
-        opened[name] = SourceTable(name, store, analysis.schema, time_column, is_dimension)
+        source_table = SourceTable(name, store, analysis.schema, time_column, is_dimension)
+        open_node: Callable[[], Node]
         if isinstance(node, TableSpec):
             hosted = HostedQueries(node, store, rejected, analysis.hosts, analysis.has_states)
-            sources = [opened[source] for source in node.sources]
-            nodes[name] = TableNode(TableDeriver(node, store, sources, hosted, modes[name], analysis))
+            open_node = partial(_open_table, node, store, opened, hosted, modes[name], analysis)
         elif isinstance(node, StreamSpec):
-            nodes[name] = StreamNode(node, store, rejected, clock)
+            open_node = partial(StreamNode, node, store, rejected, clock)
         else:
-            nodes[name] = DimensionNode(node, store, rejected)
+            open_node = partial(DimensionNode, node, store, rejected)
+        try:
+            nodes[name] = _try_to_open(store, rejected, open_node)
+            opened[name] = source_table
+        except Exception:  # it is reported, and tried again, when the table is planned
+            sources = node.sources if isinstance(node, TableSpec) else ()
+            nodes[name] = UnopenedTable(name, sources, store, partial(_try_to_open, store, rejected, open_node))
     opened_warehouse = OpenWarehouse(spec, graph, nodes)
     for table in changed_tables(opened_warehouse, analyses, on_change):
         nodes[table].rebuild_reason = "its query has changed"
     return opened_warehouse
+
+
+def _open_table(
+    spec: TableSpec,
+    store: TableStore,
+    opened: Mapping[str, SourceTable],
+    hosted: HostedQueries,
+    mode: TableMode,
+    analysis: Analysis,
+) -> TableNode:
+    if missing := [source for source in spec.sources if source not in opened]:
+        raise CannotOpenError(f"its source {missing[0]!r} cannot be opened")
+    return TableNode(TableDeriver(spec, store, [opened[name] for name in spec.sources], hosted, mode, analysis))
+
+
+def _try_to_open(store: TableStore, rejected: TableStore, open_node: Callable[[], Node]) -> Node:
+    store.check_readable()
+    rejected.check_readable()
+    return open_node()
 
 
 def changed_tables(warehouse: OpenWarehouse, analyses: Mapping[str, Analysis], on_change: OnChange) -> tuple[str, ...]:
