@@ -150,6 +150,24 @@ def test_rows_that_another_program_deleted_from_a_table_are_computed_again_and_f
     assert not node(warehouse, "copied").rebuild_reason
 
 
+@pytest.mark.parametrize("name", ["sales", *TABLES])
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+def test_a_table_put_back_from_an_older_copy_catches_up(
+    tmp_path: Path, spark: SparkSession, loaded: OpenWarehouse, name: str, restarted: bool
+) -> None:
+    folder = folder_of(loaded, name)
+    shutil.copytree(folder, tmp_path / "copy")
+    land(tmp_path, 3)
+    loaded.bring_up_to_date(spark)
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "copy", folder)
+    warehouse = open_warehouse(declared(tmp_path), spark) if restarted else loaded
+    land(tmp_path, 4)
+    bring_up_to_date(warehouse, spark)
+    assert len(rows_of(warehouse.nodes["sales"].store)) == 15
+    assert_all_as_batch(warehouse, spark)
+
+
 def vacuumed(warehouse: OpenWarehouse) -> None:
     for name in ("sales", "latest"):
         store = warehouse.nodes[name].store

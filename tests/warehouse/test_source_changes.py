@@ -29,7 +29,9 @@ def store(tmp_path: Path) -> TableStore:
 
 
 def unconsumed(store: TableStore, consumed: int) -> SourceChanges:
-    return SourceChanges("clicks", store, consumed, store.table_id)
+    """The changes for a table that has consumed a version of the source as it is now."""
+    entries = {entry.version: entry for entry in store.versions(-1)}
+    return SourceChanges("clicks", store, consumed, f"{store.table_id}/{entries[consumed].token}")
 
 
 def test_new_versions_are_read_one_by_one(store: TableStore) -> None:
@@ -48,7 +50,7 @@ def test_a_source_made_anew_is_lost_however_many_versions_it_has(store: TableSto
         commit(store, second)
     (whole,) = changes.read()
     assert "made anew" in changes.lost
-    assert (whole.version, changes.rows, changes.table_id) == (commits - 1, commits, store.table_id)
+    assert (whole.version, changes.rows, changes.version_id) == (commits - 1, commits, store.version_id)
     assert changes.is_current
 
 
@@ -67,7 +69,7 @@ def test_what_was_pending_of_the_old_table_is_forgotten_even_if_an_update_has_ta
 
 def test_an_unknown_id_is_taken_as_the_same_table_unless_it_has_not_got_so_far(store: TableStore) -> None:
     older = SourceChanges("clicks", store, 2, "")
-    assert older.read() == () and not older.lost and older.table_id == store.table_id
+    assert older.read() == () and not older.lost and older.version_id == store.version_id
     ahead = SourceChanges("clicks", store, 7, "")
     assert [version.version for version in ahead.read()] == [2]
     assert "made anew" in ahead.lost
@@ -95,6 +97,23 @@ def test_a_log_that_was_cleaned_up_is_lost(store: TableStore) -> None:
     store.checkpoint()
     for entry in log_entries(store)[:2]:
         entry.unlink()
-    changes = unconsumed(TableStore(store.directory, "ts"), 0)
+    changes = SourceChanges("clicks", TableStore(store.directory, "ts"), 0, "")
     (whole,) = changes.read()
     assert "cleaned up" in changes.lost and sum(file.rows for file in whole.added) == 3
+
+
+@pytest.mark.parametrize("commits", [0, 1, 2], ids=["older", "the same version again", "newer"])
+def test_a_source_put_back_from_a_copy_is_lost_for_who_had_read_further(
+    store: TableStore, tmp_path: Path, commits: int
+) -> None:
+    shutil.copytree(store.directory, tmp_path / "copy")
+    commit(store, 4)
+    ahead, behind = unconsumed(store, 3), unconsumed(store, 2)
+    shutil.rmtree(store.directory)
+    shutil.copytree(tmp_path / "copy", store.directory)
+    store.look()
+    for second in range(10, 10 + commits):
+        commit(store, second)
+    (whole,) = ahead.read()
+    assert "made anew" in ahead.lost and whole.version == 2 + commits
+    assert len(behind.read()) == commits and not behind.lost

@@ -86,8 +86,8 @@ def test_a_table_deleted_while_its_entry_is_written_leaves_no_entry_that_nobody_
 
 
 def test_a_table_made_anew_is_another_table_even_at_the_same_version(store: TableStore) -> None:
-    before = store.table_id
-    assert TableStore(store.directory, "ts").table_id == before
+    before = store.version_id
+    assert TableStore(store.directory, "ts").version_id == before
     assert store.versions(2, before) == ()
     delete_folder(store)
     store.look()
@@ -96,7 +96,7 @@ def test_a_table_made_anew_is_another_table_even_at_the_same_version(store: Tabl
     assert store.version == 3
     with pytest.raises(TableRecreatedError, match="'clicks' was deleted and made anew since its version 2 was read"):
         store.versions(2, before)
-    assert [entry.version for entry in store.versions(2, store.table_id)] == [3]
+    assert store.versions(3, store.version_id) == ()
     assert [entry.version for entry in store.versions(2)] == [3], "an unknown id is taken as the same"
     assert len(store.versions(-1, before)) == 4, "who has consumed nothing reads from the beginning"
 
@@ -109,7 +109,7 @@ def test_a_table_put_back_from_a_copy_is_the_one_it_was(store: TableStore, tmp_p
     store.look()
     assert (store.version, store.state, seen_by_delta(store)) == (2, {"update": 3}, values(clicks(1, 2, 3)))
     with pytest.raises(TableRecreatedError):
-        store.versions(3, store.table_id)
+        store.versions(3, store.version_id)
 
 
 def test_columns_that_change_leave_the_id_of_a_table(store: TableStore) -> None:

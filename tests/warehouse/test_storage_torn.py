@@ -36,7 +36,7 @@ def test_wherever_the_last_entry_is_cut_off_it_is_set_aside_and_done_again(store
         assert seen_by_delta(again) == values(clicks(1, 2, 3))
         assert set(set_aside(again)) == {last.name}
         with pytest.raises(TableRecreatedError):
-            again.versions(3, again.table_id)
+            again.versions(3, store.version_id)
     load(again, 4, clicks(5))
     assert seen_by_delta(TableStore(store.directory, "ts")) == values(clicks(1, 2, 3, 5))
 

@@ -31,6 +31,8 @@ REMOVED_KEY = "headgateRemoved"
 CHANGED_KEY = "headgateChanged"
 #: the key that holds the number of files named in the entry, and its update: by them a torn entry is recognised
 SIZE_KEY = "headgateSize"
+#: the key that holds a random text, which no other entry has
+TOKEN_KEY = "headgateToken"
 _REMEMBERED_ENTRIES = 256
 _NAMED = re.compile(rb'"path":"data/([^/"]+)/')
 
@@ -41,7 +43,8 @@ class LogEntry:
 
     Files that maintenance rewrote without changing rows are left out. If the commit has `RowChanges`, their files are
     here instead of those of the table. ``is_foreign``: another program wrote the entry and changed rows, which it need
-    not name. Then no files are named here either.
+    not name. Then no files are named here either. ``token`` tells the entry from another one of the same version, in a
+    table that was put back from a copy; entries of other programs and older releases have none.
     """
 
     version: int
@@ -50,6 +53,7 @@ class LogEntry:
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()
     is_foreign: bool = False
+    token: str = ""
 
 
 def entry_path(table: Path, version: int) -> Path:
@@ -67,16 +71,17 @@ def read_entry(table: Path, version: int, time_column: str | None) -> LogEntry:
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     update = next((action["txn"]["version"] for action in actions if "txn" in action), None)
     state = info.get(STATE_KEY)
-    details = info.get(REMOVED_KEY, {})
+    details, token = info.get(REMOVED_KEY, {}), str(info.get(TOKEN_KEY, ""))
     if CHANGED_KEY in info:
         changed = info[CHANGED_KEY]
-        return LogEntry(version, update, state, _row_files(changed["added"]), _row_files(changed["removed"]))
+        added, removed = _row_files(changed["added"]), _row_files(changed["removed"])
+        return LogEntry(version, update, state, added, removed, token=token)
     adds, removes = _changing(actions, "add"), _changing(actions, "remove")
     if state is None:
         return LogEntry(version, None, None, is_foreign=bool(adds or removes))
     added = tuple(_added(action["add"], time_column) for action in adds)
     removed = tuple(_removed(action["remove"], details) for action in removes)
-    return LogEntry(version, update, state, added, removed)
+    return LogEntry(version, update, state, added, removed, token=token)
 
 
 def read_actions(entry: Path) -> list[dict[str, Any]]:
@@ -155,6 +160,10 @@ class History:
             if entry.is_foreign:
                 raise ForeignHistoryError(self._table.name, version)
             yield entry if entry.state is not None else replace(entry, state=self.state(version))
+
+    def token(self, version: int) -> str:
+        """The token of an entry; empty if it has none. HistoryLostError if the entry was cleaned up."""
+        return self.entry(version).token
 
     def is_foreign_since_update(self, version: int) -> bool:
         """Whether another program changed rows after the newest update that is not after ``version``."""

@@ -11,9 +11,10 @@ Not thread-safe.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -37,6 +38,7 @@ from headgate.warehouse.storage.history import (
     REMOVED_KEY,
     SIZE_KEY,
     STATE_KEY,
+    TOKEN_KEY,
     change_details,
     clean_up_log,
     entry_path,
@@ -73,6 +75,7 @@ class Commit:
     update: int | None
     grown_schema: pa.Schema | None = None
     changes: RowChanges | None = None
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +281,7 @@ class DeltaLog:
 
     def _properties(self, commit: Commit) -> CommitProperties:
         size = [len(commit.added) + len(commit.removed), commit.update]
-        metadata: dict[str, Any] = {STATE_KEY: dict(commit.state), SIZE_KEY: size}
+        metadata: dict[str, Any] = {STATE_KEY: dict(commit.state), SIZE_KEY: size, TOKEN_KEY: commit.token}
         if commit.update is not None and commit.removed:
             metadata[REMOVED_KEY] = removal_details(commit.removed)
         if commit.changes is not None:

@@ -126,6 +126,12 @@ class TableStore:
             return table.table_id
 
     @property
+    def version_id(self) -> str:
+        """Tells the newest version from all others: also from one of the same number, if the table was put back."""
+        with self._settled() as table:
+            return f"{table.table_id}/{table.token}"
+
+    @property
     def is_foreign(self) -> bool:
         """Whether another program has changed rows since the newest update."""
         with self._settled() as table:
@@ -202,18 +208,18 @@ class TableStore:
             size = (index.partition_count, len(index), index.rows, index.size)
             return StoreStatistics(table.version, *size, staged=len(self._staging))
 
-    def versions(self, since: int, table_id: str = "") -> tuple[LogEntry, ...]:
+    def versions(self, since: int, version_id: str = "") -> tuple[LogEntry, ...]:
         """The versions after ``since`` one by one, with the rows that each added and removed.
 
         From nothing (-1), if the log is long or cannot be followed, one entry stands for all: the newest version.
-        HistoryLostError if the versions are not those that come after version ``since`` of the table ``table_id``.
+        HistoryLostError if these are not what comes after version ``since``, whose id was ``version_id`` if stated.
         """
         with self._settled() as table:
-            newest, history = table.version, table.history
-            is_another = bool(table_id) and table_id != table.table_id
+            newest, history, table_id = table.version, table.history, table.table_id
         if since == -1 and newest >= MOST_ENTRIES:
             return (self.whole(),)
-        if since > newest or (since >= 0 and is_another):
+        is_known = since == -1 or not version_id or version_id == f"{table_id}/{history.token(min(since, newest))}"
+        if since > newest or not is_known:
             raise TableRecreatedError(self.directory.name, since)
         try:
             return tuple(history.entries(since, newest))
@@ -225,7 +231,7 @@ class TableStore:
     def whole(self) -> LogEntry:
         """The newest version as if it had added all rows of the table."""
         with self._settled() as table:
-            return LogEntry(table.version, None, table.state, table.index.files())
+            return LogEntry(table.version, None, table.state, table.index.files(), token=table.token)
 
     def states(self) -> Iterator[State]:
         """The state now and after each earlier update, newest first, as far back as the log goes."""
@@ -398,9 +404,16 @@ class TableStore:
             return LiveTable(history)
         state = history.state(loaded.version)
         index = FileIndex(loaded.files)
-        foreign = history.is_foreign_since_update(loaded.version)
         return LiveTable(
-            history, loaded.table_id, foreign, loaded.version, loaded.last_update, state, loaded.schema, index
+            history,
+            table_id=loaded.table_id,
+            token=history.token(loaded.version),
+            is_foreign=history.is_foreign_since_update(loaded.version),
+            version=loaded.version,
+            last_update=loaded.last_update,
+            state=state,
+            schema=loaded.schema,
+            index=index,
         )
 
     def _append(self, commit: Commit) -> int:

@@ -74,8 +74,8 @@ class DerivePlan:
 
     @property
     def source_ids(self) -> dict[str, str]:
-        """The ids of the tables that these are versions of."""
-        return {source.name: source.table_id for source in self.sources}
+        """The ids of these versions."""
+        return {source.name: source.version_id for source in self.sources}
 
     @property
     def bytes(self) -> int:

@@ -78,7 +78,8 @@ class TableNode(Node):
         )
         state = self.state
         self._changes = self._unconsumed()
-        self._table_id = self.store.table_id
+        #: the table and its newest update as this process knows them; others may put another one in its place
+        self._known = (self.store.table_id, state.update)
         #: event times to recompute that no commit has noted as dirty yet
         self._to_recompute: list[Span] = []
         #: the whole past is to be recomputed; becomes part of ``_to_recompute`` when no update runs
@@ -124,12 +125,13 @@ class TableNode(Node):
         """
         for store in (self.store, *(source.store for source in self._sources.values())):
             store.look()
-        if self.store.table_id != self._table_id:
-            self._table_id = self.store.table_id
+        found = (self.store.table_id, self.state.update)
+        if found[0] != self._known[0] or found[1] < self._known[1]:
             self._changes = self._unconsumed()
             self._to_recompute, self._recompute_all = [], False
             if not self.store.exists:
                 self.rebuild_reason = ""
+        self._known = found
         if self.store.is_foreign:
             self.rebuild_reason = "another program has changed its rows"
 
@@ -187,7 +189,7 @@ class TableNode(Node):
                 freshness=changes.freshness,
                 changed=changes.spans,
                 is_dimension=self._sources[name].is_dimension,
-                table_id=changes.table_id,
+                version_id=changes.version_id,
             )
             for name, changes in self._changes.items()
         )
@@ -299,7 +301,7 @@ class TableNode(Node):
         (growing,) = (s for s in self._sources.values() if not s.is_dimension)
         taken = self._first_versions(self._changes[growing.name], most_seconds)
         sources = tuple(
-            replace(state, version=taken[-1].version, freshness=taken[-1].freshness)
+            replace(state, version=taken[-1].version, version_id=taken[-1].version_id, freshness=taken[-1].freshness)
             if state.name == growing.name and taken
             else state
             for state in self._source_states()
@@ -416,12 +418,12 @@ class TableNode(Node):
         committed = update.committed or self.state.update > plan.number_before
         for changes in self._changes.values():
             changes.end(committed)
-        if committed:
-            self._table_id = self.store.table_id
-        else:
+        if not committed:
             self._recompute_later(plan.to_recompute)
-        if committed and plan.kind == "rebuild":
-            self.rebuild_reason = ""
+        else:
+            self._known = (self.store.table_id, self.state.update)
+            if plan.kind == "rebuild":
+                self.rebuild_reason = ""
         if self._rebuild_afterwards:
             self.rebuild_reason, self._rebuild_afterwards = self._rebuild_afterwards, ""
         if self._recompute_all or self._to_recompute:
@@ -448,6 +450,7 @@ class TableNode(Node):
             return  # until the rebuild, the log itself notes that another program has changed rows
         noted = replace(state, update=state.update + 1, kind="note", rows=0, dirty=dirty)
         self.store.commit(noted.update, (), replace=None, state=noted.to_json(), schema=self.store.schema)
+        self._known = (self.store.table_id, noted.update)
         self._to_recompute = []
 
     def can_backfill(self) -> bool:

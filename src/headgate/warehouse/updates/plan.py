@@ -27,8 +27,8 @@ Span = tuple[int, int]
 class SourceState:
     """A source when an update is planned: its version and freshness, and what changed since the table consumed it.
 
-    ``changed`` are the event times of files added or removed. A dimension has no freshness. ``table_id`` tells the
-    table from another one that may be made in its place.
+    ``changed`` are the event times of files added or removed. A dimension has no freshness. ``version_id`` tells the
+    version from another one of the same number, if the table was made anew or put back from a copy.
     """
 
     name: str
@@ -36,7 +36,7 @@ class SourceState:
     freshness: int | None
     changed: tuple[Span, ...] = ()
     is_dimension: bool = False
-    table_id: str = ""
+    version_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
