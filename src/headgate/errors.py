@@ -33,7 +33,11 @@ HeadgateError
 │   ├── SchemaError                a column was lost, changed its type, or has one that Delta readers do not share
 │   ├── AlreadyCommittedError      the log has this update already
 │   ├── HistoryLostError           a log entry, or a file of an old version, was cleaned up
-│   └── ForeignCommitError         another process committed to the table
+│   │   ├── TableRecreatedError    the table was deleted and made anew
+│   │   └── ForeignHistoryError    another program changed rows of the table
+│   ├── ForeignCommitError         another process committed to the table
+│   ├── TableVanishedError         the folder of the table was deleted during a run
+│   └── DamagedFileError           a data file is not what was written
 ├── StateError                     a commit carries something that this version of Headgate does not understand
 ├── MisplacedRowsError             a query made rows of event times that were not being computed
 ├── NotFreshError                  tables have not taken in all that had arrived, and will not, or not in time
@@ -83,7 +87,8 @@ _ERRORS = {
     "headgate.warehouse.run.runtime": ("RunFailedError", "SparkLostError"),
     "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),
     "headgate.warehouse.storage.errors": (
-        *("AlreadyCommittedError", "ForeignCommitError", "HistoryLostError", "SchemaError", "StorageError"),
+        *("AlreadyCommittedError", "DamagedFileError", "ForeignCommitError", "ForeignHistoryError"),
+        *("HistoryLostError", "SchemaError", "StorageError", "TableRecreatedError", "TableVanishedError"),
     ),
     "headgate.warehouse.updates.commit_state": ("StateError",),
     "headgate.warehouse.updates.recomputed_blocks": ("MisplacedRowsError",),

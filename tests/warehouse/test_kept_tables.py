@@ -21,6 +21,7 @@ from headgate.warehouse.updates import derive
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.maintain import MaintenanceNode
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
+from tests.warehouse.storage_helpers import changes
 from tests.warehouse.test_opened import START, arrive, assert_all_as_batch, rows_of
 
 if TYPE_CHECKING:
@@ -142,19 +143,19 @@ def test_a_commit_says_which_rows_have_changed_and_no_others(tmp_path: Path, spa
     later = (START + timedelta(minutes=1)).isoformat()
     land(tmp_path, warehouse, spark, "second", [{"ts": later, "who": "p7", "v": 2.0}, {**people[3], "v": 0.5}])
     warehouse.bring_up_to_date(spark)
-    changes = store.changes(before)
+    found = changes(store, before)
 
     def read(files: tuple[DataFile, ...]) -> list[dict[str, Any]]:
         return [row for file in files for row in pq.read_table(store.path_of(file)).to_pylist()]
 
-    assert [(row["who"], row["v"]) for row in read(changes.removed)] == [("p7", 1.0)]
-    assert [(row["who"], row["v"]) for row in read(changes.added)] == [("p7", 2.0)]
+    assert [(row["who"], row["v"]) for row in read(found.removed)] == [("p7", 1.0)]
+    assert [(row["who"], row["v"]) for row in read(found.added)] == [("p7", 2.0)]
     store.vacuum(0.0)
     assert_all_as_batch(warehouse, spark)
     land(tmp_path, warehouse, spark, "third", [{**people[4], "v": 0.25}])
     version = store.version
     warehouse.bring_up_to_date(spark)
-    assert (store.changes(version).added, store.changes(version).removed) == ((), ()), "an older row changes nothing"
+    assert (changes(store, version).added, changes(store, version).removed) == ((), ()), "an older row changes nothing"
 
 
 def test_a_table_that_was_kept_in_another_way_is_rebuilt_first(tmp_path: Path, spark: SparkSession) -> None:

@@ -67,7 +67,8 @@ class Handle:
 class Warehouse:
     """Streams, dimensions and tables that are kept fresh together.
 
-    ``path`` is the folder of its Delta tables: ``<name>.warehouse`` beside the pipeline file, unless stated.
+    ``path`` is the folder of its Delta tables: ``<name>.warehouse`` beside the pipeline file, unless stated. A commit
+    waits until it is on disk; with ``sync=False`` it does not, and a power cut may cost the latest updates.
 
     Options mean the same everywhere. ``time`` is the column of the event time and always needed. ``partition`` is the
     length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is the
@@ -75,8 +76,9 @@ class Warehouse:
     wait before it goes first (default: 20 periods). Durations are texts such as "10 seconds", or seconds.
     """
 
-    def __init__(self, name: str, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, name: str, path: str | os.PathLike[str] | None = None, *, sync: bool = True) -> None:
         self.name = name
+        self.sync = sync
         self.place = users_line()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
@@ -241,6 +243,7 @@ class Warehouse:
             dimensions=tuple(node for node in self._nodes if isinstance(node, DimensionSpec)),
             tables=tuple(self._resolved(node) for node in self._nodes if isinstance(node, TableSpec)),
             place=self.place,
+            sync=self.sync,
         )
         if mistakes := [*self._mistakes, *find_mistakes(spec)]:
             raise DeclarationErrors(mistakes)

@@ -323,6 +323,9 @@ class Scheduler:
             return [self._cannot_begin(index, track, error, now)]
         if update is None:
             self._loop.finished(track, now)
+            for part in self._nodes.of_table[self._nodes[index].table]:
+                if part != index:  # the table may have found that it must be rebuilt, which is another node's work
+                    self._refresh(part, now)
             return []
         updates = self._running[track] = [update]
         for companion in together[1:]:

@@ -74,6 +74,11 @@ class DerivePlan:
         return {source.name: source.version for source in self.sources}
 
     @property
+    def source_ids(self) -> dict[str, str]:
+        """The ids of these versions."""
+        return {source.name: source.version_id for source in self.sources}
+
+    @property
     def bytes(self) -> int:
         return sum(file.size for files in self.files.values() for file in files)
 

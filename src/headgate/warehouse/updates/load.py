@@ -69,7 +69,7 @@ class LoadedNode(Node):
         self.table = spec.name
         self.store = store
         self.source = spec.source
-        self._rejected = rejected
+        self._rejected = self.rejected = rejected
         self._time = spec.time if isinstance(spec, StreamSpec) else None
         self._partition = spec.partition if isinstance(spec, StreamSpec) else None
 
@@ -86,6 +86,8 @@ class LoadedNode(Node):
         self, spark: SparkSession, wanted: Range, number: int, replace: bool, times: EventTimes | None = None
     ) -> tuple[WrittenFiles, int]:
         """Write the good rows of ``wanted`` and commit the bad ones; the files, and how many rows were bad."""
+        if not self.store.exists and self._rejected.exists:
+            self._rejected.drop()  # of a table that was deleted; all of its rows are loaded again
         tune(spark, wanted.bytes)
         frame = self.source.read(spark, wanted)
         if wanted.bytes > LARGE_BYTES:
@@ -200,7 +202,8 @@ class StreamNode(LoadedNode):
     def _interrupted(self) -> Range | None:
         """The range whose rejected rows are committed, but not its good ones."""
         rejected = CommitState.from_json(self._rejected.state, self.table)
-        return Range.from_json(rejected.range) if rejected.update > self.state.update else None
+        is_ahead = self.store.exists and rejected.update > self.state.update
+        return Range.from_json(rejected.range) if is_ahead else None
 
     def _event_times(self) -> EventTimes:
         """What the update that begins now accepts; after an interrupted load, what that one did."""

@@ -50,6 +50,8 @@ class Node(ABC):
 
     table: str
     store: TableStore
+    #: the table with its rejected rows, if it may have any
+    rejected: TableStore | None = None
     layer: Layer = "live"
     sources: tuple[str, ...] = ()
     #: why the table must be computed anew before live updates go on; empty if it need not

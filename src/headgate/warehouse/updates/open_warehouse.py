@@ -106,8 +106,8 @@ def open_warehouse(
         node, analysis = declared[name], analyses[name]
         is_dimension = isinstance(node, DimensionSpec)
         time_column = None if isinstance(node, DimensionSpec) else node.time
-        store = TableStore(root / name, time_column)
-        rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
+        store = TableStore(root / name, time_column, syncs=spec.sync)
+        rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}", syncs=spec.sync)
         source_table = SourceTable(name, store, analysis.schema, time_column, is_dimension)
         open_node: Callable[[], Node]
         if isinstance(node, TableSpec):

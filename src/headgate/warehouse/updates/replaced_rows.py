@@ -6,12 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from headgate.warehouse.storage.copy_on_write import replace_rows
 from headgate.warehouse.storage.files import DataFile
-from headgate.warehouse.storage.parquet import visible
+from headgate.warehouse.storage.parquet import read_file, visible
 from headgate.warehouse.storage.schemas import storable
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.key_lookup import codes_of, look_up
@@ -31,7 +30,7 @@ def merge_groups(
     kept: list[pa.Table] = []
     places: list[NDArray[np.int64]] = []
     for file in files:
-        rows = pq.read_table(store.path_of(file), columns=merger.kept, partitioning=None)
+        rows = read_file(store.path_of(file), merger.kept)
         found = merger.find(new, rows)
         hits = np.flatnonzero(found >= 0)
         if len(hits):
