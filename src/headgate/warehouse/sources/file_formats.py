@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.core import DeclarationError
-from headgate.warehouse.sources.errors import SourceError
+from headgate.warehouse.sources.errors import SourceBroken, SourceUnreadable
 from headgate.warehouse.sources.file_batch import FileBatch, as_json, ddl, finished, load, no_rows, union
 from headgate.warehouse.sources.line_formats import read_csv, read_json, read_text
 from headgate.warehouse.sources.schema import Column
@@ -57,6 +57,8 @@ class FileFormat:
     complete: Callable[[str], bool] = _whole
     default_schema: str = ""
     nested: bool = True
+    #: whether a row is a line of text
+    has_lines: bool = False
 
     def check_columns(self, columns: Sequence[Column], where: str) -> None:
         if self.default_schema and [(c.name, c.kind) for c in columns] != [("value", "string")]:
@@ -121,7 +123,9 @@ def _in_nanoseconds(batch: FileBatch, name: str) -> frozenset[str]:
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"{path} is not a readable Parquet file: {error}. Repair it or move it away") from None
+        if isinstance(error, OSError) and error.errno is not None:
+            raise SourceUnreadable(f"{path} cannot be read: {error.strerror}") from None
+        raise SourceBroken({name: f"it is not a readable Parquet file ({error}); mend it or take it away"}) from None
     kept = {field.name.lower(): field.type for field in schema}
     return frozenset(
         column.name
@@ -166,10 +170,10 @@ def _ends(path: str, first: int, last: int) -> tuple[bytes, bytes, int | None]:
 FORMATS = {
     format_.name: format_
     for format_ in (
-        FileFormat("json", read_json),
-        FileFormat("csv", read_csv, nested=False),
+        FileFormat("json", read_json, has_lines=True),
+        FileFormat("csv", read_csv, nested=False, has_lines=True),
         FileFormat("parquet", read_parquet, parquet_is_complete),
         FileFormat("orc", read_orc, orc_is_complete),
-        FileFormat("text", read_text, default_schema="value string"),
+        FileFormat("text", read_text, default_schema="value string", has_lines=True),
     )
 }
