@@ -15,7 +15,8 @@ from headgate.warehouse.sources import Files
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates import load as loading
-from headgate.warehouse.updates.load import EventTimes, StreamNode, split_rows
+from headgate.warehouse.updates.good_rows import EventTimes, split_rows
+from headgate.warehouse.updates.load import StreamNode
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 from tests.warehouse.test_opened import arrive, rows_of
 

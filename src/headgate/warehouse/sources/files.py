@@ -229,9 +229,13 @@ class Files:
     def contents(self, loaded: Range | None) -> tuple[FileRange | None, Pending]:
         before = _NO_FILES if loaded is None else expect_kind(loaded, FileRange, self)
         look = self._listing.look(_NOTHING)
+        notices = look.notices
+        if not self._listing.unchanged(look.whole):
+            look = self._listing.look(_NOTHING)
+            notices += look.notices
         if not look.exists:
             return None, self._waiting()
-        said = Pending(note=_note(look), notices=look.notices)
+        said = Pending(note=_note(look), notices=notices)
         if look.unfinished or look.unreadable or not self._listing.unchanged(look.whole):
             return None, said
         if doubt := self._doubt(before, look):
