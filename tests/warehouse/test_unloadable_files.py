@@ -22,12 +22,14 @@ import pytest
 
 from headgate.core import DeclarationError, Update
 from headgate.warehouse import Warehouse
+from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
 from headgate.warehouse.sources import Files, Limit, Range, SourceBroken
 from headgate.warehouse.sources.files import REPLACED_WITHIN, FileRange
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.bad_chunks import MOST_PER_LOAD, TRIES
 from headgate.warehouse.updates.load import DimensionNode, LoadedNode, StreamNode
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
 TIMES = pa.timestamp("us", tz="UTC")
 POISON = "poison"
@@ -247,6 +249,75 @@ def test_a_failure_that_is_not_about_a_file_sets_nothing_aside(
             with pytest.raises(type(error)):
                 stream.update()
     assert (stream.finish(), stream.rows, stream.note) == (0, [1, 2], "")
+
+
+def test_after_a_death_of_spark_files_are_loaded_one_by_one_and_the_one_it_dies_of_again_is_set_aside(
+    stream: Loading,
+) -> None:
+    node = stream.node
+    assert isinstance(node, StreamNode)
+    stream.write(a="1\n", b="2\n", deadly="3\n", d="4\n")
+    deaths, loads = 0, []
+    while (update := node.plan()) is not None and node.begin(update):
+        loads.append(sorted(update.plan.files))
+        if "deadly" in update.plan.files:
+            deaths += 1
+            node.note_death(update, "Spark died while it was loaded")
+            update.fails(ConnectionError("Answer from Java side is empty"))
+        else:
+            node.run(update, NO_SPARK)
+            update.commits(1.0)
+        node.end(update)
+    assert (deaths, stream.rows) == (2, [1, 2, 4])
+    assert loads == [["a", "b", "d", "deadly"], ["a"], ["b"], ["d"], ["deadly"], []]
+    assert stream.note == "deadly is set aside until it changes: Spark died while it was loaded"
+    stream.write(deadly="3\n", e="5\n", f="6\n")
+    update = node.plan()
+    assert update is not None and node.begin(update)
+    assert sorted(update.plan.files) == ["deadly", "e", "f"], "it is another file now, and all is as before"
+
+
+class CountedStore(TableStore):
+    """A table that counts how often its whole state is copied, which may name a hundred thousand files."""
+
+    copies = 0
+
+    @property
+    def state(self) -> dict[str, object]:
+        self.copies += 1
+        return super().state
+
+
+@pytest.mark.parametrize("dimension", [False, True], ids=["stream", "dimension"])
+def test_polling_does_not_copy_the_state_of_the_table(tmp_path: Path, dimension: bool) -> None:
+    loading = Loading(tmp_path, dimension=dimension)
+    loading.node.store = store = CountedStore(tmp_path / "t", loading.node.store.time_column)
+    loading.write(a="1\n")
+    loading.finish()
+    copies = store.copies
+    for _ in range(5):
+        assert (loading.node.plan(), loading.node.repairs) == (None, None)
+    assert store.copies == copies
+
+
+def test_what_is_set_aside_is_in_the_statistics_the_notices_and_the_explanation(stream: Loading) -> None:
+    stream.write(a="1\n", bad=POISON)
+    stream.finish()
+    stream.restart()
+    node = stream.node
+    assert isinstance(node, StreamNode)
+    wh = Warehouse("w", stream.folder / "w")
+    wh.stream("t", node.source, time="ts")
+    scheduler = Scheduler(OpenWarehouse(wh.spec(), wh.spec().graph(), {"t": node}), RunOptions(), 100.0)
+    scheduler.poll(100.0)
+    (row,) = scheduler.statistics(100.0)
+    said = "bad is set aside until it changes: java.io.IOException: poison in bad"
+    assert (row.state, row.note) == ("ok", said)
+    assert [str(notice) for notice in scheduler.notices] == [
+        "t: bad is set aside: java.io.IOException: poison in bad. It is tried again when it changes"
+    ]
+    explanation = str(scheduler.explain("t", 100.0))
+    assert f"its source says: {said}" in explanation and "cannot be read" not in explanation
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------

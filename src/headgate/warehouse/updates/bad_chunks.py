@@ -4,6 +4,9 @@ A load reads many chunks at once, and Spark does not always say which one it fai
 are read again in halves, down to single ones, without writing anything. Those that cannot be read alone are left out
 of the load. After a few loads, each is set aside: until it changes it is not tried again.
 
+If Spark itself dies during a load (`note_death`), nobody can say more. The next loads take one chunk each, and a chunk
+that Spark dies of again, alone, is set aside.
+
 Not every failure is about a chunk. If Spark cannot even compute an empty result, or every chunk can be read, or the
 machine is short of something, then the load fails as it is, and nothing is counted.
 """
@@ -11,9 +14,10 @@ machine is short of something, then the load fails as it is, and nothing is coun
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.warehouse.sources import DataSource, Range, SourceBroken, SourceChanged, SourceUnreadable
+from headgate.warehouse.sources import DataSource, Limit, Range, SourceBroken, SourceChanged, SourceUnreadable
 from headgate.warehouse.sources.protocol import SetsAside
 
 if TYPE_CHECKING:
@@ -39,6 +43,44 @@ class BadChunks:
         self._source = source
         #: {chunk: (as it was, how many loads have found that it cannot be read)}
         self._tries: dict[str, tuple[Range, int]] = {}
+        #: the chunks that Spark has died with, and how many loads are still to be made of one chunk each
+        self._suspects: dict[str, Range] = {}
+        self._one_by_one = 0
+        #: {chunk that Spark has died of: (as it was, why)}: to be set aside by the next load
+        self._deadly: dict[str, tuple[Range, str]] = {}
+
+    def note_death(self, wanted: Range, reason: str) -> None:
+        """Spark died while it loaded ``wanted``."""
+        if not isinstance(self._source, SetsAside):
+            return
+        chunks = self._source.chunks_of(wanted)
+        for name, chunk in chunks.items():
+            known = self._suspects.get(name)
+            if len(chunks) == 1 and known is not None and chunk.names_the_same_as(known):
+                self._deadly[name] = (chunk, reason)
+        self._suspects |= chunks
+        self._one_by_one = max(self._one_by_one, len(chunks))
+
+    def limited(self, limit: Limit) -> Limit:
+        """How much the next load may take."""
+        return replace(limit, chunks=1) if self._one_by_one else limit
+
+    def note_load(self) -> None:
+        """A load was committed."""
+        self._one_by_one = max(0, self._one_by_one - 1)
+        if not self._one_by_one:
+            self._suspects.clear()
+
+    def without_deadly(self, wanted: Range) -> Range:
+        """A range that sets aside those of its chunks that Spark has died of."""
+        if not self._deadly or not isinstance(self._source, SetsAside):
+            return wanted
+        given_up = {
+            name: self._deadly[name][1]
+            for name, chunk in self._source.chunks_of(wanted).items()
+            if name in self._deadly and chunk.names_the_same_as(self._deadly[name][0])
+        }
+        return self._source.set_aside(wanted, given_up)
 
     def left_out(self, spark: SparkSession, wanted: Range, error: Exception) -> Range:
         """What to load in place of ``wanted``, whose load has failed; raises ``error`` if nothing else would help."""

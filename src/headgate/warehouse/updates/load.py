@@ -199,6 +199,14 @@ class StreamNode(LoadedNode):
         update.size, update.unit = float(waiting.bytes), "bytes"
         return update
 
+    def note_death(self, update: Update, reason: str) -> None:
+        """Spark died while it ran an update of this stream; called before ``end``.
+
+        Its chunks are loaded one by one then, and one that Spark dies of again is set aside.
+        """
+        if update.plan is not None:
+            self._bad_chunks.note_death(update.plan, reason)
+
     def _gain(self, waiting: Pending) -> float:
         """How much event time is waiting: about as much as the time over which the data arrived.
 
@@ -218,10 +226,11 @@ class StreamNode(LoadedNode):
             first=self.spec.catch_up,
         )
         waiting = update.arrived
-        wanted = self.source.next_range(self.offset, limit)
+        wanted = self.source.next_range(self.offset, self._bad_chunks.limited(limit))
         if wanted is None:
             update.plan, update.arrived = None, None
             return self._owes_rejected()
+        wanted = self._bad_chunks.without_deadly(wanted)
         self._loads(update, wanted)
         self._is_cut = waiting is not None and wanted.chunks < waiting[2]
         if self._is_cut and self.spec.catch_up == "oldest" and update.size > 0:
@@ -279,13 +288,14 @@ class StreamNode(LoadedNode):
     def end(self, update: Update) -> None:
         if not update.committed or update.arrived is None:
             return
+        self._bad_chunks.note_load()
         _, newest, chunks = update.arrived
         catches_up = self._is_cut or self._newer_is_left
         self._newer_is_left = self._is_cut and self.spec.catch_up == "oldest"
         before, self._last_arrival = self._last_arrival, max(newest, self._last_arrival or newest)
         # Files of a backlog may have been copied in a moment, which tells nothing about how often data comes.
         if self.spec.period is None and before is not None and newest > before and not catches_up:
-            seen = (newest - before) / chunks
+            seen = (newest - before) / max(1, chunks)
             self.period = seen if self.period is None else self.period + self.LEARNING * (seen - self.period)
 
 
