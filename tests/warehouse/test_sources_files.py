@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +29,7 @@ from headgate.warehouse.sources import (
 from headgate.warehouse.sources.directory import LIST_ANYWAY_SECONDS
 from headgate.warehouse.sources.errors import current_user
 from headgate.warehouse.sources.files import FileOffset, FileRange
-from headgate.warehouse.sources.listing import CHECKED_PER_LOOK, Stamp
+from headgate.warehouse.sources.listing import CHECKED_PER_LOOK, SetAside, Stamp
 
 SCHEMA = "ts timestamp, sensor string, temp double"
 
@@ -487,6 +489,85 @@ def test_whatever_the_file_system_says_a_look_names_the_directory_and_the_reason
     monkeypatch.setattr(os, "scandir", fail)
     with pytest.raises(SourceUnreadable, match=f"{tmp_path} cannot be listed: {os.strerror(code)}"):
         files.latest(files.start())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_fails_in_the_file_system_a_look_finds_what_it_can_or_raises_an_error_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
+    write(tmp_path, "a", "b", "c", "x/d")
+    (tmp_path / "link").symlink_to("a")
+    files = source(tmp_path, recursive=True, format=chance.choice(["json", "parquet"]))
+    offset = FileOffset({name: Stamp(3, 5) for name in ("a", "gone")}, {}, {"b": SetAside(3, 5, 5, 0, "bad")})
+    dimension = FileRange({"a": Stamp(3, 5), "gone": Stamp(1, 1)}, 0.0, 0.0)
+    codes = [errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMFILE]
+
+    def failing(function: Callable[..., object]) -> Callable[..., object]:
+        def called(path: object, *args: object, **options: object) -> object:
+            if chance.random() < 0.3 and str(path).startswith(str(tmp_path)):
+                code = chance.choice(codes)
+                raise OSError(code, os.strerror(code), str(path))
+            return function(path, *args, **options)
+
+        return called
+
+    with monkeypatch.context() as patch:
+        for name in ("stat", "lstat", "scandir"):
+            patch.setattr(os, name, failing(getattr(os, name)))
+        patch.setattr("builtins.open", failing(open))
+        for _ in range(20):
+            for look in (
+                lambda: files.latest(offset),
+                lambda: files.next_range(offset, Limit()),
+                lambda: files.contents(dimension),
+                lambda: files.contents(None),
+            ):
+                with contextlib.suppress(SourceError):
+                    look()
+    found = files.next_range(offset, Limit())
+    expected = ["b", "c", "link", "x/d"] if files.format == "json" else []
+    assert ([] if found is None else sorted(found.files)) == expected, "nothing stays behind"
+
+
+def test_a_file_that_the_file_system_cannot_tell_about_is_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a", "b")
+    files = source(tmp_path)
+    offset = after_loading_all(files)
+    write(tmp_path, "c")
+    (tmp_path / "a").rename(tmp_path / ".a")
+    lstat = os.lstat
+
+    def failing(path: object) -> os.stat_result:
+        if str(path).endswith("/a"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return lstat(path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "lstat", failing)
+    found = files.next_range(offset, Limit())
+    assert found is not None and not found.missing
+
+
+def test_a_file_that_never_stays_as_it_is_does_not_keep_the_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a")
+    files = source(tmp_path)
+    lstat, times = os.lstat, 0
+
+    def growing(path: object) -> os.stat_result:
+        nonlocal times
+        if str(path).endswith("/a"):
+            times += 1
+            assert times < 100
+            os.utime(tmp_path / "a", (times, times))
+        return lstat(path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "lstat", growing)
+    assert files.next_range(files.start(), Limit()) is None
+    assert files.contents(None)[0] is None
 
 
 def test_a_file_from_the_year_300000_is_told_to_have_changed(tmp_path: Path) -> None:

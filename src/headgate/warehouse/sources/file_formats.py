@@ -50,7 +50,7 @@ def _whole(_path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """How files of one format are read, and how to tell from its content that one is complete."""
+    """How files of one format are read, and how to tell from its content that one is complete (may raise OSError)."""
 
     name: str
     read: Callable[[SparkSession, FileBatch], DataFrame]
@@ -140,8 +140,6 @@ def _in_nanoseconds(batch: FileBatch, name: str) -> frozenset[str]:
 def parquet_is_complete(path: str) -> bool:
     """Whether the end of a Parquet file, which is written last, is there."""
     beginning, end, size = _ends(path, 4, 8)
-    if size is None:
-        return True
     footer = int.from_bytes(end[:4], "little")
     return beginning in _PARQUET_MAGIC and end[4:] in _PARQUET_MAGIC and footer + 12 <= size
 
@@ -149,21 +147,16 @@ def parquet_is_complete(path: str) -> bool:
 def orc_is_complete(path: str) -> bool:
     """Whether the end of an ORC file, which is written last, is there: the magic, then the length of what it ends."""
     beginning, end, size = _ends(path, 3, 4)
-    return size is None or (size > 4 and beginning == _ORC_MAGIC and end[:3] == _ORC_MAGIC)
+    return size > 4 and beginning == _ORC_MAGIC and end[:3] == _ORC_MAGIC
 
 
-def _ends(path: str, first: int, last: int) -> tuple[bytes, bytes, int | None]:
-    """The first and last bytes of a file and its size; None if it is not readable, which is reported later."""
-    try:
-        with open(path, "rb") as file:
-            beginning = file.read(first)
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - last))
-            return beginning, file.read(last), size
-    except FileNotFoundError:
-        return b"", b"", 0
-    except OSError:
-        return b"", b"", None
+def _ends(path: str, first: int, last: int) -> tuple[bytes, bytes, int]:
+    """The first and last bytes of a file, and its size."""
+    with open(path, "rb") as file:
+        beginning = file.read(first)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - last))
+        return beginning, file.read(last), size
 
 
 #: all formats, by name

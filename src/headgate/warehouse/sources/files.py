@@ -48,6 +48,9 @@ ORDERS: dict[str, Callable[[Found], tuple[int, str]]] = {
 #: a file of a dimension that is not there is waited for this long before its rows go: it may be just being replaced
 REPLACED_WITHIN = 2.0
 
+#: how often to look for files that stay as they are for a moment, before that is left to the next poll
+LOOKS_PER_RANGE = 3
+
 _NOTHING: Mapping[str, Stamp] = MappingProxyType({})
 _RENAME = "write a file under a name that ends in .tmp and rename it when it is complete"
 
@@ -185,15 +188,16 @@ class Files:
 
     def next_range(self, offset: Offset, limit: Limit) -> FileRange | None:
         here = expect_kind(offset, FileOffset, self)
-        while True:
+        for _ in range(LOOKS_PER_RANGE):
             found = self._listing.look(here.files, here.aside).whole
             if not found:
                 return None
             chosen = within(limit, sorted(found, key=ORDERS[self.order], reverse=limit.first == "newest"))
             absent = self._absent(here)
             # Checked last: if the directory was just unmounted, ``absent`` is wrong, and the chosen files are missing.
-            if self._listing.unchanged(chosen):
-                return replace(absent, **self._loading(chosen))
+            if unchanged := self._listing.unchanged(chosen):
+                return replace(absent, **self._loading(unchanged))
+        return None
 
     def _loading(self, files: Collection[Found]) -> dict[str, Any]:
         """The fields of a range that loads ``files``."""
@@ -230,13 +234,13 @@ class Files:
         before = _NO_FILES if loaded is None else expect_kind(loaded, FileRange, self)
         look = self._listing.look(_NOTHING)
         notices = look.notices
-        if not self._listing.unchanged(look.whole):
+        if self._listing.unchanged(look.whole) != look.whole:
             look = self._listing.look(_NOTHING)
             notices += look.notices
         if not look.exists:
             return None, self._waiting()
         said = Pending(note=_note(look), notices=notices)
-        if look.unfinished or look.unreadable or not self._listing.unchanged(look.whole):
+        if look.unfinished or look.unreadable or self._listing.unchanged(look.whole) != look.whole:
             return None, said
         if doubt := self._doubt(before, look):
             return None, replace(said, note=doubt)

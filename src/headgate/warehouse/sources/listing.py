@@ -216,15 +216,17 @@ class Listing:
             notices=tuple(notices),
         )
 
-    def unchanged(self, files: Iterable[Found]) -> bool:
-        """Whether all of ``files`` are still as they were found, and readable; if not, look again."""
+    def unchanged(self, files: Iterable[Found]) -> list[Found]:
+        """Those of ``files`` that are still as they were found, and readable. The others are examined again."""
         with self._lock:
-            changed = [file.name for file in files if not self._is_still(file)]
-            for name in changed:
-                self._whole.pop(name, None)
-            if changed:
-                self._last = None
-            return not changed
+            still = []
+            for file in files:
+                if self._is_still(file):
+                    still.append(file)
+                else:
+                    self._whole.pop(file.name, None)
+                    self._last = None
+            return still
 
     def status(self, name: str) -> os.stat_result:
         """The status of a file, or of what it is a link to; an OSError if it is not there or may not be read."""
@@ -363,7 +365,7 @@ class Listing:
 
     def really_missing(self, names: Iterable[str]) -> list[str]:
         """Those of ``names`` that are not there. A listing may skip a name while others change, so each is checked."""
-        return sorted(name for name in names if not os.path.lexists(self.path(name)))
+        return sorted(name for name in names if _is_missing(self.path(name)))
 
     def missing_for(self, names: Iterable[str]) -> float:
         """For how many seconds all of ``names`` have been found missing, by the looks of this process."""
@@ -372,6 +374,17 @@ class Listing:
             before = self._missing
             self._missing = {name: min(before.get(name, now), now) for name in names}
             return now - max(self._missing.values(), default=now)
+
+
+def _is_missing(path: str) -> bool:
+    """Whether there is nothing; False also if the file system cannot tell."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _check_access(path: str) -> None:

@@ -26,8 +26,9 @@ class CommitState:
     writes them. ``time`` is the event-time column, None in tables without; readers without the declaration need it.
     ``queries`` are the stream queries in the table's function and the files with their states
     (``headgate.stream.spark``). ``rejected_files`` are the files with rows that these queries rejected, or for a
-    stream or dimension the folders with its rejected rows, and the update that wrote them. ``query`` is the fingerprint of the query that computed the rows of a derived table
-    (``declare.query_fingerprint``), ``mode`` how it was kept up to date (``declare.modes``).
+    stream or dimension the folders with its rejected rows, and the update that wrote them. ``query`` is the fingerprint
+    of the query that computed the rows of a derived table (``declare.query_fingerprint``), ``mode`` how it was kept up
+    to date (``declare.modes``).
     """
 
     update: int = 0
