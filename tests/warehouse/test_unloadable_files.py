@@ -23,8 +23,9 @@ import pytest
 from headgate.core import DeclarationError, Update
 from headgate.warehouse import Warehouse
 from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
-from headgate.warehouse.sources import Files, Limit, Range, SourceBroken
+from headgate.warehouse.sources import Files, Limit, Range, SourceBroken, limits
 from headgate.warehouse.sources.files import REPLACED_WITHIN, FileRange
+from headgate.warehouse.sources.limits import FileLimits
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.bad_chunks import MOST_PER_LOAD, TRIES
@@ -357,7 +358,7 @@ def test_a_file_with_a_line_longer_than_the_limit_is_never_read(
     assert f"begins at byte {begin:,} " in raised.value.chunks[name]
 
 
-def test_long_lines_are_found_wherever_they_are(tmp_path: Path) -> None:
+def test_long_lines_are_found_wherever_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(7)
     for number in range(300):
         lengths = [chance.choice([0, 1, 30, 49, 50, 51, 99, 100]) for _ in range(chance.randrange(12))]
@@ -366,9 +367,12 @@ def test_long_lines_are_found_wherever_they_are(tmp_path: Path) -> None:
             lengths.insert(chance.randrange(len(lengths) + 1), longest)
         text = chance.choice([b"\n", b"\r", b"\r\n"]).join(b"x" * length for length in lengths)
         (tmp_path / "a").write_bytes(text)
-        files = Files(tmp_path, format="text", settle=0, max_line=100)
-        problem = files._limits.problem(str(tmp_path / "a"), len(text), has_lines=True)
-        assert bool(problem) == bool(longest), (number, lengths)
+        (tmp_path / "a.gz").write_bytes(gzip.compress(text))
+        monkeypatch.setattr(limits, "_BLOCK", chance.choice([1, 30, 1000]))
+        monkeypatch.setattr(limits, "_PIECE", chance.choice([1, 30, 100, 1000]))
+        for name in ("a", "a.gz"):
+            problem = FileLimits(100, 10**6).problem(str(tmp_path / name), len(text), has_lines=True)
+            assert bool(problem) == bool(longest), (number, name, lengths)
 
 
 def test_a_line_that_is_too_long_sets_its_file_aside_at_once_and_the_others_go_on(tmp_path: Path) -> None:
