@@ -478,6 +478,18 @@ def test_a_directory_that_may_not_be_listed_is_an_error(open_to_all: Path) -> No
         source(locked).latest(FileOffset())
 
 
+def test_what_is_found_while_a_range_is_chosen_is_told_by_the_next_poll(tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "secret").touch()
+    (tmp_path / "landing/out.json").symlink_to(tmp_path / "secret")
+    files = source(tmp_path / "landing")
+    assert files.next_range(files.start(), Limit()) is None
+    assert [notice.chunk for notice in files.latest(files.start()).notices] == ["out.json"]
+    other = source(tmp_path / "landing")
+    assert [notice.chunk for notice in other.contents(None)[1].notices] == ["out.json"]
+    assert other.contents(None)[1].notices == ()
+
+
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO, errno.ELOOP, errno.ENOTCONN])
 def test_whatever_the_file_system_says_a_look_names_the_directory_and_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int

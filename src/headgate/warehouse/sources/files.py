@@ -157,7 +157,7 @@ class Files:
 
     def latest(self, offset: Offset) -> Pending:
         here = expect_kind(offset, FileOffset, self)
-        look = self._listing.look(here.files, here.aside, check_loaded=True)
+        look = self._listing.look(here.files, here.aside, notices=True)
         if not look.exists:
             return self._waiting()
         return Pending(
@@ -233,13 +233,11 @@ class Files:
     def contents(self, loaded: Range | None) -> tuple[FileRange | None, Pending]:
         before = _NO_FILES if loaded is None else expect_kind(loaded, FileRange, self)
         look = self._listing.look(_NOTHING)
-        notices = look.notices
         if self._listing.unchanged(look.whole) != look.whole:
             look = self._listing.look(_NOTHING)
-            notices += look.notices
         if not look.exists:
             return None, self._waiting()
-        said = Pending(note=_note(look), notices=notices)
+        said = Pending(note=_note(look), notices=self._listing.look(_NOTHING, notices=True).notices)
         if look.unfinished or look.unreadable or self._listing.unchanged(look.whole) != look.whole:
             return None, said
         if doubt := self._doubt(before, look):

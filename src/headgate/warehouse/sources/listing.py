@@ -139,7 +139,9 @@ class Listing:
         #: {name of an incomplete file: its stamp}, so that its end is not read again until it has changed
         self._incomplete: dict[str, Stamp] = {}
         self._unwanted: set[str] = set()
+        #: all notices so far, and those that nobody has been given yet
         self._reported: set[tuple[str, str]] = set()
+        self._untold: list[Notice] = []
         #: the loaded files, in the order in which they are checked for changes
         self._to_check: tuple[Mapping[str, Stamp], list[str]] = ({}, [])
         self._next_to_check = 0
@@ -153,9 +155,12 @@ class Listing:
     # --- new files --------------------------------------------------------------------------------------------
 
     def look(
-        self, loaded: Mapping[str, Stamp], aside: Mapping[str, SetAside] | None = None, *, check_loaded: bool = False
+        self, loaded: Mapping[str, Stamp], aside: Mapping[str, SetAside] | None = None, *, notices: bool = False
     ) -> Look:
-        """The files that are neither in ``loaded`` nor ``aside``; with ``check_loaded``, also notices about some."""
+        """The files that are neither in ``loaded`` nor ``aside``.
+
+        With ``notices``, some of the loaded files are checked, and all notices since the last time are returned.
+        """
         with self._lock:
             names = self._directory.names()
             if names is None:
@@ -164,9 +169,11 @@ class Listing:
             if look is None:
                 look = self._looked(names, loaded, aside or {})
                 is_final = not (look.unfinished or look.unreadable)
-                self._last = (names, loaded, replace(look, notices=())) if is_final else None
-            if check_loaded:
-                look = replace(look, notices=(*look.notices, *self._changed_after_loading(loaded)))
+                self._last = (names, loaded, look) if is_final else None
+            if notices:
+                self._check_loaded(loaded)
+                look = replace(look, notices=tuple(self._untold))
+                self._untold.clear()
             return look
 
     def _same_as_last(
@@ -184,12 +191,12 @@ class Listing:
         return look if as_before else None
 
     def _looked(self, names: list[str], loaded: Mapping[str, Stamp], aside: Mapping[str, SetAside]) -> Look:
-        look, notices, now = Look(), list[Notice](), self._clock()
+        look, now = Look(), self._clock()
         whole: dict[str, Found] = {}
-        for name in self._new(names, loaded, notices):
+        for name in self._new(names, loaded):
             if name in aside and self._is_as_set_aside(name, aside[name]):
                 look.aside[name] = reason = aside[name].reason
-                notices += self._notice(name, f"is set aside: {reason}. It is tried again when it changes")
+                self._tell(name, f"is set aside: {reason}. It is tried again when it changes")
                 continue
             try:
                 found = self._whole.get(name) or self._examined(name, now)
@@ -197,7 +204,7 @@ class Listing:
                 continue  # it has gone again, or is a link to nothing
             except OSError as error:
                 look.unreadable[name] = reason = error.strerror or str(error)
-                notices += self._notice(name, f"is left out: {current_user()} cannot read it: {reason}")
+                self._tell(name, f"is left out: {current_user()} cannot read it: {reason}")
                 continue
             if isinstance(found, Found):
                 whole[name] = found
@@ -213,7 +220,6 @@ class Listing:
             size=sum(file.size for file in look.whole),
             oldest=min((file.arrived for file in look.whole), default=None),
             newest=max((file.arrived for file in look.whole), default=None),
-            notices=tuple(notices),
         )
 
     def unchanged(self, files: Iterable[Found]) -> list[Found]:
@@ -270,7 +276,7 @@ class Listing:
         except OSError:
             return None
 
-    def _new(self, names: list[str], loaded: Mapping[str, Stamp], notices: list[Notice]) -> list[str]:
+    def _new(self, names: list[str], loaded: Mapping[str, Stamp]) -> list[str]:
         """Those of ``names`` that are wanted and not loaded."""
         if len(self._unwanted) > len(names):
             self._unwanted.intersection_update(names)
@@ -284,7 +290,7 @@ class Listing:
             elif not name.isprintable() and not _is_text(name):
                 unwanted.add(name)
                 shown = os.fsencode(name).decode("utf-8", "backslashreplace")
-                notices.append(Notice(shown, "is left out: its name is not valid UTF-8; rename it"))
+                self._tell(shown, "is left out: its name is not valid UTF-8; rename it")
             else:
                 new.append(name)
         return new
@@ -325,27 +331,23 @@ class Listing:
             seen = self._watched[name] = _Watched(stamp, changed, now)
         return now - seen.since >= self._settle
 
-    def _changed_after_loading(self, loaded: Mapping[str, Stamp]) -> list[Notice]:
-        """Notices about loaded files that are different now. A few files are checked each time, in turn."""
+    def _check_loaded(self, loaded: Mapping[str, Stamp]) -> None:
+        """Tell of loaded files that are different now. A few files are checked each time, in turn."""
         if self._to_check[0] is not loaded:
             self._to_check = (loaded, list(loaded))
         names = self._to_check[1]
         first = self._next_to_check if self._next_to_check < len(names) else 0
         self._next_to_check = first + CHECKED_PER_LOOK
-        notices = []
         for name in names[first : self._next_to_check]:
             stamp = self._stamp(name)
             if stamp is not None and stamp != loaded[name]:
-                what = "changed after it was loaded; it is not loaded again: write new rows to a new file"
-                notices += self._notice(name, what)
-        return notices
+                self._tell(name, "changed after it was loaded; it is not loaded again: write new rows to a new file")
 
-    def _notice(self, name: str, problem: str) -> list[Notice]:
-        """A notice about a file, unless it was given before."""
-        if (name, problem) in self._reported:
-            return []
-        self._reported.add((name, problem))
-        return [Notice(name, problem)]
+    def _tell(self, name: str, problem: str) -> None:
+        """Have the next notices contain one about a file, unless it was given before."""
+        if (name, problem) not in self._reported:
+            self._reported.add((name, problem))
+            self._untold.append(Notice(name, problem))
 
     # --- loaded files that have gone --------------------------------------------------------------------------
 

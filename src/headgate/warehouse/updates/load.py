@@ -190,8 +190,8 @@ class StreamNode(LoadedNode):
 
     def plan(self) -> Update | None:
         waiting = self.last_poll = self.source.latest(self.offset)
-        if not waiting.chunks:
-            return self._planned(0.0) if self._owes_rejected() else None
+        if not waiting.chunks and not self._owes_rejected():
+            return None
         arrived = None
         if waiting.oldest is not None and waiting.newest is not None:
             arrived = (waiting.oldest, waiting.newest, waiting.chunks)
