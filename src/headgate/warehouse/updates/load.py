@@ -21,6 +21,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core import Update
 from headgate.warehouse.declare.durations import readable
+from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec
 from headgate.warehouse.session import tune
 from headgate.warehouse.sources import Limit, Offset, Pending, Range
@@ -303,11 +304,11 @@ def _reason(times: EventTimes | None) -> Column:
     reason = F.col(ERROR_COLUMN)
     if times is None:
         return reason
-    reason = F.coalesce(reason, F.when(F.col(times.column).isNull(), F.lit(NO_TIME)))
+    reason = F.coalesce(reason, F.when(F.col(quoted(times.column)).isNull(), F.lit(NO_TIME)))
     if times.latest is None:
         return reason
     # A decimal, because the limit changes with every update: see ``headgate.warehouse.updates.derive_plan``.
-    too_late = F.unix_micros(F.col(times.column)) > F.lit(Decimal(times.latest))
+    too_late = F.unix_micros(F.col(quoted(times.column))) > F.lit(Decimal(times.latest))
     return F.coalesce(reason, F.when(too_late, F.lit(times.reason)))
 
 
