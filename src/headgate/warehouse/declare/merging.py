@@ -19,6 +19,7 @@ from headgate.warehouse.declare.plan_tree import (
     eval_mode,
     has_subquery,
     own_text,
+    source_of,
     spark_plan,
     words_for,
 )
@@ -102,12 +103,14 @@ def plan_merge(result: DataFrame, plan: PlanTree, growing: str) -> MergePlan | s
 
 def _plan_merge(result: DataFrame, plan: PlanTree, growing: str) -> MergePlan:
     step, depth = plan, 0
-    while step.name in _KEEPING_ROWS and step.children:
+    while step.name in _KEEPING_ROWS:
+        if source_of(step) is not None:
+            raise _NotMergedError("it has no aggregate")
         if has_subquery(step):
             raise _NotMergedError("it has a subquery")
         step, depth = step.children[0], depth + 1
     if step.name not in ("Aggregate", "Distinct"):
-        raise _NotMergedError(f"{words_for(step)} is not an aggregate")
+        raise _NotMergedError(f"above its aggregate, if it has one, there is {words_for(step)}")
     if reason := why_not_linear(step.children[0], growing):
         raise _NotMergedError(reason)
     if step.name == "Distinct":
