@@ -70,10 +70,10 @@ class Warehouse:
     ``path`` is the folder of its Delta tables: ``<name>.warehouse`` beside the pipeline file, unless stated. A commit
     waits until it is on disk; with ``sync=False`` it does not, and a power cut may cost the latest updates.
 
-    Options mean the same everywhere. ``time`` is the column of the event time and always needed. ``partition`` is the
-    length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is the
-    lag that is still on time; a larger ``importance_class`` is more important; ``patience`` is how long an update may
-    wait before it goes first (default: 20 periods). Durations are texts such as "10 seconds", or seconds.
+    Options mean the same everywhere. ``time`` is the column of the event time; tables may have None. ``partition`` is
+    the length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is
+    the lag that is still on time; a larger ``importance_class`` is more important; ``patience`` is how long an update
+    may wait before it goes first (default: 20 periods). Durations are texts such as "10 seconds", or seconds.
     """
 
     def __init__(self, name: str, path: str | os.PathLike[str] | None = None, *, sync: bool = True) -> None:

@@ -63,7 +63,7 @@ class CommitState:
             "offset": self.offset,
             "time": self.time,
             "queries": dict(self.queries),
-            "set_aside": self.rejected_files,
+            "set_aside": self.rejected_files,  # its name in tables that are there already
             "query": dict(self.query),
             "mode": self.mode,
         }

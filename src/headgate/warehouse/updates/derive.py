@@ -215,7 +215,10 @@ class TableDeriver:
 
     def _write_merged(self, frame: DataFrame, number: int, plan: DerivePlan, merger: GroupMerger) -> WrittenFiles:
         new = self._writer.arrow(merger.states(frame))
-        positions, states = merge_groups(self.table, self._files_of_groups(plan), merger, new)
+        try:
+            positions, states = merge_groups(self.table, self._files_of_groups(plan), merger, new)
+        except OverflowError as error:
+            raise self._writer.failed(error) from error
         rows = self._writer.checked(merger.complete(states, frame))
         return replaced(self.table, number, positions, None, rows, self.spec.partition)
 

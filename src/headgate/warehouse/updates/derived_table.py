@@ -284,10 +284,12 @@ class TableNode(Node):
                 update.size = float(sum(file.rows for files in grown for file in files))
         return begun
 
-    def _begin(self, update: Update, choose: Callable[[], DerivePlan | None]) -> bool:
+    def _begin(self, update: Update, choose: Callable[[], DerivePlan | None], rebuilds: bool = False) -> bool:
         """Give ``update`` the plan of ``choose``; repeated until no source has changed during planning."""
         while True:
             self._read_all_changes()
+            if self.rebuild_reason and not rebuilds:
+                return False  # what was just read cannot be taken in, so no commit may name these versions
             update.plan = choose()
             if all(changes.is_current for changes in self._changes.values()):
                 break
@@ -375,14 +377,14 @@ class TableNode(Node):
     ) -> DerivePlan:
         dirty = self._table_state().dirty
         return DerivePlan(
-            kind,
-            sources,
-            files,
-            self.state.update,
-            tuple(self._to_recompute),
-            edge,
-            edge,
-            dirty,
+            kind=kind,
+            sources=sources,
+            files=files,
+            number_before=self.state.update,
+            to_recompute=tuple(self._to_recompute),
+            edge=edge,
+            freshness=edge,
+            dirty=dirty,
             several_sources=self._shape.several_sources,
         )
 
@@ -488,7 +490,7 @@ class TableNode(Node):
         if not self.can_backfill():
             return False
         if self.rebuilds or self.rebuild_reason:
-            return self._begin(update, lambda: self._plan_everything("rebuild"))
+            return self._begin(update, lambda: self._plan_everything("rebuild"), rebuilds=True)
         return self._begin(update, lambda: self._plan_chunk(most_seconds))
 
     def _plan_chunk(self, most_seconds: float) -> DerivePlan | None:

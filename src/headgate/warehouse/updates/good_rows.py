@@ -14,6 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.warehouse.declare.durations import readable
+from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _reason(times: EventTimes | None) -> Column:
     reason = F.col(ERROR_COLUMN)
     if times is None:
         return reason
-    moment = F.unix_micros(F.col(times.column))
+    moment = F.unix_micros(F.col(quoted(times.column)))
     reason = F.coalesce(
         reason,
         F.when(moment.isNull(), F.lit(NO_TIME)),

@@ -65,15 +65,6 @@ class LoadedNode(Node):
         self._bad_chunks = BadChunks(spec.source)
         self._time = spec.time if isinstance(spec, StreamSpec) else None
         self._partition = spec.partition if isinstance(spec, StreamSpec) else None
-        self._state: tuple[int, CommitState] = (-2, CommitState())
-
-    @property
-    def state(self) -> CommitState:
-        # Kept, because a state may name a hundred thousand files, and it is asked for at every poll.
-        version = self.store.version
-        if self._state[0] != version:
-            self._state = (version, super().state)
-        return self._state[1]
 
     @staticmethod
     def _loads(update: Update, wanted: Range | None) -> bool:
@@ -118,8 +109,7 @@ class LoadedNode(Node):
             )
         replaced = ALL if replace else None
         stored = state.to_json()
-        version = self.store.commit(state.update, good.files, replace=replaced, state=stored, schema=good.schema)
-        self._state = (version, state)
+        self.store.commit(state.update, good.files, replace=replaced, state=stored, schema=good.schema)
         try:
             self._commit_rejected()
         except Exception:
