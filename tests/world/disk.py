@@ -1,0 +1,277 @@
+"""The simulated disk: real files in memory, with every call that changes one, and every job of Spark, a *step*.
+
+At a step time passes, other things happen in the world, the call may fail, and the process may die: before the step,
+after it, or in the middle. A process that is dead changes nothing any more, whatever its handlers of errors try.
+
+Everything in the standard library and in other packages that the warehouse changes files with is replaced while
+``installed``: the warehouse itself runs as it is.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+from unittest.mock import patch
+
+import pyarrow.parquet as pq
+import pyspark.sql
+
+from headgate.warehouse.sources import file_formats
+from headgate.warehouse.storage import log
+from headgate.warehouse.updates.merge import GroupMerger
+from tests.world import spark
+from tests.world.clock import WorldClock
+
+#: what is done at a step; "look" reads a folder or the times of a landed file
+StepKind = Literal["write", "change", "sync", "commit", "checkpoint", "job", "look"]
+#: how the process dies at a step; empty if it does not
+Death = Literal["", "before", "after", "torn"]
+LOG_DIRECTORY = "_delta_log"
+
+
+class ProcessDied(BaseException):  # noqa: N818 - no error: nobody can handle it
+    """The process has died at this step."""
+
+
+class Disk:
+    """Files below ``root``. ``step`` is called at every step with its kind and target; it may raise, or say how to die.
+
+    ``inside``: the warehouse runs, so its calls are steps. ``dead``: it has died.
+    """
+
+    def __init__(self, root: Path, clock: WorldClock, rng: random.Random) -> None:
+        self.root = str(root)
+        self.clock = clock
+        self.inside = False
+        self.dead = False
+        self.step: Callable[[StepKind, str], Death] = lambda kind, target: ""
+        #: when files in the landing folders were last renamed or written
+        self.changed: dict[str, float] = {}
+        self._rng = rng
+        #: files that were written and perhaps are not on the disk yet, in this order
+        self._unsynced: dict[str, None] = {}
+        self._real_stat = os.stat
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The warehouse runs: its calls are steps."""
+        before, self.inside = self.inside, True
+        try:
+            yield
+        finally:
+            self.inside = before
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Somebody else does something."""
+        before, self.inside = self.inside, False
+        try:
+            yield
+        finally:
+            self.inside = before
+
+    def _at(self, kind: StepKind, target: str, call: Callable[[], Any], tear: Callable[[], None]) -> Any:
+        """One step: the call, unless the process dies before it, or it fails."""
+        if not self.inside:
+            return call()
+        death = self._stepped(kind, target)
+        result = call()
+        if death:
+            if death == "torn":
+                tear()
+            self.die()
+        return result
+
+    def _stepped(self, kind: StepKind, target: str) -> Death:
+        if self.dead:
+            raise ProcessDied
+        with self.outside():
+            death = self.step(kind, target)
+        if death == "before":
+            self.die()
+        return death
+
+    def die(self) -> None:
+        self.dead = True
+        raise ProcessDied
+
+    def job(self, group: str) -> None:
+        """A job of Spark."""
+        self._at("job", group, lambda: None, lambda: None)
+
+    # --- what is not on the disk yet ------------------------------------------------------------------------
+
+    def lose_unsynced(self) -> None:
+        """What a power cut does to files that were not synced: each is there, torn, empty or gone."""
+        for path in self._unsynced:
+            fate = self._rng.choice(("there", "there", "torn", "empty", "gone"))
+            if fate == "gone":
+                Path(path).unlink(missing_ok=True)
+            elif fate != "there" and os.path.exists(path):
+                os.truncate(path, os.path.getsize(path) // 2 if fate == "torn" else 0)
+        self._unsynced.clear()
+
+    def _written(self, path: str) -> None:
+        self._unsynced[path] = None
+        self._set_time(path)
+        self._set_time(os.path.dirname(path))
+
+    def _set_time(self, path: str) -> None:
+        moment = self.clock.time_ns()
+        if os.path.exists(path):
+            os.utime(path, ns=(moment, moment))
+
+    # --- the replaced functions -----------------------------------------------------------------------------
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        with ExitStack() as stack:
+
+            def replaced(owner: Any, name: str, value: Any) -> None:
+                stack.enter_context(patch.object(owner, name, value))
+
+            clock = self.clock
+            for name in ("time", "time_ns", "monotonic", "monotonic_ns", "sleep"):
+                replaced(time, name, getattr(clock, name))
+            replaced(time, "perf_counter", clock.monotonic)
+            replaced(secrets, "token_hex", lambda size=6: f"{self._rng.getrandbits(8 * (size or 6)):0{2 * (size or 6)}x}")
+            for name in ("mkdir", "unlink", "remove", "rmdir", "replace", "rename", "link"):
+                replaced(os, name, self._changing(getattr(os, name)))
+            replaced(os, "stat", self._stat)
+            replaced(os, "scandir", self._scandir(os.scandir))
+            replaced(os, "fsync", self._fsync(os.fsync))
+            opened = self._opening(builtins.open)
+            replaced(builtins, "open", opened)
+            replaced(io, "open", opened)
+            replaced(pq, "write_table", self._write_table(pq.write_table))
+            replaced(log, "create_table_with_add_actions", self._creating(log.create_table_with_add_actions))
+            replaced(log, "DeltaTable", self._delta_table(log.DeltaTable))
+            replaced(pyspark.sql, "functions", spark.FUNCTIONS)
+            json_format = file_formats.FORMATS["json"]
+            reader = file_formats.FileFormat(json_format.name, spark.read_json, json_format.complete)  # type: ignore[arg-type]
+            stack.enter_context(patch.dict(file_formats.FORMATS, {"json": reader}))
+            # All keys and states of the world's aggregates are columns of their tables.
+            replaced(GroupMerger, "states", lambda merger, result: result)
+            yield
+
+    def _is_ours(self, path: Any) -> bool:
+        return isinstance(path, str | os.PathLike) and os.fspath(path).startswith(self.root)
+
+    def _changing(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *others: Any, **options: Any) -> Any:
+            if not self._is_ours(path):
+                return real(path, *others, **options)
+            return self._at("change", os.fspath(path), lambda: real(path, *others, **options), lambda: None)
+
+        return call
+
+    def _stat(self, path: Any, **options: Any) -> os.stat_result:
+        found = self._real_stat(path, **options)
+        changed = self.changed.get(path if isinstance(path, str) else str(path)) if self._is_ours(path) else None
+        if changed is None:
+            return found
+        names = ("st_atime", "st_mtime", "st_atime_ns", "st_mtime_ns")
+        times = {name: getattr(found, name) for name in names}
+        times |= {"st_ctime": changed, "st_ctime_ns": round(changed * 1e9)}
+        return os.stat_result((*found[:9], int(changed)), times)
+
+    def _scandir(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any = ".") -> Any:
+            if not self._is_ours(path):
+                return real(path)
+            return self._at("look", os.fspath(path), lambda: real(path), lambda: None)
+
+        return call
+
+    def _fsync(self, real: Callable[[int], None]) -> Callable[[int], None]:
+        def call(descriptor: int) -> None:
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+            if not self._is_ours(path):
+                return real(descriptor)
+            self._at("sync", path, lambda: None, lambda: None)
+            self._unsynced.pop(path, None)
+            return None
+
+        return call
+
+    def _opening(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(file: Any, mode: str = "r", *others: Any, **options: Any) -> Any:
+            if self.inside and self._is_ours(file) and set(mode) & set("wax+"):
+                self._stepped("write", os.fspath(file))
+                self._unsynced[os.fspath(file)] = None
+            return real(file, mode, *others, **options)
+
+        return call
+
+    def _write_table(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(rows: Any, where: Any, **options: Any) -> Any:
+            path = os.fspath(where)
+
+            def write() -> None:
+                real(rows, where, **options)
+                self._written(path)
+
+            return self._at("write", path, write, lambda: os.truncate(path, os.path.getsize(path) // 2))
+
+        return call
+
+    # --- the Delta log --------------------------------------------------------------------------------------
+
+    def _creating(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(table: str, *others: Any, **options: Any) -> Any:
+            return self._commit(table, lambda: real(table, *others, **options))
+
+        return call
+
+    def _commit(self, table: str, call: Callable[[], Any]) -> Any:
+        def commit() -> Any:
+            result = call()
+            self._written(_newest_entry(table))
+            return result
+
+        return self._at("commit", table, commit, lambda: _tear(_newest_entry(table)))
+
+    def _delta_table(self, real: Any) -> Any:
+        disk = self
+
+        class StepwiseDelta(real):  # type: ignore[misc, valid-type]
+            """A Delta table whose commits and checkpoints are steps."""
+
+            def __init__(self, table: Any, *others: Any, **options: Any) -> None:
+                super().__init__(table, *others, **options)
+                self._world_folder = os.fspath(table)
+
+            def create_write_transaction(self, *others: Any, **options: Any) -> Any:
+                write = super().create_write_transaction
+                return disk._commit(self._world_folder, lambda: write(*others, **options))
+
+            def create_checkpoint(self) -> Any:
+                folder, write = self._world_folder, super().create_checkpoint
+                pointer = f"{folder}/{LOG_DIRECTORY}/_last_checkpoint"
+
+                def call() -> None:
+                    write()
+                    for path in Path(folder, LOG_DIRECTORY).glob("*.checkpoint.parquet"):
+                        if path.stat().st_mtime > disk.clock.latest:  # just written, with the time of the real clock
+                            disk._written(str(path))
+                    disk._written(pointer)
+
+                return disk._at("checkpoint", folder, call, lambda: os.truncate(pointer, 0))
+
+        return StepwiseDelta
+
+
+def _newest_entry(table: str) -> str:
+    return str(max(Path(table, LOG_DIRECTORY).glob("*.json")))
+
+
+def _tear(path: str) -> None:
+    os.truncate(path, os.path.getsize(path) // 2)
