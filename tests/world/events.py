@@ -15,24 +15,29 @@ from tests.world.spark import MICROS
 from tests.world.tables import Declaration, Row
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Line:
-    """One line of a landed file of orders. ``bad``: it is not JSON, or has no time."""
+    """One line of a landed file of orders. ``bad``: it is not JSON, has no time, or one that lies far ahead."""
 
     number: int
     moment: int
     shop: str = "a"
     amount: int = 1
-    bad: Literal["", "garbage", "no time"] = ""
+    bad: Literal["", "garbage", "no time", "future"] = ""
 
     @property
     def text(self) -> str:
         if self.bad == "garbage":
             return f"garbage {self.number}"
         row: dict[str, object] = {"shop": self.shop, "amount": self.amount, "id": self.number}
-        if not self.bad:
+        if self.bad == "future":
+            row["ts"] = "9999-12-31T23:59:59+00:00"
+        elif not self.bad:
             row["ts"] = datetime.fromtimestamp(self.moment / MICROS, UTC).isoformat()
         return json.dumps(row)
+
+    def __repr__(self) -> str:
+        return f"<{self.text}>"
 
     @property
     def row(self) -> Row:
@@ -95,11 +100,16 @@ class LandShops(Event):
 
 @dataclass(frozen=True, slots=True)
 class Crash(Event):
-    """The process dies, so many steps after ``at``: before the step, after it, or in the middle of it."""
+    """The process dies, so many steps after ``at``: before the step, after it, or in the middle of it.
+
+    Only steps of this ``kind`` count, if it is given, and only those whose target ends in ``target``.
+    """
 
     steps: int
     how: Literal["before", "after", "torn"] = "before"
     down: float = 2.0
+    kind: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +144,11 @@ class QueryFails(Event):
 
 @dataclass(frozen=True, slots=True)
 class CommitsFail(Event):
-    """Commits fail for some seconds; if ``stands``, only their answers are lost."""
+    """Commits to tables whose names end in ``table`` fail for some seconds; if ``stands``, only the answers are lost."""
 
     seconds: float
     stands: bool = False
+    table: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +188,24 @@ class EmptyPointer(Event):
 
 @dataclass(frozen=True, slots=True)
 class Redeclare(Event):
-    """The pipeline file is saved with other declarations."""
+    """The pipeline file is saved with other declarations, perhaps with some that cannot be adopted."""
 
     declared: Declaration
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Event):
+    """A person pauses a table, and resumes it after some seconds."""
+
+    seconds: float
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill(Event):
+    """A person has all of a table computed again."""
+
+    table: str
 
 
 @dataclass(frozen=True, slots=True)

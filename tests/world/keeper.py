@@ -21,8 +21,6 @@ from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 from tests.world.clock import WorldClock
 from tests.world.spark import FakeSession
 
-#: looking at a landing folder costs the simulation more than all else, so it is done as seldom as possible
-OPTIONS = RunOptions(poll=1.0)
 
 
 @dataclass(slots=True)
@@ -114,12 +112,21 @@ class Keeper:
         self,
         opened: OpenWarehouse,
         session: FakeSession,
+        options: RunOptions,
         clock: WorldClock,
         seconds: Callable[[], float],
         wait: Callable[[float], bool],
         observer: Callable[[Update], None],
+        adopted: Callable[[float, OpenWarehouse], None],
     ) -> None:
-        self.runtime = Runtime(opened, session, OPTIONS, observer, clock=clock.time)  # type: ignore[arg-type]
+        self.runtime = Runtime(
+            opened,
+            session,  # type: ignore[arg-type]
+            options,
+            observer,
+            clock=clock.time,
+            on_redeclared=adopted,
+        )
         tracks = WorldTracks(session, self.runtime._node_of, clock, seconds)
         self.runtime._tracks = tracks  # type: ignore[assignment]
         self.runtime._inbox = WorldInbox(clock, tracks, wait)  # type: ignore[assignment]

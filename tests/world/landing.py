@@ -67,24 +67,34 @@ class Landing:
     def delete(self, name: str) -> None:
         if name in self.there:
             self.there.discard(name)
-            (self._share / name).unlink(missing_ok=True)
+            for folder in (self.orders, self._away):
+                (folder / name).unlink(missing_ok=True)
             self._touch(self._share)
 
     def take_share_away(self, missing: bool) -> None:
-        if self._is_away:
+        """All files are away, or the whole folder is; what lands in the empty folder is there."""
+        if self._away.exists():
             return
-        self.orders.rename(self._away)
-        self._is_away = True
-        if not missing:
-            self.orders.mkdir()
-            self._touch(self.orders)
+        if missing:
+            self.orders.rename(self._away)
+            self._is_away = True
+            return
+        self._away.mkdir()
+        for path in self.orders.iterdir():
+            path.rename(self._away / path.name)
+        self._touch(self.orders)
 
     def bring_share_back(self) -> None:
-        if not self._is_away:
+        if not self._away.exists():
             return
-        shutil.rmtree(self.orders, ignore_errors=True)
-        self._away.rename(self.orders)
         self._is_away = False
+        self.orders.mkdir(exist_ok=True)
+        for path in self._away.iterdir():
+            if (self.orders / path.name).exists():
+                path.unlink()  # it was written anew meanwhile
+            else:
+                path.rename(self.orders / path.name)
+        self._away.rmdir()
         self._touch(self.orders)
 
     # --- the dimension --------------------------------------------------------------------------------------

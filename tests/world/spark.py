@@ -167,7 +167,7 @@ class FakeSession:
 
         def read(*paths: str) -> FakeFrame:
             def compute() -> pa.Table:
-                tables = [pq.read_table(path, columns=columns.names, partitioning=None) for path in paths]
+                tables = [pq.read_table(path, columns=columns.names, partitioning=None, use_threads=False) for path in paths]
                 return pa.concat_tables([table.cast(columns) for table in tables])
 
             return FakeFrame(self, compute)

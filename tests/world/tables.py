@@ -36,10 +36,14 @@ Tables = Mapping[str, Sequence[Row]]
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What may change in the pipeline file while the world runs: which tables there are, and a number in a query."""
+    """What may change in the pipeline file while the world runs: which tables there are, and a number in a query.
+
+    ``wrong``: the stream is declared as a dimension, which cannot be adopted.
+    """
 
     tables: tuple[str, ...]
     least: int = 50
+    wrong: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +291,14 @@ def declared_spec(declared: Declaration, folder: Path, clock: Callable[[], float
         )
         for name, kind in ((name, KINDS[name]) for name in with_sources(declared.tables))
     ]
-    dimensions = (DimensionSpec("shops", files("shops", SHOPS), HERE),)
-    return WarehouseSpec("world", str(folder / "warehouse"), (orders,), dimensions, tuple(tables), HERE)
+    dimensions = [DimensionSpec("shops", files("shops", SHOPS), HERE)]
+    streams = [orders]
+    if declared.wrong:
+        streams, tables = [], []
+        dimensions.append(DimensionSpec("orders", files("orders", ORDERS), HERE))
+    return WarehouseSpec(
+        "world", str(folder / "warehouse"), tuple(streams), tuple(dimensions), tuple(tables), HERE
+    )
 
 
 def analyses(spec: WarehouseSpec, declared: Declaration) -> dict[str, Analysis]:

@@ -12,13 +12,16 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from unittest.mock import patch
 
-from headgate.core import Update
+from headgate.core import HeadgateError, Update
+from headgate.warehouse.schedule.scheduler import RunOptions
 from headgate.warehouse.storage import log, store
+from headgate.warehouse.updates import load, maintain
 from headgate.warehouse.updates import open_warehouse as opening
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 from tests.world import events as e
@@ -58,18 +61,21 @@ class Outcome:
 class World:
     """``play`` runs the schedule in ``folder``, which must be empty."""
 
-    def __init__(self, schedule: Schedule, folder: Path) -> None:
+    def __init__(self, schedule: Schedule, folder: Path, real_log: bool = False) -> None:
         self.schedule = schedule
+        self._real_log = real_log
         self.clock = WorldClock()
         self.outcome = Outcome()
         self._rng = random.Random(schedule.seed)
-        self._disk = Disk(folder, self.clock, random.Random(schedule.seed + 1))
+        self._disk = Disk(folder, self.clock, random.Random(schedule.seed + 1), real_log)
         self._disk.step = self._step
         self._landing = Landing(folder, self.clock)
         self._disk.changed = self._landing.changed
         self._folder = folder
         self._tables = folder / "warehouse" / "tables"
         self._oracle = Oracle(self._tables, self._landing)
+        #: what the pipeline file says, and what the run has adopted
+        self._saved: Declaration = schedule.declared
         self._declared: Declaration = schedule.declared
         self._waiting = sorted(schedule.events, key=lambda event: event.at)
         #: faults that last for a while, with their ends
@@ -97,11 +103,22 @@ class World:
     def _installed(self) -> Iterator[None]:
         with ExitStack() as stack:
             stack.enter_context(self._disk.installed())
-            stack.enter_context(patch.object(log, "CHECKPOINT_INTERVAL", self.schedule.checkpoint_every))
-            stack.enter_context(patch.object(log, "KEPT_ENTRIES", self.schedule.kept))
-            stack.enter_context(patch.object(store, "MOST_ENTRIES", self.schedule.kept))
-            stack.enter_context(patch.object(opening, "analyse", lambda spec, spark: analyses(spec, self._declared)))
+            for (module, name), value in self._shortened().items():
+                stack.enter_context(patch.object(module, name, value))
+            stack.enter_context(patch.object(opening, "analyse", lambda spec, spark: analyses(spec, self._saved)))
             yield
+
+    def _shortened(self) -> dict[tuple[ModuleType, str], int]:
+        """Numbers that decide when logs are cleaned up and files merged, so small that it happens in a short world."""
+        every = self.schedule.checkpoint_every
+        return {
+            (log, "CHECKPOINT_INTERVAL"): every,
+            (log, "KEPT_ENTRIES"): 4 * every,
+            (store, "MOST_ENTRIES"): 4 * every,
+            (load, "OFFSET_EVERY"): every,
+            (maintain, "COMMITS_BETWEEN_CLEANING"): 4 * every,
+            (maintain, "MOST_EXTRA_FILES"): every // 2 + 2,
+        }
 
     def _last_moment(self) -> float:
         ends = [event.at + getattr(event, "seconds", 0.0) + getattr(event, "mended", 0.0) for event in self._waiting]
@@ -115,7 +132,7 @@ class World:
         last = e.Line(1_000_000, round(self.clock.earliest) * 1_000_000 - 1)
         self._landing.land("zz-last.json", [last])
         if self._keeper is not None:
-            for table in self._to_resume:
+            for table in self._to_resume.intersection(self._keeper.runtime.warehouse.nodes):
                 self._keeper.runtime.resume(table)
 
     def _run_until_right(self) -> None:
@@ -157,6 +174,9 @@ class World:
             except _Wrong:
                 raise
             except Exception as error:
+                if self._disk.dead:  # what it does after its death does not matter
+                    self._bury()
+                    continue
                 what = "the keeper has ended" if self._keeper is not None else "the warehouse cannot be opened"
                 if self._keeper is None and self._lasting:
                     self._pass(5.0)  # whoever starts it tries again
@@ -172,19 +192,24 @@ class World:
         self._keeper = None
 
     def _opened(self) -> Keeper:
+        if self._saved.wrong:  # whoever starts it is told so, and corrects it first
+            self._saved = self._declared
         opened = self._open_warehouse()
         keeper = Keeper(
             opened,
             FakeSession(self._job),
+            # Looking at landing folders costs the simulation more than all else, so it is done seldom.
+            RunOptions(tracks=self.schedule.tracks, budget=self.schedule.budget, poll=1.0),
             self.clock,
             lambda: self._rng.choice((0.05, 0.3, 1.5)),
             self._wait,
             self._observe,
+            self._adopted,
         )
         return keeper
 
     def _open_warehouse(self) -> OpenWarehouse:
-        spec = declared_spec(self._declared, self._folder, self.clock.time)
+        spec = declared_spec(self._saved, self._folder, self.clock.time)
         return opening.open_warehouse(spec, FakeSession(self._job), clock=self.clock.time)  # type: ignore[arg-type]
 
     def _bury(self) -> None:
@@ -224,15 +249,24 @@ class World:
             raise _Wrong("there is no end to it")
         self.clock.advance(STEP_SECONDS)
         self._happen()
-        if self._dying is not None:
-            self._steps_to_death -= 1
-            if self._steps_to_death <= 0:
-                self.outcome.happened["death"] += 1
-                return "before" if isinstance(self._dying, e.PowerCut) else self._dying.how
-        self._fail(kind, target)
-        return ""
+        if death := self._dies_at(kind, target):
+            self.outcome.happened["death"] += 1
+            return death
+        return self._fail(kind, target)
 
-    def _fail(self, kind: StepKind, target: str) -> None:
+    def _dies_at(self, kind: StepKind, target: str) -> Death:
+        dying = self._dying
+        if dying is None:
+            return ""
+        if isinstance(dying, e.Crash) and not (kind.startswith(dying.kind) and target.endswith(dying.target)):
+            return ""
+        self._steps_to_death -= 1
+        if self._steps_to_death > 0:
+            return ""
+        return dying.how if isinstance(dying, e.Crash) else "before"
+
+    def _fail(self, kind: StepKind, target: str) -> Death:
+        """Raise if the step fails; or say that only its answer is lost."""
         now = self.clock.steady
         self._lasting = [(end, fault) for end, fault in self._lasting if end > now]
         for _, fault in self._lasting:
@@ -240,8 +274,10 @@ class World:
                 case e.DiskFull() if kind in ("write", "commit", "checkpoint"):
                     self.outcome.happened["disk full"] += 1
                     raise OSError(errno.ENOSPC, "No space left on device", target)
-                case e.CommitsFail() if kind == "commit":
+                case e.CommitsFail() if kind == "commit" and target.endswith(fault.table):
                     self.outcome.happened["failed commit"] += 1
+                    if fault.stands:
+                        return "answer lost"
                     raise OSError(errno.EIO, "Input/output error", target)
                 case e.SparkFails() if kind == "job":
                     self.outcome.happened["failed job"] += 1
@@ -252,6 +288,7 @@ class World:
                 case e.Slow():
                     self.outcome.happened["slow step"] += 1
                     self.clock.advance(fault.each)
+        return ""
 
     def _job(self, group: str) -> None:
         self._disk.job(group)
@@ -308,12 +345,21 @@ class World:
             case e.RemoveTable():
                 shutil.rmtree(self._tables / event.table, ignore_errors=True)
             case e.ForeignDelete():
-                self._oracle.erased |= delete_rows(self._tables / "orders", self._rng)
+                self._oracle.erased |= delete_rows(self._tables / "orders", self._rng, self._real_log)
             case e.EmptyPointer():
                 for pointer in self._tables.glob(f"*/{LOG_DIRECTORY}/_last_checkpoint"):
                     os.truncate(pointer, 0)
-            case e.Redeclare():
+            case e.Redeclare() | _Corrected():
                 self._redeclare(event.declared)
+            case e.Pause():
+                if self._keeper is not None:
+                    self._keeper.runtime.pause(event.table)
+                self._later(_Resumed(event.at + event.seconds, event.table))
+            case _Resumed():
+                if self._keeper is not None:
+                    self._keeper.runtime.resume(event.table)
+            case e.Backfill():
+                self._backfill(event.table)
             case e.Restart():
                 if self._keeper is not None:
                     self._keeper.runtime.stop_soon()
@@ -323,11 +369,27 @@ class World:
                 self._lasting.append((event.at + event.seconds, event))  # type: ignore[attr-defined]
 
     def _redeclare(self, declared: Declaration) -> None:
-        self._declared = declared
-        if self._keeper is not None:
-            runtime = self._keeper.runtime
-            runtime.replace_warehouse(self._open_warehouse)
-            runtime._inbox.put(lambda: None)
+        if declared.wrong and not (self._tables / "orders").exists():
+            return  # before there is a table, every declaration can be adopted
+        if self._keeper is None:
+            if not declared.wrong:  # a run with a wrong declaration is not even started
+                self._saved = self._declared = declared
+            return
+        before, self._saved = self._saved, declared
+        runtime = self._keeper.runtime
+        runtime.replace_warehouse(self._open_warehouse)
+        runtime._inbox.put(lambda: None)
+        if declared.wrong:
+            self._later(_Corrected(self.clock.steady + 4.0, before))
+
+    def _adopted(self, at: float, opened: OpenWarehouse) -> None:
+        self._declared = self._saved
+
+    def _backfill(self, table: str) -> None:
+        if self._keeper is None:
+            return
+        with suppress(HeadgateError):  # the table may be away, or what is noted about it cannot be written
+            self._keeper.runtime.backfill(table, 0, round(self.clock.wall) * 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,10 +397,24 @@ class _ShareBack(e.Event):
     """The share is mounted again."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Resumed(e.Event):
+    """A person resumes a table."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Corrected(e.Event):
+    """The pipeline file is saved as it was before."""
+
+    declared: Declaration
+
+
 class _Wrong(Exception):  # noqa: N818 - a finding
     """Something that must not be, at any time."""
 
 
-def play(schedule: Schedule, folder: Path) -> Outcome:
-    """Play a schedule in an empty folder."""
-    return World(schedule, folder).play()
+def play(schedule: Schedule, folder: Path, real_log: bool = False) -> Outcome:
+    """Play a schedule in an empty folder; if ``real_log``, with the real ``deltalake`` package."""
+    return World(schedule, folder, real_log).play()
