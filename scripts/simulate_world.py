@@ -1,6 +1,6 @@
 """Play thousands of simulated worlds, and make what goes wrong as small as possible.
 
-    python -m scripts.simulate_world FIRST_SEED SEEDS [--faults "crash, share empty"] [--all] [--real-log] [--keep-going]
+    python -m scripts.simulate_world FIRST_SEED SEEDS [--all] [--faults "crash, slow"] [--real-log] [--keep-going]
 
 By default with every kind of fault that Headgate is known to survive; with --all, with every kind; with --faults, with
 those named. --real-log plays with the real Delta library, which takes three times as long. It ends at the first world

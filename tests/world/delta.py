@@ -64,7 +64,8 @@ class WorldDelta:
     @staticmethod
     def is_deltatable(table: str) -> bool:
         try:
-            return any(name.endswith((".json", ".checkpoint.parquet")) for name in os.listdir(f"{table}/{LOG_DIRECTORY}"))
+            names = os.listdir(f"{table}/{LOG_DIRECTORY}")
+            return any(name.endswith((".json", ".checkpoint.parquet")) for name in names)
         except OSError:
             return False
 

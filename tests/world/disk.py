@@ -17,6 +17,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,7 @@ Death = Literal["", "before", "after", "torn", "answer lost"]
 LOG_DIRECTORY = "_delta_log"
 
 
-class ProcessDied(BaseException):  # noqa: N818 - no error: nobody can handle it
+class ProcessDied(BaseException):
     """The process has died at this step."""
 
 
@@ -147,7 +148,7 @@ class Disk:
             for name in ("time", "time_ns", "monotonic", "monotonic_ns", "sleep"):
                 replaced(time, name, getattr(clock, name))
             replaced(time, "perf_counter", clock.monotonic)
-            replaced(secrets, "token_hex", lambda size=6: f"{self._rng.getrandbits(8 * (size or 6)):0{2 * (size or 6)}x}")
+            replaced(secrets, "token_hex", lambda size: self._rng.randbytes(size).hex())
             for name in ("mkdir", "unlink", "remove", "rmdir", "replace", "rename", "link"):
                 replaced(os, name, self._changing(getattr(os, name)))
             replaced(os, "stat", self._with_times(os.stat))
@@ -162,6 +163,8 @@ class Disk:
             create = log.create_table_with_add_actions if self._real_log else delta.create_table
             replaced(log, "create_table_with_add_actions", self._creating(create))
             replaced(log, "DeltaTable", self._delta_table(log.DeltaTable if self._real_log else delta.WorldDelta))
+            # What is done by several threads at once is done one after the other here, always in the same order.
+            replaced(ThreadPoolExecutor, "map", lambda pool, function, *items: map(function, *items))
             replaced(pyspark.sql, "functions", spark.FUNCTIONS)
             reader = replace(file_formats.FORMATS["json"], read=spark.read_json)
             stack.enter_context(patch.dict(file_formats.FORMATS, {"json": reader}))
@@ -208,8 +211,7 @@ class Disk:
             path = os.readlink(f"/proc/self/fd/{descriptor}")
             if not self._is_ours(path):
                 return real(descriptor)
-            self._at("sync", path, lambda: None, lambda: None)
-            self._unsynced.pop(path, None)
+            self._at("sync", path, lambda: self._unsynced.pop(path, None), lambda: None)
             return None
 
         return call

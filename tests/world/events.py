@@ -88,6 +88,11 @@ class ShareEmpty(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ShareBack(Event):
+    """The share is mounted again."""
+
+
+@dataclass(frozen=True, slots=True)
 class LandShops(Event):
     """A file of the dimension is renamed into place, perhaps over another one; without rows, it is deleted."""
 
@@ -144,7 +149,7 @@ class QueryFails(Event):
 
 @dataclass(frozen=True, slots=True)
 class CommitsFail(Event):
-    """Commits to tables whose names end in ``table`` fail for some seconds; if ``stands``, only the answers are lost."""
+    """Commits to tables whose names end in ``table`` fail for some seconds; if ``stands``, only answers are lost."""
 
     seconds: float
     stands: bool = False
@@ -198,6 +203,13 @@ class Pause(Event):
     """A person pauses a table, and resumes it after some seconds."""
 
     seconds: float
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume(Event):
+    """A person resumes a table."""
+
     table: str
 
 

@@ -1,7 +1,7 @@
 """The warehouse's own runtime on one thread: tracks run when the world says so, and waiting lets the world go on.
 
 ``Runtime`` runs as it is, step by step. Only its inbox and its tracks, which are threads and queues in reality, are
-replaced: an update that was submitted begins when its time has come, runs to its end, and is reported through the inbox.
+replaced: an update that was submitted begins when its time has come, runs to its end, and is reported in the inbox.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 from tests.world.clock import WorldClock
 from tests.world.spark import FakeSession
-
 
 
 @dataclass(slots=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.world import events as e
 from tests.world.clock import WorldClock
 from tests.world.events import Line
 from tests.world.tables import Row
@@ -37,6 +37,30 @@ class Landing:
         self.changed: dict[str, float] = {}
         #: what happens while the share is away happens on the share
         self._is_away = False
+
+    def happens(self, event: e.Event) -> list[e.Event] | None:
+        """Do what an owner does; returns what happens later because of it. None if this is nothing that owners do."""
+        match event:
+            case e.LandSlowly():
+                self.begin(event.name, event.lines)
+                return [e.Land(event.at + 0.3, event.name, event.lines)]
+            case e.LandBroken():
+                self.land(event.name, event.lines, broken=True)
+                return [e.Land(event.at + event.mended, event.name, event.lines)] if event.mended else []
+            case e.Land():
+                self.land(event.name, event.lines)
+            case e.Delete():
+                self.delete(event.name)
+            case e.ShareEmpty():
+                self.take_share_away(event.missing)
+                return [e.ShareBack(event.at + event.seconds)]
+            case e.ShareBack():
+                self.bring_share_back()
+            case e.LandShops():
+                self.land_shops(event.name, event.shops)
+            case _:
+                return None
+        return []
 
     # --- orders ---------------------------------------------------------------------------------------------
 

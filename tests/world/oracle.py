@@ -1,7 +1,7 @@
 """What must be true of a world at its end: every table is its batch query over what has landed.
 
 Nothing here uses the warehouse but to read its tables. A file that was replaced or deleted before it was surely loaded
-may have been loaded in any of its versions, or not at all: then every version is right, as long as it is one, and whole.
+may have been loaded in any of its versions, or not at all: then every version is right, if it is one, and whole.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
 class Oracle:
     """Compares the tables below ``tables`` with what the landing folders have seen.
 
-    ``earliest`` is the least time that was ever on the wall: rows far ahead of it may have been rejected. ``erased`` are
-    the numbers of rows that another program deleted.
+    ``erased`` are the numbers of rows that another program deleted.
     """
 
     def __init__(self, tables: Path, landing: Landing) -> None:
@@ -48,7 +47,10 @@ class Oracle:
         self.erased: set[int] = set()
 
     def problems(self, declared: Declaration, earliest: float) -> list[str]:
-        """What is wrong, in sentences; nothing if all is right."""
+        """What is wrong, in sentences; nothing if all is right.
+
+        ``earliest`` is the least time that was ever on the wall: rows far ahead of it may have been rejected.
+        """
         orders = read_table(self._tables / "orders", ORDERS, "ts")
         rejected = [row[0] for row in read_table(self._tables / f"orders{REJECTED_SUFFIX}", ["raw"], None)]
         wrong = self._stream(orders, rejected, earliest)
@@ -65,7 +67,8 @@ class Oracle:
         rows = {row[3]: row for row in orders}
         known = {line.number: line for versions in self._landing.versions.values() for v in versions for line in v}
         wrong = [f"orders has a row that nobody landed: {rows[number]}" for number in loaded if number not in known]
-        wrong += [f"orders has {rows[n]}, which is not {known[n].row}" for n in rows if n in known and rows[n] != known[n].row]
+        landed = {number: known[number].row for number in rows if number in known}
+        wrong += [f"orders has {rows[n]}, which is not {row}" for n, row in landed.items() if rows[n] != row]
         wrong += [f"orders has row {number} {count} times" for number, count in loaded.items() if count > 1]
         wrong += [f"orders{REJECTED_SUFFIX} has {text!r} {count} times" for text, count in refused.items() if count > 1]
         wrong += [f"row {number} was deleted, and is there again" for number in self.erased if number in loaded]
@@ -110,7 +113,8 @@ class Oracle:
                 if is_rejected:
                     wrong.append(f"line {line.number} of {name} is in orders and is rejected")
             elif not (is_rejected and is_future):
-                wrong.append(f"orders lacks line {line.number} of {name}" + (", which is rejected" if is_rejected else ""))
+                why = ", which is rejected" if is_rejected else ""
+                wrong.append(f"orders lacks line {line.number} of {name}{why}")
         return wrong
 
 

@@ -36,7 +36,8 @@ class Schedule:
         return replace(self, events=tuple(each for each in self.events if each is not event))
 
     def __str__(self) -> str:
-        lines = [f"seed {self.seed}: {', '.join(self.declared.tables)}; a checkpoint every {self.checkpoint_every}"]
+        numbers = f"a checkpoint every {self.checkpoint_every}, {self.tracks} tracks, budget {self.budget}"
+        lines = [f"seed {self.seed}: {', '.join(self.declared.tables)}; {numbers}"]
         return "\n".join([*lines, *(f"    {event}" for event in self.events)])
 
 
@@ -177,9 +178,7 @@ FAULTS: Mapping[str, FaultMaker] = {
     "table removed": lambda draw, there: [e.RemoveTable(draw.moment(), draw.rng.choice([*draw.tables]))],
     "foreign delete": lambda draw, there: [e.ForeignDelete(draw.moment())],
     "empty pointer": _empty_pointer,
-    "redeclared": lambda draw, there: [
-        e.Redeclare(draw.moment(), Declaration(draw.tables, draw.rng.choice((20, 80))))
-    ],
+    "redeclared": lambda draw, there: [e.Redeclare(draw.moment(), Declaration(draw.tables, draw.rng.choice((20, 80))))],
     "redeclared wrongly": lambda draw, there: [e.Redeclare(draw.moment(), Declaration(draw.tables, wrong=True))],
     "paused": lambda draw, there: [e.Pause(draw.moment(), 5.0, draw.rng.choice((*draw.tables, "orders")))],
     "backfilled": lambda draw, there: [e.Backfill(draw.moment(), draw.rng.choice([*draw.tables]))],

@@ -100,9 +100,7 @@ class FakeFrame:
 
     def map(self, function: Callable[..., pa.Table], *others: FakeFrame) -> FakeFrame:
         """What ``function`` makes of the rows, and those of other frames."""
-        return FakeFrame(
-            self.sparkSession, lambda: function(self.compute(), *(other.compute() for other in others))
-        )
+        return FakeFrame(self.sparkSession, lambda: function(self.compute(), *(other.compute() for other in others)))
 
     def toArrow(self) -> pa.Table:  # noqa: N802 - as Spark calls it
         self.sparkSession.job(self.sparkSession.group)
@@ -167,7 +165,7 @@ class FakeSession:
 
         def read(*paths: str) -> FakeFrame:
             def compute() -> pa.Table:
-                tables = [pq.read_table(path, columns=columns.names, partitioning=None, use_threads=False) for path in paths]
+                tables = [pq.read_table(path, columns=columns.names, partitioning=None) for path in paths]
                 return pa.concat_tables([table.cast(columns) for table in tables])
 
             return FakeFrame(self, compute)

@@ -1,7 +1,7 @@
 """The tables of a simulated world: a stream, a dimension, and a table of each kind and mode that is derived from them.
 
-Each has its query three times: with Arrow for the fake Spark, as plain Python for the oracle, and as SQL for a test that
-compares what is said here about the queries with what the real Spark says.
+Each has its query three times: with Arrow for the fake Spark, as plain Python for the oracle, and as SQL for a test
+that compares what is said here about the queries with what the real Spark says.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def _hourly(least: int) -> Callable[..., FakeFrame]:
     def computed(rows: pa.Table) -> pa.Table:
         hours = rows.append_column("hour", _truncated(rows.column("ts"), HOUR))
         sums = hours.group_by(["hour", "shop"]).aggregate([("amount", "sum"), ("amount", "count")])
-        return sums.select(["hour", "shop", "amount_sum", "amount_count"]).rename_columns(["hour", "shop", "total", "n"])
+        chosen = sums.select(["hour", "shop", "amount_sum", "amount_count"])
+        return chosen.rename_columns(["hour", "shop", "total", "n"])
 
     return lambda orders: orders.map(computed)
 
@@ -276,9 +277,7 @@ def declared_spec(declared: Declaration, folder: Path, clock: Callable[[], float
         schema = ", ".join(f"{column} {kind}" for column, kind in columns.items())
         return Files(folder / "landing" / name, schema=schema, settle=SETTLE, clock=clock)
 
-    orders = StreamSpec(
-        "orders", files("orders", ORDERS), "ts", 3600.0, HERE, period=PERIOD, max_future=MAX_FUTURE
-    )
+    orders = StreamSpec("orders", files("orders", ORDERS), "ts", 3600.0, HERE, period=PERIOD, max_future=MAX_FUTURE)
     tables = [
         TableSpec(
             name,
@@ -296,9 +295,7 @@ def declared_spec(declared: Declaration, folder: Path, clock: Callable[[], float
     if declared.wrong:
         streams, tables = [], []
         dimensions.append(DimensionSpec("orders", files("orders", ORDERS), HERE))
-    return WarehouseSpec(
-        "world", str(folder / "warehouse"), tuple(streams), tuple(dimensions), tuple(tables), HERE
-    )
+    return WarehouseSpec("world", str(folder / "warehouse"), tuple(streams), tuple(dimensions), tuple(tables), HERE)
 
 
 def analyses(spec: WarehouseSpec, declared: Declaration) -> dict[str, Analysis]:

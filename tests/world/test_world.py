@@ -1,7 +1,7 @@
 """Simulated worlds: whatever happens to the machine and to the files, every table becomes its query again.
 
-``python -m scripts.simulate_world FIRST COUNT`` plays many more, and makes those that fail smaller. A kind of fault that
-is mended is taken out of ``NOT_SURVIVED``; then its seeds here must pass.
+``python -m scripts.simulate_world FIRST COUNT`` plays many more, and makes those that fail smaller. A kind of fault
+that is mended is taken out of ``NOT_SURVIVED``; then its seeds here must pass.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ Whatever happens, when nothing goes wrong any more the tables must become right 
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import shutil
@@ -27,12 +26,13 @@ from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 from tests.world import events as e
 from tests.world.clock import WorldClock
 from tests.world.disk import LOG_DIRECTORY, Death, Disk, ProcessDied, StepKind
+from tests.world.faults import Faults
 from tests.world.foreign import delete_rows
 from tests.world.keeper import Keeper
 from tests.world.landing import Landing
 from tests.world.oracle import Oracle, read_table
 from tests.world.schedule import Schedule
-from tests.world.spark import FakeSession, SparkFailed
+from tests.world.spark import FakeSession
 from tests.world.tables import SHOPS, Declaration, analyses, declared_spec
 
 #: seconds after the last fault within which all tables must be right
@@ -43,7 +43,7 @@ STEP_SECONDS = 0.002
 MOST_STEPS = 20_000
 
 
-class PhaseOver(BaseException):  # noqa: N818 - no error
+class PhaseOver(BaseException):
     """The end of a part of the schedule is reached."""
 
 
@@ -78,10 +78,7 @@ class World:
         self._saved: Declaration = schedule.declared
         self._declared: Declaration = schedule.declared
         self._waiting = sorted(schedule.events, key=lambda event: event.at)
-        #: faults that last for a while, with their ends
-        self._lasting: list[tuple[float, e.Event]] = []
-        self._dying: e.Crash | e.PowerCut | None = None
-        self._steps_to_death = 0
+        self._faults = Faults(self.clock)
         self._keeper: Keeper | None = None
         self._horizon = 0.0
         self._to_resume: set[str] = set()
@@ -97,6 +94,7 @@ class World:
             except _Wrong as wrong:
                 self.outcome.problems.append(str(wrong))
         self.outcome.seconds = self.clock.steady
+        self.outcome.happened += self._faults.happened
         return self.outcome
 
     @contextmanager
@@ -126,8 +124,7 @@ class World:
 
     def _become_quiet(self) -> None:
         """Nothing goes wrong any more; one more file lands, so that every table has something to do."""
-        self._dying = None
-        self._lasting.clear()
+        self._faults.end()
         self._landing.bring_share_back()
         last = e.Line(1_000_000, round(self.clock.earliest) * 1_000_000 - 1)
         self._landing.land("zz-last.json", [last])
@@ -178,7 +175,7 @@ class World:
                     self._bury()
                     continue
                 what = "the keeper has ended" if self._keeper is not None else "the warehouse cannot be opened"
-                if self._keeper is None and self._lasting:
+                if self._keeper is None and self._faults.any_lasts:
                     self._pass(5.0)  # whoever starts it tries again
                     continue
                 raise _Wrong(f"{what}: {type(error).__name__}: {error}") from error
@@ -213,7 +210,7 @@ class World:
         return opening.open_warehouse(spec, FakeSession(self._job), clock=self.clock.time)  # type: ignore[arg-type]
 
     def _bury(self) -> None:
-        died, self._dying = self._dying, None
+        died, self._faults.dying = self._faults.dying, None
         self._keeper = None
         self._disk.dead = False
         if isinstance(died, e.PowerCut):
@@ -249,46 +246,7 @@ class World:
             raise _Wrong("there is no end to it")
         self.clock.advance(STEP_SECONDS)
         self._happen()
-        if death := self._dies_at(kind, target):
-            self.outcome.happened["death"] += 1
-            return death
-        return self._fail(kind, target)
-
-    def _dies_at(self, kind: StepKind, target: str) -> Death:
-        dying = self._dying
-        if dying is None:
-            return ""
-        if isinstance(dying, e.Crash) and not (kind.startswith(dying.kind) and target.endswith(dying.target)):
-            return ""
-        self._steps_to_death -= 1
-        if self._steps_to_death > 0:
-            return ""
-        return dying.how if isinstance(dying, e.Crash) else "before"
-
-    def _fail(self, kind: StepKind, target: str) -> Death:
-        """Raise if the step fails; or say that only its answer is lost."""
-        now = self.clock.steady
-        self._lasting = [(end, fault) for end, fault in self._lasting if end > now]
-        for _, fault in self._lasting:
-            match fault:
-                case e.DiskFull() if kind in ("write", "commit", "checkpoint"):
-                    self.outcome.happened["disk full"] += 1
-                    raise OSError(errno.ENOSPC, "No space left on device", target)
-                case e.CommitsFail() if kind == "commit" and target.endswith(fault.table):
-                    self.outcome.happened["failed commit"] += 1
-                    if fault.stands:
-                        return "answer lost"
-                    raise OSError(errno.EIO, "Input/output error", target)
-                case e.SparkFails() if kind == "job":
-                    self.outcome.happened["failed job"] += 1
-                    raise SparkFailed("the executor was lost")
-                case e.QueryFails() if kind == "job" and fault.table == target.removeprefix("headgate "):
-                    self.outcome.happened["failed query"] += 1
-                    raise SparkFailed("division by zero")
-                case e.Slow():
-                    self.outcome.happened["slow step"] += 1
-                    self.clock.advance(fault.each)
-        return ""
+        return self._faults.at(kind, target)
 
     def _job(self, group: str) -> None:
         self._disk.job(group)
@@ -318,30 +276,18 @@ class World:
         self._waiting.sort(key=lambda each: each.at)
 
     def _happens(self, event: e.Event) -> None:
-        landing = self._landing
+        later = self._landing.happens(event)
+        if later is not None:
+            for each in later:
+                self._later(each)
+        elif not self._faults.begins(event):
+            self._happens_to_warehouse(event)
+        if isinstance(event, e.QueryFails):
+            self._to_resume.add(event.table)
+
+    def _happens_to_warehouse(self, event: e.Event) -> None:
+        runtime = None if self._keeper is None else self._keeper.runtime
         match event:
-            case e.LandSlowly():
-                landing.begin(event.name, event.lines)
-                self._later(e.Land(event.at + 0.3, event.name, event.lines))
-            case e.LandBroken():
-                landing.land(event.name, event.lines, broken=True)
-                if event.mended:
-                    self._later(e.Land(event.at + event.mended, event.name, event.lines))
-            case e.Land():
-                landing.land(event.name, event.lines)
-            case e.Delete():
-                landing.delete(event.name)
-            case e.ShareEmpty():
-                landing.take_share_away(event.missing)
-                self._later(_ShareBack(event.at + event.seconds))
-            case _ShareBack():
-                landing.bring_share_back()
-            case e.LandShops():
-                landing.land_shops(event.name, event.shops)
-            case e.Crash() | e.PowerCut():
-                self._dying, self._steps_to_death = event, event.steps
-            case e.SetClock():
-                self.clock.set(event.by)
             case e.RemoveTable():
                 shutil.rmtree(self._tables / event.table, ignore_errors=True)
             case e.ForeignDelete():
@@ -349,24 +295,18 @@ class World:
             case e.EmptyPointer():
                 for pointer in self._tables.glob(f"*/{LOG_DIRECTORY}/_last_checkpoint"):
                     os.truncate(pointer, 0)
-            case e.Redeclare() | _Corrected():
+            case e.Redeclare():
                 self._redeclare(event.declared)
-            case e.Pause():
-                if self._keeper is not None:
-                    self._keeper.runtime.pause(event.table)
-                self._later(_Resumed(event.at + event.seconds, event.table))
-            case _Resumed():
-                if self._keeper is not None:
-                    self._keeper.runtime.resume(event.table)
-            case e.Backfill():
-                self._backfill(event.table)
-            case e.Restart():
-                if self._keeper is not None:
-                    self._keeper.runtime.stop_soon()
-            case _:
-                if isinstance(event, e.QueryFails):
-                    self._to_resume.add(event.table)
-                self._lasting.append((event.at + event.seconds, event))  # type: ignore[attr-defined]
+            case e.Restart() if runtime is not None:
+                runtime.stop_soon()
+            case e.Pause() if runtime is not None:
+                runtime.pause(event.table)
+                self._later(e.Resume(event.at + event.seconds, event.table))
+            case e.Resume() if runtime is not None:
+                runtime.resume(event.table)
+            case e.Backfill() if runtime is not None:
+                with suppress(HeadgateError):  # the table may be away, or it cannot be noted what is to be computed
+                    runtime.backfill(event.table, 0, round(self.clock.wall) * 1_000_000)
 
     def _redeclare(self, declared: Declaration) -> None:
         if declared.wrong and not (self._tables / "orders").exists():
@@ -380,35 +320,10 @@ class World:
         runtime.replace_warehouse(self._open_warehouse)
         runtime._inbox.put(lambda: None)
         if declared.wrong:
-            self._later(_Corrected(self.clock.steady + 4.0, before))
+            self._later(e.Redeclare(self.clock.steady + 4.0, before))
 
     def _adopted(self, at: float, opened: OpenWarehouse) -> None:
         self._declared = self._saved
-
-    def _backfill(self, table: str) -> None:
-        if self._keeper is None:
-            return
-        with suppress(HeadgateError):  # the table may be away, or what is noted about it cannot be written
-            self._keeper.runtime.backfill(table, 0, round(self.clock.wall) * 1_000_000)
-
-
-@dataclass(frozen=True, slots=True)
-class _ShareBack(e.Event):
-    """The share is mounted again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Resumed(e.Event):
-    """A person resumes a table."""
-
-    table: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Corrected(e.Event):
-    """The pipeline file is saved as it was before."""
-
-    declared: Declaration
 
 
 class _Wrong(Exception):  # noqa: N818 - a finding
