@@ -200,7 +200,7 @@ class _Columns:
 class _KeyProof:
     """Goes through one plan. ``with_origins`` are the columns of each source that keys can be made of.
 
-    ``is_ansi``: numbers that do not fit are an error. ``uses`` are the sources in the order in which the plan uses them.
+    ``is_ansi``: numbers that do not fit are an error. ``uses`` are the sources in the order in which the plan has them.
     """
 
     with_origins: Mapping[str, Collection[str]]
