@@ -110,11 +110,11 @@ def damaged_parquet(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("format_", "spoil", "reason"),
     [
-        pytest.param("parquet", damaged_parquet, "bad.parquet", id="parquet, overwritten"),
+        pytest.param("parquet", damaged_parquet, "TProtocolException", id="parquet, overwritten"),
         pytest.param(
             "parquet",
             lambda folder: parquet(folder / "bad.parquet", temp=["warm"]),
-            "(?i)column",
+            "temp",
             id="parquet, a column of another type",
         ),
         pytest.param(
@@ -126,7 +126,7 @@ def damaged_parquet(folder: Path) -> None:
         pytest.param(
             "json",
             lambda folder: (folder / "bad.json.zst").write_bytes(b"not compressed at all"),
-            "bad.json.zst",
+            "ZstdIOException: Unknown frame descriptor",
             id="zstandard, something else",
         ),
         pytest.param(

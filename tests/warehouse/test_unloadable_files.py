@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_read_is_left_out_at_once_and_set_aside_after_some
     stream.update()
     assert stream.rows == [1, 3], "the others do not wait for it"
     assert stream.finish() == TRIES - 2, "it is tried alone, and then set aside by a commit"
-    assert "bad is set aside until it changes: java.io.IOException: poison in bad" in stream.note
+    assert "bad is set aside until it changes: IOException: poison in bad" in stream.note
     stream.write(d="4\n")
     assert stream.finish() == 0
     assert stream.rows == [1, 3, 4]
@@ -178,7 +178,7 @@ def test_what_is_set_aside_is_told_once_and_kept_over_restarts(stream: Loading) 
     stream.restart()
     assert stream.node.plan() is None
     assert [(told.chunk, told.problem) for told in stream.node.last_poll.notices] == [
-        ("bad", "is set aside: java.io.IOException: poison in bad. It is tried again when it changes")
+        ("bad", "is set aside: IOException: poison in bad. It is tried again when it changes")
     ]
     assert stream.node.plan() is None
     assert stream.node.last_poll.notices == ()
@@ -312,10 +312,10 @@ def test_what_is_set_aside_is_in_the_statistics_the_notices_and_the_explanation(
     scheduler = Scheduler(OpenWarehouse(wh.spec(), wh.spec().graph(), {"t": node}), RunOptions(), 100.0)
     scheduler.poll(100.0)
     (row,) = scheduler.statistics(100.0)
-    said = "bad is set aside until it changes: java.io.IOException: poison in bad"
+    said = "bad is set aside until it changes: IOException: poison in bad"
     assert (row.state, row.note) == ("ok", said)
     assert [str(notice) for notice in scheduler.notices] == [
-        "t: bad is set aside: java.io.IOException: poison in bad. It is tried again when it changes"
+        "t: bad is set aside: IOException: poison in bad. It is tried again when it changes"
     ]
     explanation = str(scheduler.explain("t", 100.0))
     assert f"its source says: {said}" in explanation and "cannot be read" not in explanation
@@ -537,7 +537,7 @@ def test_a_dimension_with_a_bad_file_stays_as_it_was_until_the_file_changes(dime
     dimension.write(b=POISON)
     assert dimension.finish() == TRIES
     assert dimension.rows == [1, 2]
-    assert dimension.note == "the table stays as it was: b cannot be loaded: java.io.IOException: poison in b"
+    assert dimension.note == "the table stays as it was: b cannot be loaded: IOException: poison in b"
     dimension.write(b="3\n")
     dimension.finish()
     assert (dimension.rows, dimension.note) == ([1, 3], "")

@@ -13,6 +13,7 @@ machine is short of something, then the load fails as it is, and nothing is coun
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ _NOT_THE_CONTENT = (
     *("SPARK_JOB_CANCELLED", "cancelled part of cancelled job group"),
 )
 _LONGEST_REASON = 300
+_JAVA_PACKAGE = re.compile(r"^(?:[a-z]\w*\.){2,}(?=[A-Z])")
 
 
 class BadChunks:
@@ -161,4 +163,5 @@ def reason_of(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     text = causes[-1] if causes else lines[0] if lines else type(error).__name__
+    text = _JAVA_PACKAGE.sub("", text)
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
