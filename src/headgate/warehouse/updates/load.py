@@ -202,7 +202,8 @@ class StreamNode(LoadedNode):
     def _interrupted(self) -> Range | None:
         """The range whose rejected rows are committed, but not its good ones."""
         rejected = CommitState.from_json(self._rejected.state, self.table)
-        is_ahead = self.store.exists and rejected.update > self.state.update
+        # Further ahead, the table was put back from a copy, and continues from what that has loaded.
+        is_ahead = self.store.exists and rejected.update == self.state.update + 1
         return Range.from_json(rejected.range) if is_ahead else None
 
     def _event_times(self) -> EventTimes:
