@@ -134,6 +134,7 @@ BAD_SCENARIOS = {
     "a text where a number belongs": (TABLES + 'delay = "soon"\n', ("delay", "a number", "'soon'")),
     "no grain": (TABLES.replace('grain = "tables"', ""), ("grain", "'tables'", "'operators'")),
     "no tracks at all": (TABLES.replace("tracks = 2", "tracks = 0"), ("tracks", "at least 1")),
+    "a trillion tables": (TABLES + "count = 1000000000000\n", ("count", "from 1 to 100000", "1000000000000")),
     "not TOML": ("grain =", ("not valid TOML",)),
     "a negative operator cost": (OPERATORS.replace("0.001 }, ", "-0.001 }, "), ("'parse'", "cost", "-0.001")),
     "an unknown arrival pattern": (OPERATORS.replace('"constant"', '"steady"'), ("pattern", "'poisson'", "'steady'")),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,6 +84,19 @@ def committed(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def closed(committed: Path) -> Iterator[Path]:
+    """A warehouse that this user may not enter. Root may enter all, and so becomes somebody else meanwhile."""
+    import_module("headgate.warehouse.reading")  # the other user may not be allowed to read it
+    user = os.geteuid()
+    committed.chmod(0o000)
+    if user == 0:
+        os.seteuid(65534)
+    yield committed
+    os.seteuid(user)
+    committed.chmod(0o700)
+
+
 def refused(done: Done, *said: str, status: int = 2) -> None:
     assert done.status == status, done
     assert len(done.err.splitlines()) == 1, done.err
@@ -146,7 +162,11 @@ WRONG = {
     "no table to pause": (["pause"], "name the tables, or give --all"),
     "both tables and all": (["resume", "air", "--all"], "not both"),
     "nothing to set": (["set"], "--policy, --placement, --tracks, --budget or --priority"),
-    "a budget of nothing": (["set", "--budget", "0 s"], "above 0"),
+    "a budget of nothing": (["set", "--budget", "0 s"], "from 1 ms to"),
+    "a budget of a microsecond": (["set", "--budget", "1 us"], "--budget takes a length of time from 1 ms to"),
+    "a budget without end": (["set", "--budget", "9" * 400 + " weeks"], "--budget takes a length of time"),
+    "no grace": (["stop", "--grace", "0 s"], "--grace takes a length of time from 1 ms"),
+    "an immense priority": (["set", "--tracks", "3", "--priority", "air=1e300"], "at most 1e+12"),
     "a priority of nothing": (["set", "--priority", "=3"], "--priority takes TABLE=N"),
     "a priority without a number": (["set", "--tracks", "3", "--priority", "air"], "got 'air'"),
     "a priority that is no number": (["set", "--tracks", "3", "--priority", "air=high"], "got 'air=high'"),
@@ -162,7 +182,7 @@ WRONG = {
     ),
     "an empty chunk": (
         ["backfill", "air", "--from", "1970-01-01", "--to", "1970-01-02", "--chunk", "0 s"],
-        "--chunk must be longer",
+        "--chunk takes a length of time from 1 ms",
     ),
 }
 
@@ -175,6 +195,15 @@ def test_what_is_asked_wrongly_is_refused_in_one_line_and_changes_nothing(
     done = headgate(command, served, *rest)
     refused(done, said)
     assert (done.out, run.told) == ([], [])
+
+
+@pytest.mark.parametrize("count", ["0", "1001", "1000000000"])
+def test_a_number_of_tracks_out_of_range_is_refused(
+    headgate: Headgate, served: Path, run: Recorder, count: str
+) -> None:
+    done = headgate("set", served, "--tracks", count)
+    assert (done.status, done.out, run.told) == (2, [], [])
+    assert "--tracks" in done.err
 
 
 def test_of_several_tables_those_before_an_unknown_one_are_done_and_printed(
@@ -237,6 +266,42 @@ def test_stop_without_waiting_returns_while_the_warehouse_still_runs(
     assert running_process(served) == os.getpid()
 
 
+class Busy(Recorder):
+    """Has an update that never ends, so it never stops."""
+
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        return (statistics_of("air", state="updating"), statistics_of("alerts", state="ok"))
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        pytest.param(Busy(), "It is updating air, and ends when that is done.", id="an update that does not end"),
+        pytest.param(Recorder(), "It updates no table any more", id="a program that does not close it"),
+    ],
+)
+def test_stop_comes_back_after_its_grace_period_and_says_what_still_runs(
+    headgate: Headgate, tmp_path: Path, run: Recorder, said: str
+) -> None:
+    with serving(tmp_path, run):
+        done = headgate("stop", tmp_path, "--grace", "2 s")
+    refused(done, f"process {os.getpid()} was asked to stop and still runs after 2 s.", said, "kill -9", status=1)
+    assert (done.out, run.asked_to_stop.is_set()) == ([], True)
+
+
+def test_stop_comes_back_if_the_process_does_not_answer(headgate: Headgate, tmp_path: Path) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
+        WarehouseLock(tmp_path) as lock,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent,
+    ):
+        silent.bind(f"{folder}/control")
+        silent.listen()
+        lock.announce(Path(folder) / "control")
+        done = headgate("stop", tmp_path, "--grace", "100 ms")
+    refused(done, "has not answered within 0.1 s", "kill -9", status=1)
+
+
 # ---- explain ---------------------------------------------------------------------------------------------------
 
 
@@ -244,7 +309,7 @@ def test_explain_prints_the_whole_explanation(headgate: Headgate, served: Path, 
     assert headgate("explain", served, "air") == Done(0, str(run.explain("air")).splitlines(), "")
 
 
-COMMITTED = "air: complete up to 1970-01-01T00:00:30.000000Z; last update: number 2, append"
+COMMITTED = "air: complete up to 1970-01-01T00:00:30.000000Z; last update: number 2, rows appended"
 
 
 def test_explain_tells_what_is_committed_if_nobody_runs_the_warehouse(headgate: Headgate, committed: Path) -> None:
@@ -305,6 +370,26 @@ def test_status_shows_priorities_and_states_of_a_running_warehouse(headgate: Hea
     assert trouble == "alerts is held: no such column"
 
 
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        pytest.param("load", "rows loaded", id="a stream"),
+        pytest.param("recompute", "blocks recomputed", id="blocks"),
+        pytest.param("merge", "groups merged", id="groups"),
+        pytest.param("keys", "keys recomputed", id="keys"),
+        pytest.param("whole", "all recomputed", id="all"),
+        pytest.param("backfill", "past recomputed", id="a backfill"),
+        pytest.param("of tomorrow", "of tomorrow", id="another version"),
+    ],
+)
+def test_status_says_what_the_last_update_did(headgate: Headgate, committed: Path, kind: str, shown: str) -> None:
+    store = TableStore(committed / "tables" / "air", "ts")
+    state = CommitState(3, kind, 30 * SECOND, 0, time="ts").to_json()
+    store.commit(3, (), state=state, schema=store.schema)
+    _, headings, air = headgate("status", committed).out
+    assert air[headings.index("last") :].startswith(f"{shown}  ")
+
+
 def test_status_gives_what_the_process_says_as_json(headgate: Headgate, committed: Path) -> None:
     with serving(committed, Troubled()):
         told = json.loads("\n".join(headgate("status", committed, "--json").out))
@@ -359,6 +444,11 @@ def test_status_of_a_process_that_does_not_answer_is_what_is_committed(headgate:
     assert (done.status, done.err) == (0, "")
     assert done.out[1].split()[:4] == ["table", "stale", "repair", "rows"]
     assert (told["process"], told["live"]) == (os.getpid(), None)
+
+
+@pytest.mark.parametrize("command", [["status"], ["query", "select * from air"], ["explain", "air"], ["stop"]])
+def test_a_warehouse_of_somebody_else_is_said_to_be_so(headgate: Headgate, closed: Path, command: list[str]) -> None:
+    refused(headgate(command[0], closed, *command[1:]), f"this user may not read or write {closed}", status=1)
 
 
 # ---- a pipeline file for the directory -------------------------------------------------------------------------

@@ -114,3 +114,13 @@ def test_rows_are_those_in_the_table_and_a_log_line_says_written(capsys: pytest.
     assert dict(zip(headings.split(), clicks.split(), strict=False))["rows"] == "70"
     UpdateLines().note(Update("clicks", rows=900, seconds=0.5, status="committed"))
     assert "clicks: 900 rows written in 0.50 s" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("left", "then"), [(0, "-"), (27, "+27")], ids=["nothing left", "not all taken in"])
+def test_the_summary_of_a_run_that_has_ended_expects_nothing(
+    capsys: pytest.CaptureFixture[str], left: int, then: str
+) -> None:
+    row = statistics_of("air", state="ok", next_update=0.0, updates_left=left)
+    print_summary("city", Path("city"), [row], 1.0, [])
+    headings, air = capsys.readouterr().out.splitlines()[1:3]
+    assert dict(zip(headings.split(), air.split(), strict=True))["next"] == then

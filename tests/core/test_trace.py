@@ -30,6 +30,8 @@ from headgate.core.trace import (
     waiting,
 )
 from headgate.core.trace.lines import (
+    LONGEST,
+    MOST,
     TRACED_FIELDS,
     change_line,
     end_line,
@@ -84,7 +86,10 @@ DERIVED = TraceTable("t", sources=("s",), freshness=micros(0))
 
 # --- lines ----------------------------------------------------------------------------------------------------
 
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+NUMBERS = st.floats(-MOST, MOST)
+WHOLES = st.integers(-(2**63), 2**63)
+COUNTS = st.integers(0, 2**63)
+LENGTHS = st.floats(0, LONGEST)
 MOMENTS = st.floats(0, 4e9)
 MAYBE_MICROS = st.none() | st.integers(-(2**62), 2**62)
 TABLES = st.builds(
@@ -93,7 +98,7 @@ TABLES = st.builds(
     sources=st.lists(st.text()).map(tuple),
     period=st.none() | NUMBERS,
     priority=NUMBERS,
-    importance_class=st.integers(),
+    importance_class=WHOLES,
     patience=st.none() | NUMBERS,
     target_lag=st.none() | NUMBERS,
     kind=st.sampled_from(["stream", "dimension", "table"]),
@@ -116,11 +121,11 @@ OPERATORS = st.builds(
     query=st.text(),
     name=st.text(),
     kind=st.text(),
-    rows_in=st.integers(0),
-    rows_out=st.integers(0),
-    rejected=st.integers(0),
+    rows_in=COUNTS,
+    rows_out=COUNTS,
+    rejected=COUNTS,
     processor=NUMBERS,
-    peak_rows_waiting=st.integers(0),
+    peak_rows_waiting=COUNTS,
     utilisation=NUMBERS,
     seconds=NUMBERS,
 )
@@ -128,22 +133,20 @@ UPDATES = st.builds(
     Update,
     table=st.text(),
     layer=st.sampled_from(["live", "backfill", "maintenance"]),
-    track=st.integers(0, 100),
+    track=st.integers(-1, 100),
     released=MOMENTS,
     began=MOMENTS,
-    seconds=NUMBERS,
+    seconds=LENGTHS,
     gained=NUMBERS,
-    rows=st.integers(0),
-    rejected=st.integers(0),
+    rows=COUNTS,
+    rejected=COUNTS,
     freshness=MAYBE_MICROS,
-    arrived=st.none() | st.tuples(MOMENTS, MOMENTS, st.integers(1)),
+    arrived=st.none() | st.tuples(MOMENTS, MOMENTS, st.integers(0, 1000)),
     overhead=NUMBERS,
     error=st.none() | st.text(),
     operators=st.lists(OPERATORS, max_size=2).map(tuple),
 )
-CHANGES = st.builds(
-    Change, MOMENTS, st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text()), max_size=2)
-)
+CHANGES = st.builds(Change, MOMENTS, st.dictionaries(st.text(), st.text() | WHOLES | st.lists(st.text()), max_size=2))
 
 
 NOTICES = st.builds(RunNotice, MOMENTS, st.none() | st.text(), st.text())

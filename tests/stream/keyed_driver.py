@@ -119,9 +119,7 @@ def drive(planned: Plan, batch: pa.RecordBatch, keys: Sequence[str], cutting: Cu
     states: list[State] = [planned.factory() for _ in range(cutting.buckets if keys else 1)]
     times = None
     if planned.time is not None:
-        times = np.maximum.accumulate(
-            batch.column(planned.time.column).cast(pa.int64()).fill_null(-(1 << 60)).to_numpy()
-        )
+        times, _ = planned.time.of_rows(batch, None)
     ran = Ran()
     begin = packet = 0
     while begin < batch.num_rows:

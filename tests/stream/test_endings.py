@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
@@ -19,7 +20,9 @@ from headgate.core.policy import Policy
 from headgate.stream import Socket, from_rows, to_function, to_list
 from headgate.stream.engine import LOOPS, Engine, LoopName
 from headgate.stream.errors import EngineStoppedError, QueryError, Reject
+from headgate.stream.kernel import Output, Part
 from headgate.stream.query import Query
+from headgate.stream.reorder import DEFAULT_SIZE
 from headgate.stream.sources.blocks import Block
 from headgate.stream.sources.receiving import Inbox, InboxReader, clock_from
 from headgate.stream.sources.source import Wake
@@ -155,6 +158,37 @@ def test_a_policy_that_raises_at_a_meeting_ends_every_query_also_those_that_come
         later = engine.add(Query("later").source(some_rows()).to(to_list([])))
         with pytest.raises(UserCodeError, match="typo"):
             later.result(TIMEOUT)
+
+
+@pytest.mark.parametrize("buffer", ["non-blocking", "locked"])
+def test_an_answer_beyond_a_full_buffer_does_not_wait_for_one_that_never_comes(buffer: Any) -> None:
+    far_ahead = threading.Event()
+
+    class FirstFails:
+        """Key 0 fails when the answers of key 1 have filled the buffer."""
+
+        def process(self, part: Part) -> Output:
+            for number in part.batch.column("n").to_pylist():
+                if number == 0:
+                    far_ahead.wait(TIMEOUT)
+                    raise OSError("the first answer never comes")
+                if number == DEFAULT_SIZE:
+                    far_ahead.set()
+            return Output(part.batch, part.rows)
+
+    @dataclass(frozen=True)
+    class FirstAlone:
+        columns: tuple[str, ...] = ("n",)
+
+        def buckets(self, batch: pa.RecordBatch, count: int) -> Any:
+            return (batch.column("n").to_numpy() > 0).astype(np.uint16)
+
+    query = Query("q").source(some_rows(DEFAULT_SIZE + 5))
+    stream = query.partitioned(FirstFails, by=FirstAlone(), buckets=2)  # type: ignore[arg-type]
+    with running("dispatch", workers=2, buffer=buffer, packet_rows=1, capacity=2 * DEFAULT_SIZE) as engine:
+        run = engine.add(stream.to(to_list([])))
+        with pytest.raises(QueryError, match="the first answer never comes"):
+            run.result(TIMEOUT)
 
 
 class CannotOpen:

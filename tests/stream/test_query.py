@@ -12,7 +12,17 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
 
 from headgate.core.errors import UnknownNameError
-from headgate.stream import Collect, Query, QueryDeclarationError, QueryError, Reject, Stream, from_batches, run
+from headgate.stream import (
+    Collect,
+    EventTime,
+    Query,
+    QueryDeclarationError,
+    QueryError,
+    Reject,
+    Stream,
+    from_batches,
+    run,
+)
 
 ROWS = pa.table(
     {"ts": [0, 5, 10, 15, 20, 25], "key": ["a", "b", "a", "a", "b", "c"], "value": [1.0, 2.0, 3.0, None, 5.0, 6.0]}
@@ -142,6 +152,27 @@ def test_spans_of_timestamps_are_timedeltas() -> None:
         rows_of(lambda s: s.key_by("key").tumbling("ts", timedelta(seconds=10)).aggregate(n="count"))
 
 
+@pytest.mark.parametrize(
+    ("unit", "span", "expected"),
+    [
+        ("s", timedelta(days=3), 259_200),
+        ("ms", timedelta(seconds=-1.5), -1_500),
+        ("us", timedelta(days=99_999, microseconds=1), 8_639_913_600_000_001),
+        ("ns", timedelta(days=36_500, microseconds=1), 3_153_600_000_000_001_000),
+    ],
+)
+def test_spans_are_exact(unit: str, span: timedelta, expected: int) -> None:
+    stamps = ROWS.set_column(0, "ts", ROWS.column("ts").cast(pa.timestamp(unit)))
+    keyed = Query("q").source(from_batches(stamps)).key_by("key")
+    assert keyed._span("ts", span) == expected
+
+
+def test_a_span_that_the_unit_of_the_time_column_cannot_say_is_refused() -> None:
+    stamps = ROWS.set_column(0, "ts", ROWS.column("ts").cast(pa.timestamp("s")))
+    with pytest.raises(QueryDeclarationError, match="is no whole number of its unit"):
+        rows_of(lambda s: s.key_by("key").tumbling("ts", timedelta(seconds=1.5)).aggregate(n="count"), stamps)
+
+
 def test_dedupe_lets_the_first_row_of_a_key_pass() -> None:
     assert values(lambda s: s.key_by("key").dedupe(), "ts") == [0, 5, 25]
     assert values(lambda s: s.key_by("key").dedupe(within=12, time="ts"), "ts") == [0, 5, 15, 20, 25]
@@ -202,6 +233,14 @@ def stream() -> Stream:
             QueryDeclarationError,
             "failed on a batch without rows",
             id="a function that fails at once",
+        ),
+        pytest.param(lambda: stream().union(by="value"), QueryDeclarationError, "cannot be the event time", id="union"),
+        pytest.param(lambda: stream().union(by="key"), QueryDeclarationError, "cannot be the event time", id="by text"),
+        pytest.param(
+            lambda: stream().key_by("key").state(dict, time=EventTime("value")),
+            QueryDeclarationError,
+            "cannot be the event time",
+            id="the time of a state",
         ),
         pytest.param(lambda: Query("a/b"), QueryDeclarationError, "without slashes", id="name"),
         pytest.param(Query("q").spec, QueryDeclarationError, "has no operators", id="empty query"),

@@ -6,8 +6,11 @@ import fcntl
 import json
 import math
 import os
+import signal
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -200,13 +203,23 @@ MALFORMED = {
     "an argument too many": (asking("pause", name="air", how="fast"), 'does not take the argument "how"'),
     "an argument for none": (asking("stop_soon", now=True), "it takes no arguments"),
     "a number as a name": (asking("pause", name=7), "takes a text as 'name'; got 7"),
-    "no tracks": (asking("set_tracks", count=0), "a whole number of at least 1 as 'count'; got 0"),
+    "no tracks": (asking("set_tracks", count=0), "a whole number from 1 to 1000 as 'count'; got 0"),
+    "a billion tracks": (asking("set_tracks", count=10**9), "from 1 to 1000 as 'count'; got 1000000000"),
     "truth as a number": (asking("set_tracks", count=True), "as 'count'; got true"),
     "half a track": (asking("set_tracks", count=1.5), "as 'count'; got 1.5"),
-    "an infinite priority": (asking("set_priority", name="air", priority=math.inf), "a finite number as 'priority'"),
-    "an immense priority": (asking("set_priority", name="air", priority=10**400), "a finite number as 'priority'"),
+    "an infinite priority": (
+        asking("set_priority", name="air", priority=math.inf),
+        "from 0 to 1e+12 as 'priority'",
+    ),
+    "an immense priority": (
+        asking("set_priority", name="air", priority=10**400),
+        "from 0 to 1e+12 as 'priority'",
+    ),
     "a time beyond all": (asking("backfill", name="air", first=0, last=2**70, chunk=None), "microseconds as 'last'"),
-    "an empty chunk": (asking("backfill", name="air", first=0, last=1, chunk=0), "seconds above 0 as 'chunk'; got 0"),
+    "an empty chunk": (
+        asking("backfill", name="air", first=0, last=1, chunk=0),
+        "1e+09 seconds as 'chunk'; got 0",
+    ),
 }
 
 
@@ -282,18 +295,69 @@ def test_a_silent_client_is_let_go(tmp_path: Path, run: Recorder) -> None:
         assert line.hear() is None
 
 
-def test_more_clients_than_can_be_served_are_told_so(served: Path, run: Recorder) -> None:
+def test_more_clients_than_are_served_at_once_wait_for_their_turn(served: Path, run: Recorder) -> None:
     lines = [Line(served) for _ in range(MOST_CONNECTIONS)]
     with Line(served) as one_more:
-        told = one_more.hear()
-    for line in lines:
-        with line:
-            line.say(asking("pause", name="air") + b"\n")
-            assert line.hear() == {"answer": None}
-    assert told is not None
-    assert told["error"]["kind"] == "BusyError"
-    assert told["error"]["asked_wrongly"] is False
-    assert "try again" in told["error"]["message"]
+        one_more.say(asking("pause", name="meters") + b"\n")
+        for line in lines:
+            with line:
+                line.say(asking("pause", name="air") + b"\n")
+                assert line.hear() == {"answer": None}
+        assert one_more.hear() == {"answer": None}
+    assert ("pause", "meters") in run.told
+
+
+def test_clients_that_drip_are_let_go_and_others_get_their_turn(tmp_path: Path, run: Recorder) -> None:
+    """Each of them sends a byte whenever it can, so that it is never silent."""
+    with serving(tmp_path, run, patience=0.2), ThreadPoolExecutor() as pool:
+        lines = [Line(tmp_path) for _ in range(2 * MOST_CONNECTIONS)]
+        let_go = threading.Event()
+
+        def drip() -> None:
+            open_ones = list(lines)
+            while open_ones:
+                for line in list(open_ones):
+                    try:
+                        line.say(b"{")
+                    except OSError:
+                        open_ones.remove(line)
+            let_go.set()
+
+        dripping = pool.submit(drip)
+        RunningWarehouse(tmp_path, SOON).pause("air")
+        assert let_go.wait(SOON)
+        dripping.result()
+        for line in lines:
+            line.__exit__()
+    assert run.told == [("pause", "air")]
+
+
+class Stuck(Recorder):
+    """Refreshes nothing until ``go_on``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Semaphore(0)
+        self.go_on = threading.Event()
+
+    def refresh(self, name: str) -> None:
+        self.begun.release()
+        assert self.go_on.wait(60)
+
+
+def test_the_end_does_not_wait_for_each_stuck_command_in_turn(tmp_path: Path) -> None:
+    run, many = Stuck(), 10
+    with WarehouseLock(tmp_path) as lock, ThreadPoolExecutor(many + 1) as pool:
+        server = ControlServer(run, lock, patience=1.0)
+        server.start()
+        stuck = [pool.submit(RunningWarehouse(tmp_path).refresh, "air") for _ in range(many)]
+        assert all(run.begun.acquire(timeout=SOON) for _ in range(many))
+        try:
+            pool.submit(server.stop).result(many / 2)
+        finally:
+            run.go_on.set()
+        for each in stuck:
+            each.result(SOON)
 
 
 # ---- where it listens ------------------------------------------------------------------------------------------
@@ -359,11 +423,89 @@ def test_the_folder_for_temporary_files_may_have_a_path_too_long_for_a_socket(
 
 
 def test_where_no_socket_can_be_made_the_run_is_told_so(
-    tmp_path: Path, run: Recorder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, temporary: Path, run: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "nowhere"))
     with WarehouseLock(tmp_path) as lock, pytest.raises(HeadgateError, match=r"nowhere.*TMPDIR"):
         ControlServer(run, lock).start()
+
+
+def leave_behind(folder: Path, *names: str) -> Path:
+    """What a process leaves that is killed."""
+    abandoned = folder / "headgate-control-dead"
+    abandoned.mkdir(0o700)
+    for name in names:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
+            left.bind(str(abandoned / name))
+    return abandoned
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder for temporary files."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("names", [(), ("control",)], ids=["before it listened", "while it listened"])
+def test_the_folders_of_killed_processes_are_removed(
+    tmp_path: Path, temporary: Path, run: Recorder, names: tuple[str, ...]
+) -> None:
+    abandoned = leave_behind(temporary, *names)
+    with serving(tmp_path, run):
+        assert not abandoned.exists()
+        assert control_of(tmp_path).parent.parent == temporary
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_folder_of_a_run_that_lives_is_left_alone(tmp_path: Path, temporary: Path, run: Recorder) -> None:
+    with serving(tmp_path / "one", run), serving(tmp_path / "other", run):
+        RunningWarehouse(tmp_path / "one").pause("air")
+        RunningWarehouse(tmp_path / "other").pause("meters")
+    assert run.told == [("pause", "air"), ("pause", "meters")]
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_is_not_ours_is_left_alone(tmp_path: Path, temporary: Path, run: Recorder) -> None:
+    (temporary / "elsewhere").mkdir()
+    link = temporary / "headgate-control-link"
+    link.symlink_to(temporary / "elsewhere")
+    file = temporary / "headgate-control-file"
+    file.write_text("mine")
+    full = leave_behind(temporary, "control", "another")
+    with serving(tmp_path, run):
+        pass
+    assert sorted(temporary.iterdir()) == sorted([temporary / "elsewhere", link, file, full])
+    assert sorted(path.name for path in full.iterdir()) == ["another", "control"]
+
+
+HOLD = """
+import sys, pathlib
+from headgate.warehouse.run.control_folder import ControlFolder
+folder = ControlFolder()
+print(folder.socket.parent, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_has_its_folder_removed_by_the_next_run(
+    tmp_path: Path, temporary: Path, run: Recorder
+) -> None:
+    command = [sys.executable, "-c", HOLD]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        with serving(tmp_path, run):
+            assert folder.is_dir()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with serving(tmp_path, run):
+        assert not folder.exists()
 
 
 # ---- nobody there ----------------------------------------------------------------------------------------------

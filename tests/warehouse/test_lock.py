@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headgate.core.errors import DeclarationError
-from headgate.warehouse.run.lock import WarehouseInUseError, WarehouseLock, running_process
+from headgate.warehouse.run.lock import FILE_NAME, WarehouseInUseError, WarehouseLock, running_process
 
 HOLD = """
 import sys, pathlib
@@ -31,6 +33,32 @@ def test_a_second_run_is_refused_and_told_who_is_there(tmp_path: Path) -> None:
     assert running_process(tmp_path) is None
     with WarehouseLock(tmp_path):
         pass
+
+
+@pytest.fixture
+def common_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.usefixtures("common_umask")
+def test_only_its_owner_may_enter_a_new_warehouse(tmp_path: Path) -> None:
+    with WarehouseLock(tmp_path / "data" / "city"):
+        assert mode(tmp_path / "data" / "city") == 0o700
+        assert mode(tmp_path / "data") == 0o755
+
+
+@pytest.mark.usefixtures("common_umask")
+def test_a_warehouse_that_its_owner_shares_stays_shared(tmp_path: Path) -> None:
+    tmp_path.chmod(0o750)
+    with WarehouseLock(tmp_path):
+        assert mode(tmp_path) == 0o750
+        assert mode(tmp_path / FILE_NAME) == 0o644  # others who may enter see who runs it
 
 
 @pytest.mark.slow

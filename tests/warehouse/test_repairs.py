@@ -21,8 +21,8 @@ from headgate.warehouse.storage.partitions import format_time
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
-from headgate.warehouse.updates.plan import Span
 from headgate.warehouse.updates.repairs import Repairs, repairs_in
+from headgate.warehouse.updates.spans import Span
 from tests.warehouse.test_opened import arrive, assert_all_as_batch, reading
 
 if TYPE_CHECKING:

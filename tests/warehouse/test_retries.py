@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import math
 
+import pytest
+
+from headgate.core.errors import UserCodeError
 from headgate.core.update import Update
-from headgate.warehouse.schedule.retries import LONGEST_WAIT, MOST_FAILURES, Retries
+from headgate.warehouse.schedule.retries import LONGEST_WAIT, MOST_FAILURES, Retries, is_transient
+from headgate.warehouse.storage.errors import SchemaError, StorageError
 
 
 def fail(retries: Retries, at: float) -> None:
@@ -38,3 +43,51 @@ def test_a_success_or_a_command_makes_a_clean_slate() -> None:
     retries.reset()
     assert retries.due(0.0)
     assert retries.last is not None  # what went wrong can still be read
+
+
+def test_what_may_pass_by_itself_is_never_held_and_tried_at_least_once_a_minute() -> None:
+    retries = Retries()
+    for at in range(100):
+        retries.failed(Update("t", error="no space left", transient=True), float(at))
+    assert not retries.held
+    assert retries.next_try() == 99.0 + LONGEST_WAIT
+
+
+def test_errors_that_pass_in_between_do_not_excuse_those_that_do_not() -> None:
+    retries = Retries()
+    for at in range(MOST_FAILURES):
+        retries.failed(Update("t", error="no space left", transient=True), float(at))
+        fail(retries, float(at))
+    assert retries.held
+
+
+class Py4JNetworkError(Exception):
+    """Has the name of the error that `py4j` raises when the Java process is gone."""
+
+
+def caused_by(cause: BaseException) -> Exception:
+    error = ValueError("the table could not be written")
+    error.__cause__ = cause
+    return error
+
+
+ERRORS = {
+    "a full disk": (OSError(errno.ENOSPC, "No space left on device"), True),
+    "a full disk behind another error": (caused_by(OSError(errno.ENOSPC, "No space left on device")), True),
+    "a full disk, as Spark says it": (RuntimeError("java.io.IOException: No space left on device"), True),
+    "a broken disk": (OSError(errno.EIO, "Input/output error"), True),
+    "a lost connection": (ConnectionRefusedError(), True),
+    "a lost Spark": (Py4JNetworkError("Answer from Java side is empty"), True),
+    "a stopped Spark": (RuntimeError("Cannot call methods on a stopped SparkContext."), True),
+    "another writer": (StorageError("version 3 was written by another process"), True),
+    "columns that do not fit": (SchemaError("the column a was lost"), False),
+    "a file that a user's function does not find": (FileNotFoundError(errno.ENOENT, "rates.csv"), False),
+    "a mistake in a user's function": (ZeroDivisionError("division by zero"), False),
+    "what the user's own code declares": (UserCodeError("table 't' failed"), False),
+}
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_only_errors_that_do_not_pass_by_themselves_need_a_user(what: str) -> None:
+    error, transient = ERRORS[what]
+    assert is_transient(error) is transient

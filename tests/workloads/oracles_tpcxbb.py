@@ -34,7 +34,7 @@ def q1_stages(rows: Iterable[tuple[int, ...]], parameters: q1.Q1Parameters, dims
     lines = [
         (0 if parameters.window is None else ts // parameters.window, ts, ticket, item)
         for ts, ticket, item, store, _ in rows
-        if _in(store, parameters.stores) and _in(category[item], parameters.categories)
+        if item != -1 and _in(store, parameters.stores) and _in(category[item], parameters.categories)
     ]
     pairs = list(_q1_pairs(lines))
     counts = list(_q1_counts(pairs))
@@ -199,7 +199,7 @@ def q15_stages(rows: Iterable[tuple[int, ...]], parameters: q15.Q15Parameters, d
         for ts, _, item, store, cents in rows
         if _in(store, parameters.stores) and parameters.first_day <= ts // 86_400 <= parameters.last_day
     ]
-    amounts = [(category[item], ts // 86_400, cents) for ts, item, cents in lines]
+    amounts = [(category[item], ts // 86_400, cents) for ts, item, cents in lines if item != -1]
     return {"filter": lines, "category": amounts, "fit": list(_q15_fits(amounts))}
 
 

@@ -31,9 +31,10 @@ def test_stretches_are_of_equal_neighbours() -> None:
     assert stretches(np.array([4, 4, 2, 4])) == [(0, 2), (2, 3), (3, 4)]
 
 
-def test_a_lookup_leaves_out_what_does_not_exist() -> None:
-    assert lookup((1, 7), 3).tolist() == [False, True, False]
-    assert lookup(None, 2).tolist() == [True, True]
+def test_a_lookup_leaves_out_what_does_not_exist_and_null_unless_all_are_chosen() -> None:
+    numbers = np.array([-1, 0, 1, 2])
+    assert lookup((1, 2, -1, 7), 3)[numbers].tolist() == [False, False, True, True]
+    assert lookup(None, 3)[numbers].tolist() == [True] * 4
 
 
 def test_runs_hold_the_rows_of_a_slot_in_their_order() -> None:

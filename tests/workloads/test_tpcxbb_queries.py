@@ -24,7 +24,17 @@ ROWS = 20_000
 
 @cache
 def source_rows(stream: str) -> pa.Table:
-    """20,000 rows: sales of ten hours, sales of forty days, clicks of five days, and of hours with long sessions."""
+    """20,000 rows: sales of ten hours, sales of forty days, clicks of five days, and of hours with long sessions.
+
+    Of sales "with nulls", every third store and every fifth item is unknown.
+    """
+    if stream.endswith(" with nulls"):
+        sales = source_rows(stream.removesuffix(" with nulls"))
+        for name, every in (("store", 3), ("item", 5)):
+            place, column = sales.schema.get_field_index(name), sales.column(name).to_numpy().copy()
+            column[::every] = -1
+            sales = sales.set_column(place, name, pa.array(column))
+        return sales
     if stream == "sales by hour":
         return store_sales(ROWS, seed=DIMS.seed, lines_per_hour=2_000)
     if stream == "sales by day":
@@ -54,6 +64,11 @@ CASES = {
     "q1 paper": Case(q1, "sales by hour", q1.PAPER),
     "q1 tpc, rare pairs too": Case(q1, "sales by hour", replace(q1.TPC, min_count=2)),
     "q1 short windows": Case(q1, "sales by hour", replace(q1.PAPER, window=60, top=3, stores=(0, 3, 4))),
+    "q1 nulls": Case(q1, "sales by hour with nulls", q1.PAPER),
+    "q1 nulls, the last store": Case(q1, "sales by hour with nulls", replace(q1.PAPER, stores=(1, DIMS.stores - 1))),
+    "q1 nulls, the last item's category": Case(
+        q1, "sales by hour with nulls", replace(q1.PAPER, categories=(int(DIMS.category[-1]),))
+    ),
     "q2 paper": Case(q2, "clicks", q2.PAPER),
     "q2 tpc": Case(q2, "clicks", replace(q2.TPC, period=7_200)),
     "q2 long sessions": Case(q2, "clicks in long sessions", replace(q2.PAPER, period=3_600)),
@@ -64,6 +79,8 @@ CASES = {
     "q4 long sessions": Case(q4, "clicks in long sessions", q4.TPC),
     "q15 paper": Case(q15, "sales by day", q15.PAPER),
     "q15 tpc": Case(q15, "sales by day", q15.TPC),
+    "q15 nulls": Case(q15, "sales by day with nulls", q15.PAPER),
+    "q15 nulls, the last store": Case(q15, "sales by day with nulls", replace(q15.PAPER, stores=(1, DIMS.stores - 1))),
     "q15 few days": Case(
         q15, "sales by day", q15.Q15Parameters((1, 2), q15.PAPER.first_day + 2, q15.PAPER.first_day + 9)
     ),

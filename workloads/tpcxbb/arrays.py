@@ -74,9 +74,12 @@ def stretches(column: NDArray[Any]) -> list[tuple[int, int]]:
 
 
 def lookup(chosen: tuple[int, ...] | None, size: int) -> NDArray[np.bool_]:
-    """Of each number below ``size`` whether it is among the chosen; None chooses all."""
+    """Of each number below ``size`` whether it is among the chosen; None chooses all.
+
+    The last place, which NumPy finds by -1, is that of NULL: it is among no chosen numbers.
+    """
     if chosen is None:
-        return np.ones(size, dtype=np.bool_)
-    flags = np.zeros(size, dtype=np.bool_)
+        return np.ones(size + 1, dtype=np.bool_)
+    flags = np.zeros(size + 1, dtype=np.bool_)
     flags[[number for number in chosen if 0 <= number < size]] = True
     return flags

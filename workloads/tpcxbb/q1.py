@@ -67,7 +67,8 @@ def query(
 
 def _filter(parameters: Q1Parameters, dims: Dims) -> Function:
     stores = lookup(parameters.stores, dims.stores)
-    items = lookup(parameters.categories, 1 + len(CATEGORIES))[dims.category]
+    # No item, -1, has no category.
+    items = np.append(lookup(parameters.categories, 1 + len(CATEGORIES))[dims.category], False)
     window = parameters.window
 
     def kept(batch: pa.RecordBatch) -> Output:

@@ -14,6 +14,7 @@ import typer
 from headgate import __version__
 from headgate.cli.begin import demo, init
 from headgate.cli.control import backfill, change, explain, pause, refresh, resume, stop
+from headgate.cli.output import say, say_error
 from headgate.cli.policies import policies
 from headgate.cli.read import query, status
 from headgate.cli.run import check, graph, run
@@ -48,7 +49,7 @@ app.command()(policies)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"headgate {__version__}")
+        say(f"headgate {__version__}")
         raise typer.Exit
 
 
@@ -61,17 +62,21 @@ def root(
 
 def main() -> None:
     """The ``headgate`` command."""
-    # A policy named by its path is imported from the current folder too, as with ``python -m``.
-    sys.path.insert(0, "")
+    # A policy that the user names by its path is found in the current folder, too. Last, so that a file which happens
+    # to lie there does not take the place of an installed module.
+    sys.path.append("")
     try:
         app()
     except DeclarationError as error:
-        print(f"headgate: {error}", file=sys.stderr)
+        say_error(f"headgate: {error}")
         sys.exit(2)
     except HeadgateError as error:
         if isinstance(error, UserCodeError) and error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
-        print(f"headgate: {error}", file=sys.stderr)
+            say_error("".join(traceback.format_exception(error.__cause__)).rstrip())
+        say_error(f"headgate: {error}")
+        sys.exit(1)
+    except PermissionError as error:
+        say_error(f"headgate: this user may not read or write {error.filename}: {error.strerror}; ask its owner")
         sys.exit(1)
 
 

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
+from headgate.cli.output import say
 from headgate.cli.run import options_from, run_file
-from headgate.core import ParameterError
+from headgate.core import MOST_TRACKS, ParameterError
 from headgate.warehouse.declare.durations import seconds
 
 _DEMO_FOLDER = "headgate-demo"
@@ -39,12 +40,14 @@ def init(
         raise ParameterError(f"{file} exists already and was not changed; give another file name") from None
     except OSError as error:
         raise ParameterError(f"cannot write {file}: {error.strerror}") from None
-    typer.echo(f"Wrote {file}. Next: headgate run {file}")
+    say(f"Wrote {file}. Next: headgate run {file}")
 
 
 def demo(
     duration: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long to run.")] = "1 min",
-    tracks: Annotated[int, typer.Option(min=1, help="Number of updates that may run at the same time.")] = 2,
+    tracks: Annotated[
+        int, typer.Option(min=1, max=MOST_TRACKS, help="Number of updates that may run at the same time.")
+    ] = 2,
     policy: Annotated[
         str, typer.Option(metavar="NAME[:k=v,..]", help="Decides which table is updated next.")
     ] = "max-benefit",
@@ -66,12 +69,12 @@ def demo(
     options = options_from(tracks, policy, placement)
     file = _begun_again(folder)
     shown = os.path.relpath(file)
-    typer.echo(f"A city's sensors: 4 streams, 12 tables, {tracks} updates at a time, for {duration} ({shown}).")
+    say(f"A city's sensors: 4 streams, 12 tables, {tracks} updates at a time, for {duration} ({shown}).")
     run_file(file, options, SparkOptions(), limit, folder / "report.html")
-    typer.echo(f"\nQuery a table:  headgate query {shown} 'select * from dashboard order by minute desc limit 5'")
+    say(f"\nQuery a table:  headgate query {shown} 'select * from dashboard order by minute desc limit 5'")
     trace = newest_trace(folder / "city.warehouse")
     if trace is not None:
-        typer.echo(f"Replay the run under other policies:  headgate simulate {os.path.relpath(trace)}")
+        say(f"Replay the run under other policies:  headgate simulate {os.path.relpath(trace)}")
 
 
 def _begun_again(folder: Path) -> Path:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from rich.console import Console
 from rich.table import Table
 
+from headgate.cli.output import PlainConsole
 from headgate.sim import Compared, NodeRow, ReplayRow
 from headgate.warehouse.declare.durations import readable
 
@@ -15,22 +15,22 @@ _BAR = 28
 _SIDE_BY_SIDE = 5
 
 
-def print_about(console: Console, about: str) -> None:
+def print_about(console: PlainConsole, about: str) -> None:
     """The description in the scenario file, wrapped to the width of the terminal."""
     if about:
-        console.print(" ".join(about.split()), highlight=False)
+        console.print(" ".join(about.split()))
 
 
-def print_comparison(console: Console, title: str, rows: Sequence[Compared]) -> None:
+def print_comparison(console: PlainConsole, title: str, rows: Sequence[Compared]) -> None:
     """A column per variant, a line per measure; columns that do not fit side by side follow below."""
-    console.print(f"\n[bold]{title}[/bold]", highlight=False)
+    console.print(f"\n{title}", style="bold")
     for first in range(0, len(rows), _SIDE_BY_SIDE):
         console.print(_comparison(rows[first : first + _SIDE_BY_SIDE], rows))
     unit = "seconds of data" if rows[0].grain == "tables" else "tuples"
     console.print(
-        f"[dim]Queue: {unit} waiting. Guard strikes: how often the guard ran a node first because it had waited longer"
-        " than its patience. Events/s: simulated events per second of wall-clock time.[/dim]",
-        highlight=False,
+        f"Queue: {unit} waiting. Guard strikes: how often the guard ran a node first because it had waited longer"
+        " than its patience. Events/s: simulated events per second of wall-clock time.",
+        style="dim",
     )
 
 
@@ -46,19 +46,19 @@ def _comparison(shown: Sequence[Compared], rows: Sequence[Compared]) -> Table:
     return table
 
 
-def print_nodes(console: Console, rows: Sequence[Compared], most: int) -> None:
+def print_nodes(console: PlainConsole, rows: Sequence[Compared], most: int) -> None:
     """One line per table or operator, a column per variant: utilisation, and staleness of tables."""
     if not most:
         return
     tables = rows[0].grain == "tables"
     what = "mean staleness / utilisation" if tables else "utilisation"
-    console.print(f"\n[bold]Per {'table' if tables else 'operator'}: {what}[/bold]", highlight=False)
+    console.print(f"\nPer {'table' if tables else 'operator'}: {what}", style="bold")
     # Nodes may come and go with live changes; the first variant's are those listed.
     nodes = sorted(rows[0].nodes, key=lambda node: (-(node.priority or 0.0), node.name))
     for first in range(0, len(rows), _SIDE_BY_SIDE - 1):
         console.print(_node_table(nodes[:most], rows[first : first + _SIDE_BY_SIDE - 1], rows))
     if len(nodes) > most:
-        console.print(f"[dim]and {len(nodes) - most} more: --nodes {len(nodes)} lists them all[/dim]", highlight=False)
+        console.print(f"and {len(nodes) - most} more: --nodes {len(nodes)} lists them all", style="dim")
 
 
 def _node_table(nodes: Sequence[NodeRow], shown: Sequence[Compared], rows: Sequence[Compared]) -> Table:
@@ -76,28 +76,27 @@ def _node_table(nodes: Sequence[NodeRow], shown: Sequence[Compared], rows: Seque
     return table
 
 
-def print_story(console: Console, rows: Sequence[Compared]) -> None:
+def print_story(console: PlainConsole, rows: Sequence[Compared]) -> None:
     """A bar chart of staleness by priority, and a summary in two sentences."""
     best = min(rows, key=lambda row: row.weighted_staleness or math.inf)
     worst = max(rows, key=lambda row: row.weighted_staleness or 0.0)
     classes = sorted({node.priority for node in best.nodes if node.priority is not None}, reverse=True)
-    console.print("\n[bold]Mean staleness by priority[/bold] (seconds)")
+    console.print("\nMean staleness by priority (seconds)", style="bold")
     for priority in classes:
-        console.print(f"  priority {priority:g}", highlight=False)
+        console.print(f"  priority {priority:g}")
         longest = max(_staleness_of(row, priority) for row in rows)
         for row in rows:
             stale = _staleness_of(row, priority)
             bar = "█" * max(1, round(_BAR * stale / longest))
-            console.print(f"    {_label(row, rows):<{_width(rows)}} {bar} {stale:.1f}", highlight=False)
+            console.print(f"    {_label(row, rows):<{_width(rows)}} {bar} {stale:.1f}")
     top = classes[0]
     times = (worst.weighted_staleness or 0.0) / (best.weighted_staleness or 1.0)
     console.print(
         f"\nMean staleness of the tables of priority {top:g}: {_staleness_of(best, top):.1f} s under"
-        f" [bold]{best.policy}[/bold], {_staleness_of(worst, top):.1f} s under {worst.policy}, with the same data on"
+        f" {best.policy}, {_staleness_of(worst, top):.1f} s under {worst.policy}, with the same data on"
         f" the same number of tracks. Priority-weighted staleness was {times:.1f} times lower."
         f"\nThe guard ran a table first {best.guard_strikes} times because it had waited longer than its patience"
         " (20 periods unless stated).",
-        highlight=False,
     )
 
 
@@ -166,22 +165,22 @@ _MEASURES: dict[str, Callable[[Compared], str]] = {
 # --- replays of traces ---------------------------------------------------------------------------------------
 
 
-def print_replay(console: Console, about: str, rows: Sequence[ReplayRow], most_tables: int) -> None:
+def print_replay(console: PlainConsole, about: str, rows: Sequence[ReplayRow], most_tables: int) -> None:
     """A line per run, then a line per table with its mean staleness in every run."""
-    console.print(about, highlight=False)
+    console.print(about)
     console.print(_replayed_runs(rows))
     console.print(
-        "[dim]Weighted: sum over all tables of priority times mean staleness. Relative: that, divided by the value of a"
+        "Weighted: sum over all tables of priority times mean staleness. Relative: that, divided by the value of a"
         " run in which no update waits for a track. Latency: from the release of an update to its end. Busy: share of"
-        " time in which a track was running updates.[/dim]",
-        highlight=False,
+        " time in which a track was running updates.",
+        style="dim",
     )
     if most_tables:
-        console.print("\n[bold]Mean staleness per table[/bold]", highlight=False)
+        console.print("\nMean staleness per table", style="bold")
         console.print(_replayed_tables(rows, most_tables))
     if len(rows[0].tables) > most_tables > 0:
         more = len(rows[0].tables) - most_tables
-        console.print(f"[dim]and {more} more: --nodes {len(rows[0].tables)} lists them all[/dim]", highlight=False)
+        console.print(f"and {more} more: --nodes {len(rows[0].tables)} lists them all", style="dim")
 
 
 def _replayed_runs(rows: Sequence[ReplayRow]) -> Table:

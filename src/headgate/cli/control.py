@@ -7,20 +7,30 @@ changes is refused, the command ends there; the changes before it stay in effect
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headgate.cli.read import WarehouseDirectory, event_time
-from headgate.cli.run import budget_from
-from headgate.core import ParameterError, UnknownNameError
-from headgate.warehouse.declare.durations import readable, seconds
-from headgate.warehouse.run.control_client import ControlError, RunningWarehouse
+from headgate.cli.output import say
+from headgate.cli.read import LIVE_PATIENCE, WarehouseDirectory, event_time, last_update
+from headgate.cli.run import budget_from, some_seconds
+from headgate.core import MOST_PRIORITY, MOST_TRACKS, HeadgateError, ParameterError, UnknownNameError
+from headgate.warehouse.declare.durations import readable
+from headgate.warehouse.run.control_client import (
+    PATIENCE,
+    ControlError,
+    NotRunningError,
+    RunningWarehouse,
+    StillRunningError,
+)
 
 #: before and after all event times, in microseconds
 BEGINNING, END = -(1 << 62), 1 << 62
+
+_LAST_RESORT = "If it does not end, kill -9 it: what is committed stays, and the next run goes on from there"
 
 OneTable = Annotated[str, typer.Argument(metavar="TABLE", help="A stream or table of the warehouse.")]
 SomeTables = Annotated[
@@ -32,7 +42,7 @@ Everything = Annotated[bool, typer.Option("--all", help="All streams and tables.
 def explain(directory: WarehouseDirectory, table: OneTable) -> None:
     """Explain why a table is or is not being updated right now."""
     try:
-        print(RunningWarehouse(directory).explain(table))
+        say(RunningWarehouse(directory).explain(table))
     except ControlError:
         _print_committed(directory, table)
         raise
@@ -87,13 +97,11 @@ def backfill(
     end = END if last is None else event_time(last, "--to")
     if begin >= end:
         raise ParameterError(f"--from must be before --to; got {first} and {last}")
-    length = None if chunk is None else seconds(chunk, "--chunk")
-    if length == 0:
-        raise ParameterError(f"--chunk must be longer than 0; got {chunk!r}")
+    length = None if chunk is None else some_seconds(chunk, "--chunk", "'1 day'")
     RunningWarehouse(directory).backfill(table, begin, end, length)
     chunks = "" if length is None else f", {readable(length)} per update"
     span = f"from {first or 'the first row'} to {last or 'the last row'}"
-    print(f"{table}: backfill scheduled {span}{chunks}; live updates go first")
+    say(f"{table}: backfill scheduled {span}{chunks}; live updates go first")
 
 
 def change(
@@ -104,7 +112,9 @@ def change(
     placement: Annotated[
         str | None, typer.Option(metavar="NAME[:k=v,..]", help="Decides on which tracks a table may be updated.")
     ] = None,
-    tracks: Annotated[int | None, typer.Option(min=1, help="Number of updates that may run at the same time.")] = None,
+    tracks: Annotated[
+        int | None, typer.Option(min=1, max=MOST_TRACKS, help="Number of updates that may run at the same time.")
+    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(metavar="DURATION", help="How long one update should take at most; 'none' for no limit."),
@@ -124,18 +134,18 @@ def change(
         raise ParameterError("nothing to change; give --policy, --placement, --tracks, --budget or --priority")
     running = RunningWarehouse(directory)
     if policy is not None:
-        print(f"policy: {running.replace_policy(policy)}")
+        say(f"policy: {running.replace_policy(policy)}")
     if placement is not None:
-        print(f"placement: {running.replace_placement(placement)}")
+        say(f"placement: {running.replace_placement(placement)}")
     if tracks is not None:
         running.set_tracks(tracks)
-        print(f"tracks: {tracks}")
+        say(f"tracks: {tracks}")
     if limit is not None:
         running.set_budget(None if limit == math.inf else limit)
-        print(f"budget: {'none' if limit == math.inf else readable(limit)}")
+        say(f"budget: {'none' if limit == math.inf else readable(limit)}")
     for table, number in priorities:
         running.set_priority(table, number)
-        print(f"{table}: priority {number:g}")
+        say(f"{table}: priority {number:g}")
 
 
 def stop(
@@ -143,16 +153,44 @@ def stop(
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Return at once instead of waiting for the process to end.")
     ] = False,
+    grace: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="How long to wait for the process to end."),
+    ] = "1 min",
 ) -> None:
     """Stop the process that runs a warehouse. Updates that are running finish; no new ones start."""
-    running = RunningWarehouse(directory)
-    process = running.stop_soon()
+    limit = some_seconds(grace, "--grace", "'1 min'")
+    end = time.monotonic() + limit
+    running = RunningWarehouse(directory, min(limit, PATIENCE))
+    try:
+        process = running.stop_soon()
+    except NotRunningError:
+        raise
+    except ControlError as error:
+        raise ControlError(f"{error}. {_LAST_RESORT}") from None
     who = "the process" if process is None else f"process {process}"
     if no_wait:
-        print(f"{directory}: {who} is stopping")
+        say(f"{directory}: {who} is stopping")
         return
-    running.wait_until_released(process)
-    print(f"{directory}: {who} has stopped")
+    to_ask = min(LIVE_PATIENCE, limit / 4)
+    if running.wait_until_released(process, end - to_ask - time.monotonic()):
+        say(f"{directory}: {who} has stopped")
+        return
+    doing = _still_doing(directory, to_ask)
+    raise StillRunningError(
+        f"{directory}: {who} was asked to stop and still runs after {readable(limit)}. {doing}. {_LAST_RESORT}"
+    )
+
+
+def _still_doing(directory: Path, patience: float) -> str:
+    """What a process that is to stop still does, as it tells within ``patience`` seconds."""
+    try:
+        rows = RunningWarehouse(directory, patience).statistics()
+    except HeadgateError:
+        return "It does not say what it is doing"
+    if names := [row["name"] for row in rows if row["state"] == "updating"]:
+        return f"It is updating {', '.join(names)}, and ends when that is done"
+    return "It updates no table any more, but the program that runs the warehouse has not closed it yet"
 
 
 def _chosen(running: RunningWarehouse, tables: Sequence[str] | None, everything: bool) -> Sequence[str]:
@@ -164,7 +202,7 @@ def _chosen(running: RunningWarehouse, tables: Sequence[str] | None, everything:
 def _each(tables: Sequence[str], do: Callable[[str], None], now: str) -> None:
     for table in tables:
         do(table)
-        print(f"{table}: {now}")
+        say(f"{table}: {now}")
 
 
 def _priority(text: str) -> tuple[str, float]:
@@ -173,8 +211,11 @@ def _priority(text: str) -> tuple[str, float]:
         priority = float(number)
     except ValueError:
         priority = math.nan
-    if not (table and equals and 0 <= priority < math.inf):
-        raise ParameterError(f"--priority takes TABLE=N with a number of at least 0, such as alerts=100; got {text!r}")
+    if not (table and equals and 0 <= priority <= MOST_PRIORITY):
+        raise ParameterError(
+            f"--priority takes TABLE=N with a number of at least 0, at most {MOST_PRIORITY:g}, such as alerts=100; "
+            f"got {text!r}"
+        )
     return table, priority
 
 
@@ -192,6 +233,6 @@ def _print_committed(directory: Path, name: str) -> None:
         raise UnknownNameError("table", name, found, hint=hint)
     table = found[name]
     upto = "no data yet" if table.complete is None else f"complete up to {format_time(table.complete)}"
-    print(f"{name}: {upto}; last update: number {table.update}, {table.kind}")
+    say(f"{name}: {upto}; last update: number {table.update}, {last_update(table)}")
     if table.repairs is not None:
-        print(f"  still to be recomputed: {table.repairs}")
+        say(f"  still to be recomputed: {table.repairs}")

@@ -6,14 +6,14 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
+from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
+from headgate.cli.output import PlainConsole, say, say_error, styled
 from headgate.core import is_past
 from headgate.warehouse.declare.durations import readable
 
@@ -51,17 +51,17 @@ class UpdateLines:
 
     def note(self, update: Update) -> None:
         if not update.committed:
-            print(update.traceback, file=sys.stderr)
-            print(f"{_clock()} {update.name}: failed: {update.error}", file=sys.stderr, flush=True)
+            say_error(update.traceback)
+            say_error(f"{_clock()} {update.name}: failed: {update.error}")
         elif not self._quiet and update.layer != "maintenance":
             rejected = f", {update.rejected} rejected" if update.rejected else ""
             rows = f"{update.rows} row{'' if update.rows == 1 else 's'} written{rejected}"
             left = f"{update.left} more update{'' if update.left == 1 else 's'}"
             more = f"; about {left} to catch up" if update.left else ""
-            print(f"{_clock()} {update.name}: {rows} in {update.seconds:.2f} s{more}", flush=True)
+            say(f"{_clock()} {update.name}: {rows} in {update.seconds:.2f} s{more}", flush=True)
 
     def message(self, line: str) -> None:
-        print(f"{_clock()} {line}", file=sys.stderr, flush=True)
+        say_error(f"{_clock()} {line}")
 
 
 def statistics_table(title: str, rows: Sequence[NodeStatistics], now: float) -> Table:
@@ -74,8 +74,7 @@ def statistics_table(title: str, rows: Sequence[NodeStatistics], now: float) -> 
     for row in _by_priority(rows):
         color = _COLORS.get(row.state, "")
         shown = f"{row.state} {_length(row.repairs.seconds)}" if row.state == "repairing" and row.repairs else row.state
-        state = f"[{color}]{shown}[/{color}]" if color else shown
-        table.add_row(escape(row.name), *_cells(row, now), state)
+        table.add_row(row.name, *_cells(row, now), styled(shown, color))
     return table
 
 
@@ -94,7 +93,7 @@ def operators_table(title: str, rows: Sequence[NodeStatistics], most: int | None
         total = sum(operator.processor for operator in row.operators)
         for operator in sorted(row.operators, key=lambda operator: -operator.processor)[:most]:
             name = operator.name if one_query else f"{operator.query}/{operator.name}"
-            table.add_row(escape(row.name), escape(name), *_operator_cells(operator, total))
+            table.add_row(row.name, name, *_operator_cells(operator, total))
     return table if table.row_count else None
 
 
@@ -105,7 +104,7 @@ def live_view(title: str, rows: Sequence[NodeStatistics], now: float) -> Group:
     if busiest is not None:
         parts += ["", busiest]
     if lines := problem_lines(rows):
-        parts += ["", *map(Text, lines)]
+        parts += ["", *(styled(line, "") for line in lines)]
     return Group(*parts)
 
 
@@ -200,18 +199,20 @@ def print_summary(
 
     The mean staleness is that of tables with data of the present; of data of the past, the mean lag is printed.
     """
-    console = Console()
-    console.print(statistics_table(f"{name}, after {_length(length)}", rows, time.time()))
-    console.print(f"[dim]{LEGEND}[/dim]")
+    console = PlainConsole()
+    # The run has ended, so nothing comes next.
+    ended = [replace(row, next_update=None) for row in rows]
+    console.print(statistics_table(f"{name}, after {_length(length)}", ended, time.time()))
+    console.print(LEGEND, style="dim")
     if (operators := operators_table("inside the tables", rows)) is not None:
         console.print("", operators)
-        console.print(f"[dim]{OPERATOR_LEGEND}[/dim]")
+        console.print(OPERATOR_LEGEND, style="dim")
     for row in rows:
         if row.repairs is not None:
             told = f"{row.name}: still to be recomputed: {row.repairs}"
-            console.print(told, highlight=False, soft_wrap=True, markup=False)
+            console.print(told, soft_wrap=True)
     for line in problem_lines(rows):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
     with_time = [row for row in rows if row.mean_staleness is not None]
     past = [row for row in with_time if is_past(row.staleness, row.lag)]
     present = [row for row in with_time if row not in past]
@@ -219,14 +220,14 @@ def print_summary(
     if past:
         _print_mean(console, "lag", [(row.priority, row.mean_lag) for row in with_time])
     for what, where in (("tables", path / "tables"), *places):
-        console.print(f"{what}: {_shown(where)}", highlight=False, soft_wrap=True, markup=False)
+        console.print(f"{what}: {_shown(where)}", soft_wrap=True)
 
 
-def _print_mean(console: Console, what: str, weighted: Sequence[tuple[float, float]]) -> None:
+def _print_mean(console: PlainConsole, what: str, weighted: Sequence[tuple[float, float]]) -> None:
     total = sum(priority for priority, _ in weighted)
     if total > 0:
         mean = sum(priority * value for priority, value in weighted) / total
-        console.print(f"Mean {what}, weighted by priority: {mean:.1f} s", highlight=False)
+        console.print(f"Mean {what}, weighted by priority: {mean:.1f} s")
 
 
 def _shown(path: Path) -> str:

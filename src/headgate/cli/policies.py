@@ -7,8 +7,9 @@ from dataclasses import fields
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.text import Text
 
+from headgate.cli.output import PlainConsole, say, styled
 from headgate.core import PLACEMENTS, POLICIES, Placement, Policy
 
 
@@ -20,23 +21,27 @@ def policies(
     Each has its rule, its parameters and the paper that it comes from.
     """
     if as_json:
-        print(json.dumps({"policies": _entries(POLICIES), "placements": _entries(PLACEMENTS)}, indent=2))
+        say(json.dumps({"policies": _entries(POLICIES), "placements": _entries(PLACEMENTS)}, indent=2))
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = PlainConsole()
     _print_listing(console, "Policies: which node runs next", POLICIES)
     _print_listing(console, "\nPlacements: on which workers a node may run", PLACEMENTS)
     console.print(
-        "\nParameters follow a colon: --policy qst:capacity=500 --placement proportional:k=2,aggressive=false"
+        "\nParameters follow a colon: --policy qst:capacity=500 --placement proportional:k=2,aggressive=false",
+        soft_wrap=True,
     )
 
 
-def _print_listing(console: Console, title: str, known: dict[str, type[Policy]] | dict[str, type[Placement]]) -> None:
+def _print_listing(
+    console: PlainConsole, title: str, known: dict[str, type[Policy]] | dict[str, type[Placement]]
+) -> None:
     """One line each, on a narrow terminal too (a table would wrap its cells)."""
-    console.print(f"[bold]{title}[/bold]")
+    console.print(title, style="bold")
     for name, kind in known.items():
         parameters = _parameters(kind)
-        taking = f" [dim]({parameters})[/dim]" if parameters else ""
-        console.print(f"  [bold]{name:<21}[/bold] {kind.summary}{taking} [dim]| {kind.paper}[/dim]")
+        taking = f" ({parameters})" if parameters else ""
+        named, paper = styled(f"  {name:<21} ", "bold"), styled(f" | {kind.paper}", "dim")
+        console.print(Text.assemble(named, kind.summary, styled(taking, "dim"), paper), soft_wrap=True)
 
 
 def _parameters(kind: type[Policy] | type[Placement]) -> str:

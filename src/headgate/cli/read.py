@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from headgate.cli.live import PAST, problem_line
+from headgate.cli.output import PlainConsole, say, say_error
 from headgate.core import HeadgateError, ParameterError, is_past
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.control_client import RunningWarehouse
@@ -25,8 +25,20 @@ if TYPE_CHECKING:
     from headgate.warehouse.reading import QueryResult, TableStatus
 
 _SHOWN_ROWS = 20
+#: {kind of a commit: what the update did}
+_DONE = {
+    "load": "rows loaded",
+    "replace": "rows replaced",
+    "append": "rows appended",
+    "merge": "groups merged",
+    "recompute": "blocks recomputed",
+    "keys": "keys recomputed",
+    "whole": "all recomputed",
+    "backfill": "past recomputed",
+    "note": "repairs noted",
+}
 #: seconds to wait for the statistics of the running process; without an answer, the status shows commits only
-_LIVE_PATIENCE = 2.0
+LIVE_PATIENCE = 2.0
 
 
 def warehouse_directory(text: str) -> Path:
@@ -63,13 +75,13 @@ def status(
     found = tables(directory)
     now = time.time()
     process = running_process(directory)
-    running = None if process is None else RunningWarehouse(directory, _LIVE_PATIENCE)
+    running = None if process is None else RunningWarehouse(directory, LIVE_PATIENCE)
     live = None if running is None else _answer(running.statistics)
     notices = (None if running is None else _answer(running.notices)) or ()
     if as_json:
         entries = [asdict(table) | {"staleness": _staleness(table, now)} for table in found]
         summary = {"path": str(directory), "process": process, "tables": entries, "live": live, "notices": notices}
-        print(json.dumps(summary, indent=2))
+        say(json.dumps(summary, indent=2))
         return
     console = _console()
     if process is None:
@@ -126,13 +138,13 @@ def query(
         _console().print(_result_table(rows))
     more = answer.rows.num_rows - rows.num_rows
     if more:
-        print(f"{more:,} more row{'s' if more > 1 else ''}; --limit {answer.rows.num_rows} prints all", file=sys.stderr)
-    print(_where_read(answer, incomplete), file=sys.stderr)
+        say_error(f"{more:,} more row{'s' if more > 1 else ''}; --limit {answer.rows.num_rows} prints all")
+    say_error(_where_read(answer, incomplete))
 
 
-def _console() -> Console:
-    """A console that prints values unchanged, and cuts nothing off if the output is not a terminal."""
-    return Console(width=None if sys.stdout.isatty() else 10_000, markup=False, highlight=False, emoji=False)
+def _console() -> PlainConsole:
+    """A console that cuts nothing off if the output is not a terminal."""
+    return PlainConsole(width=None if sys.stdout.isatty() else 10_000)
 
 
 def _plain_table() -> Table:
@@ -199,7 +211,12 @@ def _committed_cells(row: TableStatus) -> list[str]:
 
     repairs = "-" if row.repairs is None else readable(row.repairs.seconds)
     counts = [f"{n:,}" for n in (row.rows, row.files, row.bytes, row.version, row.update)]
-    return [repairs, *counts, row.kind, "-" if row.complete is None else format_time(row.complete)]
+    return [repairs, *counts, last_update(row), "-" if row.complete is None else format_time(row.complete)]
+
+
+def last_update(row: TableStatus) -> str:
+    """What the last update of a table did; its kind as committed if it is of another version of Headgate."""
+    return _DONE.get(row.kind, row.kind)
 
 
 def _result_table(rows: Any) -> Table:
@@ -221,7 +238,7 @@ def _print_lines(rows: Any) -> None:
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise SqlError(f"the query gives several columns called {twice[0]!r}; tell them apart with AS")
     for row in rows.to_pylist():
-        print(json.dumps(_finite(row), default=_other, ensure_ascii=False))
+        say(json.dumps(_finite(row), default=_other, ensure_ascii=False))
 
 
 def _cell(value: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -14,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.live import Live
 
 from headgate.cli.live import UpdateLines, live_view, print_summary
-from headgate.core import DeclarationError, ParameterError, placement_from, policy_from
-from headgate.warehouse.declare.durations import seconds
+from headgate.cli.output import PlainConsole, say, say_error
+from headgate.core import MOST_TRACKS, DeclarationError, ParameterError, placement_from, policy_from
+from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.warehouse import missing_sources
 from headgate.warehouse.report.drawing import FORMATS, counts
+from headgate.warehouse.run.control_commands import LEAST_SECONDS, MOST_SECONDS
 
 if TYPE_CHECKING:
     from headgate.warehouse.declare.modes import TableMode
@@ -70,24 +70,33 @@ def check(
     directories of sources that do not exist: a stream waits for its directory. Writes nothing.
     """
     spec = load(file).spec()
-    modes = {} if no_spark or not spec.tables else _modes(spec)
-    print(f"{spec.name}: {counts(spec)}: no errors")
+    modes, warnings = ({}, []) if no_spark or not spec.tables else _modes(spec)
+    say(f"{spec.name}: {counts(spec)}: no errors")
     width = max((len(name) for name in modes), default=0)
     for name, mode in modes.items():
-        print(f"  {name.ljust(width)}  {mode.name.ljust(6)}  {mode.reason}")
+        say(f"  {name.ljust(width)}  {mode.name.ljust(6)}  {mode.reason}")
+    for warning in warnings:
+        say(f"warning: {warning}")
     for mistake in missing_sources(spec):
-        print(f"not there yet: {mistake}")
+        say(f"not there yet: {mistake}")
 
 
-def _modes(spec: WarehouseSpec) -> dict[str, TableMode]:
-    """How each table is kept up to date, found out by a Spark that is stopped again."""
+def _modes(spec: WarehouseSpec) -> tuple[dict[str, TableMode], list[str]]:
+    """How each table is kept up to date, found out by a Spark that is stopped again; and what is doubtful."""
     from headgate.warehouse.declare.analysis import analyse
     from headgate.warehouse.declare.modes import table_modes
     from headgate.warehouse.session import open_session
 
     session = open_session(spec.name, "local[1]")
     try:
-        return table_modes(spec, analyse(spec, session))
+        analyses = analyse(spec, session)
+        warnings = [
+            f"{table.place}: table {table.name!r} calls {', '.join(analyses[table.name].unrepeatable)}, which gives "
+            "another value each time: rows that are computed again change, others keep the values of their time"
+            for table in spec.tables
+            if analyses[table.name].unrepeatable
+        ]
+        return table_modes(spec, analyses), warnings
     finally:
         session.stop()
 
@@ -111,25 +120,27 @@ def graph(
     """
     spec = load(file).spec()
     if modes:
-        known = _modes(spec)
+        known, _ = _modes(spec)
         spec = replace(spec, tables=tuple(replace(table, mode=known[table.name].name) for table in spec.tables))
     if form is None:
         form = _ENDINGS.get(output.suffix.lower(), GraphFormat.TEXT) if output else GraphFormat.TEXT
     picture = FORMATS[form](spec)
     if output is None:
-        sys.stdout.write(picture)
+        say(picture.removesuffix("\n"))
         return
     try:
         output.write_text(picture, encoding="utf-8")
     except OSError as error:
         raise DeclarationError(f"cannot write the graph to {output}: {error.strerror}") from None
-    print(f"wrote {output}", file=sys.stderr)
+    say_error(f"wrote {output}")
 
 
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
     master: Annotated[str, typer.Option(help="Spark master URL.")] = "local[*]",
-    tracks: Annotated[int, typer.Option(min=1, help="Number of updates that may run at the same time.")] = 2,
+    tracks: Annotated[
+        int, typer.Option(min=1, max=MOST_TRACKS, help="Number of updates that may run at the same time.")
+    ] = 2,
     policy: Annotated[
         str, typer.Option(metavar="NAME[:k=v,..]", help="Decides which table is updated next.")
     ] = "max-benefit",
@@ -142,6 +153,10 @@ def run(
     chop: Annotated[
         float | None,
         typer.Option(metavar="PERIODS", help="Load at most this many periods of data per update, instead of --budget."),
+    ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Cancel an update after this time; by default 20 times its usual time."),
     ] = None,
     duration: Annotated[
         str | None,
@@ -172,19 +187,27 @@ def run(
 
     limit = None if duration is None else seconds(duration, "--for")
     options = options_from(tracks, policy, placement, chop, budget_from(budget))
+    if time_limit is not None:
+        options = replace(options, time_limit=some_seconds(time_limit, "--time-limit", "'10 min'"))
     settings = dict(_setting(text) for text in conf or ())
     behind = run_file(file, options, SparkOptions(master, settings), limit, report, once, on_change)
     if behind:
-        print(NotFreshError(behind), file=sys.stderr)
+        say_error(NotFreshError(behind))
         raise typer.Exit(NOT_FRESH)
 
 
 def budget_from(text: str) -> float:
     """How long an update may take, in seconds; infinity for ``none``."""
-    limit = math.inf if text.strip().lower() == "none" else seconds(text, "--budget")
-    if limit == 0:
-        raise ParameterError(f"--budget takes a length of time above 0, such as '1 s', or 'none'; got {text!r}")
-    return limit
+    return math.inf if text.strip().lower() == "none" else some_seconds(text, "--budget", "'1 s', or 'none'")
+
+
+def some_seconds(text: str, option: str, such_as: str) -> float:
+    """The value of an option that takes a length of time which is not 0."""
+    length = seconds(text, option)
+    if not LEAST_SECONDS <= length <= MOST_SECONDS:
+        least, most = readable(LEAST_SECONDS), readable(MOST_SECONDS)
+        raise ParameterError(f"{option} takes a length of time from {least} to {most}, such as {such_as}; got {text!r}")
+    return length
 
 
 def options_from(
@@ -262,7 +285,7 @@ def _watch(running: WarehouseRun, limit: float | None, once: bool) -> Mapping[st
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         end = time.monotonic() + (float("inf") if limit is None else limit)
-        console = Console()
+        console = PlainConsole()
         with Live(console=console, refresh_per_second=4, transient=True, auto_refresh=False) as live:
             while not stopping.is_set() and time.monotonic() < end and runtime.is_running:
                 if console.is_terminal:

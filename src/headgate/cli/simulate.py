@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headgate.cli.comparison import print_about, print_comparison, print_nodes, print_replay, print_story
-from headgate.core import ParameterError, ScenarioError, UnknownNameError, placement_from, policy_from
+from headgate.cli.output import PlainConsole, say
+from headgate.core import (
+    MOST_TRACKS,
+    DeclarationError,
+    ParameterError,
+    Placement,
+    Policy,
+    ScenarioError,
+    placement_from,
+    policy_from,
+)
 from headgate.sim import (
     Compared,
     CostModel,
@@ -33,6 +42,8 @@ from headgate.sim import (
 from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.run.control_commands import finite
 from headgate.warehouse.run.trace import read_trace
+
+Chosen = TypeVar("Chosen")
 
 #: suffix of trace files
 TRACE_SUFFIX = ".jsonl"
@@ -61,7 +72,8 @@ def simulate(
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Number of workers (for tables: tracks), instead of the scenario's.")
+        int | None,
+        typer.Option(min=1, max=MOST_TRACKS, help="Number of workers (for tables: tracks), instead of the scenario's."),
     ] = None,
     events: Annotated[
         int | None,
@@ -91,11 +103,11 @@ def simulate(
     _refuse(f"a scenario ({scenario.name})", {"--skip": skip})
     file = read_scenario(scenario)
     chosen = _sized(file.scenario, workers, events)
-    rows = _run(chosen, _variants(file, chosen, policy, placement, loop), seed)
+    rows = _run(chosen, _variants(scenario, file, chosen, policy, placement, loop), seed)
     if as_json:
         _print_json(chosen, rows, seed)
         return
-    console = Console()
+    console = PlainConsole()
     print_about(console, file.about)
     print_comparison(console, chosen.name, rows)
     print_nodes(console, rows, nodes)
@@ -120,21 +132,39 @@ def _replay(
     as_json: bool,
 ) -> None:
     replay = replay_of(read_trace(path), 0.0 if skip is None else seconds(skip, "--skip"), CostModel)
-    try:
-        policies = [policy_from(text) for text in policy or replay.policies]
-        placements = [placement_from(text) for text in placement or (replay.placement,)]
-    except UnknownNameError as error:
-        raise ParameterError(
-            f"{error} The run used a policy or placement that is not known here; give another with --policy or"
-            " --placement."
-        ) from None
+    policies = _policies(policy, replay.policies, path)
+    placements = _placements(placement, (replay.placement,), path)
     chosen = [(one, other) for one in policies for other in placements]
     rows = list(compare_replay(replay, chosen, tracks, seed))
     if as_json:
         whole = {"scenario": replay.scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
-        print(json.dumps(finite(whole), indent=2, allow_nan=False))
+        say(json.dumps(finite(whole), indent=2, allow_nan=False))
         return
-    print_replay(Console(), replay.about, rows, nodes)
+    print_replay(PlainConsole(), replay.about, rows, nodes)
+
+
+# A file may come from somebody else, so it can only name what comes with Headgate. What the user names is imported.
+
+
+def _policies(stated: Sequence[str] | None, in_file: Sequence[str], file: Path) -> list[Policy]:
+    if stated:
+        return [policy_from(text) for text in stated]
+    return [_known(policy_from, text, "--policy", file) for text in in_file]
+
+
+def _placements(stated: Sequence[str] | None, in_file: Sequence[str], file: Path) -> list[Placement]:
+    if stated:
+        return [placement_from(text) for text in stated]
+    return [_known(placement_from, text, "--placement", file) for text in in_file]
+
+
+def _known(make: Callable[..., Chosen], text: str, option: str, file: Path) -> Chosen:
+    try:
+        return make(text, imports=False)
+    except DeclarationError as error:
+        raise ParameterError(
+            f"{file.name}: {error} If you trust it, name it yourself: {option} {text[:100]}; or choose another."
+        ) from None
 
 
 def _sized(
@@ -154,6 +184,7 @@ def _sized(
 
 
 def _variants(
+    path: Path,
     file: ScenarioFile,
     scenario: TableScenario | OperatorScenario,
     policy: Sequence[str] | None,
@@ -163,8 +194,8 @@ def _variants(
     grain = "tables" if isinstance(scenario, TableScenario) else "operators"
     if loop and grain == "tables":
         raise ScenarioError("--loop is for scenarios of operators; tables always use the dispatch loop")
-    policies = [policy_from(text) for text in policy or file.policies or _DEFAULT_POLICIES[grain]]
-    placements = [placement_from(text) for text in placement or file.placements or ("anywhere",)]
+    policies = _policies(policy, file.policies or _DEFAULT_POLICIES[grain], path)
+    placements = _placements(placement, file.placements or ("anywhere",), path)
     default = scenario.loop if isinstance(scenario, OperatorScenario) else None
     return list(variants(scenario, policies, placements, [_loop(text, default) for text in loop or ()]))
 
@@ -198,7 +229,7 @@ def _run(scenario: TableScenario | OperatorScenario, chosen: Sequence[Variant], 
         BarColumn(),
         TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
         TimeRemainingColumn(),
-        console=Console(file=sys.stderr),
+        console=PlainConsole(file=sys.stderr),
         transient=True,
         disable=not sys.stderr.isatty(),
     ) as bar:
@@ -214,4 +245,4 @@ def _run(scenario: TableScenario | OperatorScenario, chosen: Sequence[Variant], 
 def _print_json(scenario: TableScenario | OperatorScenario, rows: Sequence[Compared], seed: int) -> None:
     whole = {"scenario": scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
     # NaN is not JSON: a latency that nobody measured is null.
-    print(json.dumps(finite(whole), indent=2, allow_nan=False))
+    say(json.dumps(finite(whole), indent=2, allow_nan=False))

@@ -26,7 +26,7 @@ from headgate.core.errors import (
 from headgate.core.explain import Decision, DispatchExplanation, Explanation, Ranked, RoundsExplanation
 from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
 from headgate.core.graph import Floats, Graph, Ints, uniform
-from headgate.core.inheritance import Inheritance, PeriodReading, derive_periods, inherit_priorities
+from headgate.core.inheritance import MOST_PRIORITY, Inheritance, PeriodReading, derive_periods, inherit_priorities
 from headgate.core.latency import LatencyRecorder, LatencySummary
 from headgate.core.locality import FifoStealScheduler, LocalityScheduler
 from headgate.core.loop import Loop, LoopStatistics, Start
@@ -40,7 +40,7 @@ from headgate.core.observe import (
     operator_features,
     operator_readings,
 )
-from headgate.core.placement import Lane, Lanes, Placement, Workers
+from headgate.core.placement import MOST_TRACKS, Lane, Lanes, Placement, Workers
 from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE, URGENT, Layered
 from headgate.core.policy import Policy, rank
 from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
@@ -56,6 +56,8 @@ __all__ = [
     "LIVE",
     "LOOP_FEATURES",
     "MAINTENANCE",
+    "MOST_PRIORITY",
+    "MOST_TRACKS",
     "PATIENCE_PERIODS",
     "PLACEMENTS",
     "POLICIES",

@@ -67,7 +67,7 @@ class UserCodeError(HeadgateError):
     """Code written by the user failed; ``__cause__`` is the user's own exception with its traceback."""
 
 
-def user_error(what: str, error: Exception) -> HeadgateError:
+def user_error(what: str, error: BaseException) -> HeadgateError:
     """``error`` as one of ours: itself if it is, otherwise a UserCodeError to be raised from it."""
     if isinstance(error, HeadgateError):
         return error

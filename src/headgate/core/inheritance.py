@@ -16,6 +16,9 @@ from headgate.core.graph import Floats, Graph
 Inheritance = Literal["none", "sum", "max", "max-plus"]
 PeriodReading = Literal["ancestors", "descendants"]
 
+#: the highest priority that may be stated; what is computed from priorities stays a finite number
+MOST_PRIORITY = 1e12
+
 
 def inherit_priorities(graph: Graph, priority: Floats, mode: Inheritance = "max", k: float = 2.0) -> Floats:
     """Priorities after inheritance.

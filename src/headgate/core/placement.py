@@ -18,6 +18,9 @@ from headgate.core.graph import Ints
 from headgate.core.matrix import FeatureView
 from headgate.core.policy import Choosable
 
+#: the most updates of tables at the same time that may be asked for; each has a thread and a Spark session
+MOST_TRACKS = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Workers:

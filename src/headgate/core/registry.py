@@ -6,7 +6,9 @@
     mypackage.scheduling.Fairest:share=0.5          a class of the user's own, by its path
 
 Parameters are the fields of the dataclass, and their annotations say what is accepted. ``policy_from(str(policy))``
-gives an equal policy back. Naming a class by its path imports its module; nothing else here has side effects.
+gives an equal policy back. Naming a class by its path imports its module; nothing else here has side effects. A text
+that the user has not written, such as one in a file, is read with ``imports=False``: then it can only name what comes
+with Headgate.
 """
 
 from __future__ import annotations
@@ -30,15 +32,18 @@ PLACEMENTS: dict[str, type[Placement]] = {placement.name: placement for placemen
 
 _Chosen = TypeVar("_Chosen")
 
-
-def policy_from(text: str) -> Policy:
-    """The policy written as ``NAME[:parameter=value,...]``."""
-    return _POLICY.read(text)
+#: the longest text that is read, in letters; it also limits how deep policies can be inside each other
+MOST_LETTERS = 1000
 
 
-def placement_from(text: str) -> Placement:
-    """The placement written as ``NAME[:parameter=value,...]``."""
-    return _PLACEMENT.read(text)
+def policy_from(text: str, *, imports: bool = True) -> Policy:
+    """The policy written as ``NAME[:parameter=value,...]``; without ``imports`` only one that comes with Headgate."""
+    return _POLICY.read(text, imports)
+
+
+def placement_from(text: str, *, imports: bool = True) -> Placement:
+    """The placement written as ``NAME[:parameter=value,...]``; see ``policy_from``."""
+    return _PLACEMENT.read(text, imports)
 
 
 # --- names ------------------------------------------------------------------------------------------------------
@@ -52,10 +57,14 @@ class _NamedClasses(Generic[_Chosen]):
     known: Mapping[str, type[_Chosen]]
     base: type[_Chosen]
 
-    def read(self, text: str) -> _Chosen:
+    def read(self, text: str, imports: bool) -> _Chosen:
+        if len(text) > MOST_LETTERS:
+            raise ParameterError(
+                f"a {self.noun} is written in at most {MOST_LETTERS} letters; got {len(text)}, from {text[:60]!r} on"
+            )
         name, _, parameters = (part.strip() for part in text.partition(":"))
-        chosen = self._class_called(name)
-        values = _values(chosen, parameters, f"{self.noun} {name!r}")
+        chosen = self._class_called(name, imports)
+        values = _values(chosen, parameters, f"{self.noun} {name!r}", imports)
         try:
             return chosen(**values)
         except HeadgateError:
@@ -63,12 +72,14 @@ class _NamedClasses(Generic[_Chosen]):
         except Exception as error:
             raise UserCodeError(f"{self.noun} {name!r} failed while it was made from {text!r}: {error}") from error
 
-    def _class_called(self, name: str) -> type[_Chosen]:
+    def _class_called(self, name: str, imports: bool) -> type[_Chosen]:
         if "." not in name:
             if name not in self.known:
                 hint = f"A {self.noun} of your own is named by its path: package.module.Class."
                 raise UnknownNameError(self.noun, name, self.known, hint=hint)
             return self.known[name]
+        if not imports:
+            raise UnknownNameError(self.noun, name, self.known, hint="No module is imported to look for it.")
         module_name, _, attribute = name.rpartition(".")
         module = _imported(module_name, f"{self.noun} {name!r}")
         theirs = {key: value for key, value in vars(module).items() if self._is_one(value)}
@@ -100,7 +111,7 @@ def _imported(module_name: str, wanted: str) -> types.ModuleType:
 # --- parameters -------------------------------------------------------------------------------------------------
 
 
-def _values(owner: type[object], text: str, label: str) -> dict[str, object]:
+def _values(owner: type[object], text: str, label: str, imports: bool) -> dict[str, object]:
     """The arguments to make ``owner`` with, written ``parameter=value,...``.
 
     A field of type ``tuple[tuple[int, X], ...]`` collects the parameters whose names are numbers.
@@ -115,9 +126,9 @@ def _values(owner: type[object], text: str, label: str) -> dict[str, object]:
         if parameter in values:
             raise ParameterError(f"{label}: the parameter {parameter!r} is given twice; give it once")
         if numbered and re.fullmatch(r"-?\d+", parameter):
-            pairs.append((int(parameter), _value(_numbered(accepted[numbered]), written, parameter, label)))
+            pairs.append((int(parameter), _value(_numbered(accepted[numbered]), written, parameter, label, imports)))
         elif parameter in accepted and parameter != numbered:
-            values[parameter] = _value(accepted[parameter], written, parameter, label)
+            values[parameter] = _value(accepted[parameter], written, parameter, label, imports)
         else:
             raise ParameterError(f"{label} has no parameter {parameter!r}; it takes {_listing(accepted)}")
     if numbered and pairs:
@@ -144,9 +155,9 @@ def _words(text: str, label: str) -> Iterator[tuple[str, str]]:
         yield parameter, value[1:-1] if value.startswith("(") and value.endswith(")") else value
 
 
-def _value(kind: Any, text: str, parameter: str, label: str) -> object:
+def _value(kind: Any, text: str, parameter: str, label: str, imports: bool) -> object:
     try:
-        return _read(kind, text)
+        return _read(kind, text, imports)
     except ValueError:
         raise ParameterError(f"{label}: the parameter {parameter!r} takes {_described(kind)}; got {text!r}") from None
 
@@ -174,19 +185,23 @@ def _split(text: str) -> Iterator[str]:
 # --- values -----------------------------------------------------------------------------------------------------
 
 
-def _read(kind: Any, text: str) -> object:
+def _read(kind: Any, text: str, imports: bool) -> object:
     """``text`` as a value of type ``kind``; ValueError if it is not one."""
+    if kind in _CHOSEN:
+        return _CHOSEN[kind].read(text, imports)
     if kind in _READERS:
         return _READERS[kind][1](text)
     choices = {str(choice): choice for choice in get_args(kind)} if get_origin(kind) is Literal else {}
     if text in choices:
         return choices[text]
     if _optional(kind):
-        return None if text.lower() == "none" else _read(_optional(kind), text)
+        return None if text.lower() == "none" else _read(_optional(kind), text, imports)
     raise ValueError(text)
 
 
 def _described(kind: Any) -> str:
+    if kind in _CHOSEN:
+        return f"a {_CHOSEN[kind].noun}"
     if kind in _READERS:
         return _READERS[kind][0]
     if get_origin(kind) is Literal:
@@ -229,6 +244,6 @@ _READERS: dict[Any, tuple[str, Callable[[str], object]]] = {
     float: ("a number", _number),
     bool: ("true or false", _truth),
     str: ("text", str),
-    Policy: ("a policy", policy_from),
-    Placement: ("a placement", placement_from),
 }
+#: by type: what is itself chosen by name
+_CHOSEN: dict[Any, _NamedClasses[Any]] = {Policy: _POLICY, Placement: _PLACEMENT}

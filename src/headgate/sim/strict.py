@@ -17,6 +17,9 @@ from headgate.core import ScenarioError
 
 T = TypeVar("T")
 
+#: how often one entry of a file may be there
+MOST_COPIES = 100_000
+
 
 def build(
     cls: type[T],
@@ -55,8 +58,8 @@ def counted(entry: object, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
         raise ScenarioError(f"{where} takes a table of keys; got {entry!r}")
     values = dict(entry)
     count = values.pop("count", 1)
-    if type(count) is not int or count < 1:
-        raise ScenarioError(f"{where}: count takes a whole number of at least 1; got {count!r}")
+    if type(count) is not int or not 1 <= count <= MOST_COPIES:
+        raise ScenarioError(f"{where}: count takes a whole number from 1 to {MOST_COPIES}; got {count!r}")
     if not isinstance(values.get("name"), str):
         raise ScenarioError(f"{where}: the key 'name' is missing; it takes a text")
     for copy in range(1, count + 1):

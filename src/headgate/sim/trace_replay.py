@@ -45,8 +45,11 @@ _LAYERS: dict[Layer, float] = {"live": LIVE, "backfill": BACKFILL, "maintenance"
 _PATIENCE: dict[Layer, float] = {"live": 800.0, "backfill": 60.0, "maintenance": 600.0}
 #: seconds of data that work without event time is taken to bring: so little that it is never done in parts
 _NO_DATA = 1e-6
-#: a replay ends with the run, after however many events
-_NO_LIMIT = 1 << 62
+#: a replay ends with the run, after at most so many events; those of the run itself are arrivals and updates
+_MOST_EVENTS = 100_000
+_MOST_EVENTS_PER_RECORDED = 100
+#: how much more may have come to a stream after what was recorded
+_MOST_UNRECORDED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +98,22 @@ class TraceReplay:
     def run(self, policy: Policy, placement: Placement, tracks: int | None = None, seed: int = 0) -> TableResult:
         """What would have happened; on as many tracks as the run had, unless stated."""
         scenario = self.scenario if tracks is None else replace(self.scenario, tracks=tracks)
-        return ReplaySimulation(scenario, self.recorded, policy, placement, seed, self.new_estimate).run()
+        return _within_limit(ReplaySimulation(scenario, self.recorded, policy, placement, seed, self.new_estimate))
 
     def without_waiting(self, seed: int = 0) -> TableResult:
         """What would have happened with a track for every table; relative lateness is in proportion to this."""
         unlimited = replace(self.scenario, tracks=len(self.scenario.tables), guard=False)
-        return ReplaySimulation(unlimited, self.recorded, MaxBenefit(), Anywhere(), seed).run()
+        return _within_limit(ReplaySimulation(unlimited, self.recorded, MaxBenefit(), Anywhere(), seed))
+
+
+def _within_limit(simulation: ReplaySimulation) -> TableResult:
+    result, most = simulation.run(), simulation.scenario.events
+    if result.events >= most:
+        raise ScenarioError(
+            f"the replay of {simulation.scenario.name!r} takes at most {most:,} arrivals and updates, many times those"
+            " that were recorded, and has not come to its end by then; its periods, budget or chop cannot be right"
+        )
+    return result
 
 
 def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None = None) -> TraceReplay:
@@ -117,6 +130,7 @@ def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None 
             f"nothing is left of it after the first {skip:g} s: skip less"
         )
     entries = [*_tables(trace, begin), *_below(trace, begin)]
+    known = len(trace.updates) + sum(len(table.arrivals) for table, _ in entries)
     scenario = TableScenario(
         tables=tuple(table for table, _ in entries),
         tracks=trace.tracks(begin),
@@ -125,7 +139,7 @@ def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None 
         chop=math.inf if trace.header.chop is None else trace.header.chop,
         budget=math.inf if trace.header.budget is None or trace.header.chop is not None else trace.header.budget,
         inheritance=_inheritance(trace),
-        events=_NO_LIMIT,
+        events=_MOST_EVENTS + _MOST_EVENTS_PER_RECORDED * known,
         horizon=length,
     )
     return TraceReplay(trace, skip, scenario, tuple(recorded for _, recorded in entries), new_estimate)
@@ -222,7 +236,13 @@ def _unrecorded(trace: Trace, table: TraceTable, known: Sequence[StreamArrival])
     last = known[-1]
     if period <= 0 or last_load - last.at > 2 * period:
         return
-    for number in range(1, math.floor((trace.finish - last.at) / period) + 1):
+    more = (trace.finish - last.at) / period
+    if more > _MOST_UNRECORDED:
+        raise ScenarioError(
+            f"the stream {table.name!r} got data every {period:.3g} s and would have got it {more:.3g} times more until"
+            f" the end of the run; at most {_MOST_UNRECORDED:,} arrivals are made up"
+        )
+    for number in range(1, math.floor(more) + 1):
         if last.at + number * period > last_load:
             yield StreamArrival(last.at + number * period, last.reaches + number * period)
 

@@ -34,9 +34,17 @@ class QueryError(UserCodeError):
         self.serial = serial
         where = "" if serial is None else f" at packet {serial}"
         super().__init__(
-            f"query {query!r} stopped: operator {operator!r} failed{where}: {type(cause).__name__}: {cause}"
+            f"query {query!r} stopped: operator {operator!r} failed{where}: {type(cause).__name__}: {_text(cause)}"
         )
         self.__cause__ = cause
+
+
+def _text(error: BaseException) -> str:
+    """The text of a user's exception, whose ``__str__`` is user code as well."""
+    try:
+        return str(error)
+    except BaseException as another:
+        return f"(no text: its __str__ raised {type(another).__name__})"
 
 
 class InputError(HeadgateError):

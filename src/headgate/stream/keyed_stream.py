@@ -99,7 +99,7 @@ class KeyedStream:
         initial: Any,
         schema: pa.Schema,
         *,
-        finish: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
+        finish: Callable[[Any, Mapping[str, Any]], Iterable[Mapping[str, Any]]] | None = None,
         name: str | None = None,
     ) -> Stream:
         """``function(state, row)`` gives the key's new state and any number of rows out. States are JSON values.
@@ -161,8 +161,13 @@ class KeyedStream:
             raise QueryDeclarationError(
                 f"column {time!r} is of type {kind}: give spans of time as whole numbers in its unit; got {span!r}"
             )
-        units = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-        return round(span.total_seconds() * units[kind.unit])
+        microseconds = span // timedelta(microseconds=1)
+        if kind.unit == "ns":
+            return microseconds * 1000
+        units, rest = divmod(microseconds, {"s": 10**6, "ms": 10**3, "us": 1}[kind.unit])
+        if rest:
+            raise QueryDeclarationError(f"column {time!r} is of type {kind}: {span} is no whole number of its unit")
+        return units
 
 
 class Windows:

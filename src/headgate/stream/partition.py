@@ -88,9 +88,13 @@ def _column_hash(column: pa.Array, name: str) -> NDArray[np.uint64]:
         words = np.append(_column_hash(column.dictionary, name), np.uint64(0))
         hashed: NDArray[np.uint64] = words[pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False)]
         return hashed
-    if pa.types.is_integer(column.type) or pa.types.is_temporal(column.type) or pa.types.is_boolean(column.type):
+    kind, types = column.type, pa.types
+    is_time = types.is_temporal(kind) and not types.is_interval(kind)
+    if types.is_integer(kind) or types.is_boolean(kind) or is_time:
         return _integers(column).view(np.uint64) * _MULTIPLIER
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_binary(column.type):
+    if any(
+        is_text(kind) for is_text in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    ):
         return _text_hash(column)
     raise DeclarationError(
         f"rows cannot be partitioned by column {name!r} of type {column.type}: a key is made of integers, times, "

@@ -46,6 +46,8 @@ from headgate.stream.spec import AUTOMATIC_BUCKETS, EventTime, Kind, OperatorSpe
 if TYPE_CHECKING:
     from headgate.stream.keyed_stream import KeyedStream
 
+_MOST_BUCKETS = 1 << 16
+
 
 class Query:
     """A query. Nothing runs until an engine gets it.
@@ -206,8 +208,11 @@ class Stream:
         """A state of your own for each bucket of keys: see ``headgate.stream.State``."""
         partitioning = ByHash(tuple(by)) if isinstance(by, Sequence) else by
         self._require(partitioning.columns)
-        if not AUTOMATIC_BUCKETS <= buckets <= 1 << 16:
-            raise QueryDeclarationError(f"buckets must be between 1 and {1 << 16}, or left out; got {buckets}")
+        if not AUTOMATIC_BUCKETS <= buckets <= _MOST_BUCKETS:
+            raise QueryDeclarationError(f"buckets must be between 1 and {_MOST_BUCKETS}, or left out; got {buckets}")
+        # What cannot be a key is refused here and not at the first packet.
+        partitioning.buckets(pa.RecordBatch.from_pylist([], schema=self.schema), buckets or _MOST_BUCKETS)
+        self._check_time(time)
         free = self.query._free_name(name)
         spec = OperatorSpec(
             free, Kind.PARTITIONED, (self.name,), state=state, partitioning=partitioning, buckets=buckets, time=time
@@ -216,6 +221,7 @@ class Stream:
 
     def stateful(self, state: StateFactory, *, time: EventTime | None = None, name: str = "stateful") -> Stream:
         """A state of your own that sees every row: one worker at a time."""
+        self._check_time(time)
         free = self.query._free_name(name)
         spec = OperatorSpec(free, Kind.STATEFUL, (self.name,), state=state, time=time)
         return self.query._add(spec, self._state_schema(state, free, time), self._space)
@@ -232,7 +238,7 @@ class Stream:
         initial: Any,
         schema: pa.Schema,
         *,
-        finish: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
+        finish: Callable[[Any, Mapping[str, Any]], Iterable[Mapping[str, Any]]] | None = None,
         name: str | None = None,
     ) -> Stream:
         """``function(state, row)`` gives the new state, a JSON value, and any number of rows out.
@@ -271,7 +277,7 @@ class Stream:
         """Make one stream of several, also of different sources, in the order of the event time in column ``by``."""
         streams = (self, *others)
         self._same_columns(streams, "union")
-        self._require([by])
+        self._check_time(EventTime(by))
         free = self.query._free_name(name)
         spec = OperatorSpec(free, Kind.UNION, tuple(stream.name for stream in streams), by=by)
         return self.query._add(spec, self.schema, free)
@@ -290,6 +296,18 @@ class Stream:
                 raise UnknownNameError(
                     "column", column, self.schema.names, hint=f"These are the columns that {self.name!r} gives."
                 )
+
+    def _check_time(self, time: EventTime | None) -> None:
+        if time is None:
+            return
+        self._require([time.column])
+        kind, types = self.schema.field(time.column).type, pa.types
+        is_integer = types.is_integer(kind) and kind != pa.uint64()
+        if not (is_integer or (types.is_temporal(kind) and not types.is_interval(kind) and kind.bit_width == 64)):
+            raise QueryDeclarationError(
+                f"column {time.column!r} of type {kind} cannot be the event time: it must be of signed integers or "
+                "timestamps; cast it"
+            )
 
     def _same_columns(self, streams: Sequence[Stream], what: str) -> None:
         for stream in streams:

@@ -156,7 +156,7 @@ class QueryRun:
         upstream = _upstream(self.spec, operator.name) - {operator.name}
         if any(self.spec.by_name[name].time is not None for name in upstream):
             return times
-        return np.array([self.ends_at[1]], dtype=np.int64)
+        return np.array([min(max(self.ends_at[1], operator.time.earliest), operator.time.latest)], dtype=np.int64)
 
     # --- called by operators --------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class QueryRun:
         for name, close in closers:
             try:
                 close()
-            except Exception as error:
+            except BaseException as error:
                 if self.error is None:
                     self.error = QueryError(self.name, name, None, error)
                     self.ending = Ending.FAILED

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
 from headgate.stream.kernel import Function, StateFactory
+from headgate.stream.packet import Ints
 from headgate.stream.partition import Partitioning
 
 if TYPE_CHECKING:
@@ -32,16 +37,43 @@ class Kind(Enum):
     SINK = "sink"
 
 
+#: the bounds of 64-bit integers, and so of times
+EARLIEST, LATEST = -(1 << 63), (1 << 63) - 1
+
+
 @dataclass(frozen=True)
 class EventTime:
     """The column of event time of an operator.
 
     ``crosses(before, after)`` says whether a bucket must get a packet in which it has no rows, because windows may
     close. It is given the latest time before the packet (None if it is the first) and the latest in it.
+
+    The operator can take rows of times from ``earliest`` to ``latest``. It has to reject others, and rows without a
+    time; they do not move the stream's time.
     """
 
     column: str
     crosses: Callable[[int | None, int], bool] = lambda before, after: True
+    earliest: int = EARLIEST
+    latest: int = LATEST
+
+    def of_rows(self, batch: pa.RecordBatch, before: int | None) -> tuple[Ints, int | None]:
+        """The stream's time at each row: the largest up to there that the operator can take, ``earliest`` if there is
+        none. ``before`` is that before the batch. Also the time after the batch."""
+        values = batch.column(self.column)
+        if not pa.types.is_integer(values.type):
+            values = values.view(pa.int64())
+        if values.null_count:
+            values = pc.fill_null(values, self.earliest)
+        times: Ints = values.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        if not len(times):
+            return times, before
+        if times.min() < self.earliest or times.max() > self.latest:
+            times = np.where((times < self.earliest) | (times > self.latest), self.earliest, times)
+        times = np.maximum.accumulate(times)
+        if before is not None and times[0] < before:
+            times = np.maximum(times, before)
+        return times, int(times[-1])
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from headgate.core.staleness import LagMeter, StalenessMeter
 from headgate.core.trace.records import Trace, TraceTable
 
 MICROS = 1_000_000
+#: a load of more chunks than this counts as one of so many: what it is taken to be costs no more than that
+MOST_STEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def arrivals(trace: Trace, stream: TraceTable) -> tuple[StreamArrival, ...]:
 
 
 def _spread(oldest: float, newest: float, chunks: int, start: float, reached: float) -> Iterator[StreamArrival]:
+    chunks = min(chunks, MOST_STEPS)
     gaps = max(1, chunks - 1)
     for number in range(max(1, chunks)):
         at = newest if number == chunks - 1 else oldest + (newest - oldest) * number / gaps

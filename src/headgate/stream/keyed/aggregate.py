@@ -13,7 +13,8 @@ last
 =========  ==========================================  ==============================
 
 Nulls are skipped, as in SQL; without any value the result is null. A NaN is a value: sum, mean, min and max of it are
-NaN. Floats are added one by one in the order of rows; min and max of -0 are 0.
+NaN. Floats are added one by one in the order of rows; min and max of -0 are 0. The mean of integers is that of their
+exact sum, however large, rounded once.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ from headgate.stream.packet import Ints
 FUNCTIONS = ("count", "sum", "mean", "min", "max", "first", "last")
 ADDING = ("sum", "mean")
 COMPARING = ("min", "max")
+_LOW_HALF = (1 << 32) - 1
+#: integers below it, shifted by 32 bits, have 53 bits
+_EXACT_HIGH = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -96,20 +100,50 @@ class Aggregate:
 
 
 class Values(ABC):
-    """One number per slot, and how values change it. ``had`` counts the values that a slot had before.
+    """What each slot holds, and how values change it. ``had`` counts the values that a slot had before.
 
     Values can be added in two ways, with the same result to the last bit: all at once, or with the result after each.
     """
 
-    def __init__(self, dtype: np.dtype[Any], fill: Any = 0) -> None:
-        self.data = GrowingArray(dtype, fill)
+    @property
+    @abstractmethod
+    def parts(self) -> dict[str, GrowingArray]:
+        """What has to be remembered."""
 
     @abstractmethod
     def add(self, slots: Ints, values: Numbers, had: Ints) -> None:
         """Take values in their order, none of them null."""
 
+    @abstractmethod
+    def merge(self, slots: Ints, other: Any, sources: Ints, had: Ints) -> None:
+        """Take what another of the same class holds in ``sources``, one by one, as values that came later."""
+
+    @abstractmethod
     def running(self, groups: RowGroups, values: Numbers, valid: Flags, had: Ints) -> Numbers:
-        """Take values in the groups' order; the number after each. ``had`` is by group."""
+        """Take values in the groups' order; what is held after each. ``had`` is by group."""
+
+    @abstractmethod
+    def held(self, slots: Ints) -> Numbers:
+        """What the slots hold: a number each, or a row of numbers."""
+
+
+class _Number(Values):
+    """One number per slot."""
+
+    def __init__(self, dtype: np.dtype[Any], fill: Any = 0) -> None:
+        self.data = GrowingArray(dtype, fill)
+
+    @property
+    def parts(self) -> dict[str, GrowingArray]:
+        return {"value": self.data}
+
+    def merge(self, slots: Ints, other: _Number, sources: Ints, had: Ints) -> None:
+        self.add(slots, other.data.values[sources], had)
+
+    def held(self, slots: Ints) -> Numbers:
+        return self.data.values[slots]
+
+    def running(self, groups: RowGroups, values: Numbers, valid: Flags, had: Ints) -> Numbers:
         running = self._running(groups, values, valid, had, self.data.values[groups.codes])
         self.data.values[groups.codes] = running[groups.ends]
         return running
@@ -119,7 +153,7 @@ class Values(ABC):
         """The number after each value; ``held`` is the number of each group before."""
 
 
-class _Total(Values):
+class _Total(_Number):
     """Sums. Integers wrap around, so their running sums may be cut out of one sum over all rows; floats may not."""
 
     def add(self, slots: Ints, values: Numbers, had: Ints) -> None:
@@ -132,12 +166,86 @@ class _Total(Values):
         values = np.where(valid, values, values.dtype.type(0))
         if values.dtype != np.int64:
             return accumulate(np.add, values, groups, held)
-        total = np.cumsum(values)
-        sums: Numbers = total + groups.spread(held - (total[groups.starts] - values[groups.starts]))
-        return sums
+        return _running_sums(groups, values, held)
 
 
-class _Extreme(Values):
+def _running_sums(groups: RowGroups, values: Ints, held: Ints) -> Ints:
+    """The running sum of every group, starting from ``held``."""
+    total = np.cumsum(values)
+    sums: Ints = total + groups.spread(held - (total[groups.starts] - values[groups.starts]))
+    return sums
+
+
+class _WideTotal(Values):
+    """Sums of integers of any size, as two numbers per slot: the sum is ``high * 2**32 + low``.
+
+    Values are added in halves of 32 bits, so neither sum can overflow before a slot has had 2**31 values. Before values
+    are added, what ``low`` has beyond 32 bits is moved to ``high``.
+    """
+
+    def __init__(self) -> None:
+        self.high, self.low = GrowingArray(np.int64), GrowingArray(np.int64)
+
+    @property
+    def parts(self) -> dict[str, GrowingArray]:
+        # A state written before there was a high half has the whole sum in the low one.
+        return {"value": self.low, "high": self.high}
+
+    def add(self, slots: Ints, values: Numbers, had: Ints) -> None:
+        self._add(slots, *_halves(values))
+
+    def merge(self, slots: Ints, other: _WideTotal, sources: Ints, had: Ints) -> None:
+        self._add(slots, other.high.values[sources], other.low.values[sources])
+
+    def _add(self, slots: Ints, high: Ints, low: Ints) -> None:
+        self._carry(slots)
+        np.add.at(self.high.values, slots, high)
+        np.add.at(self.low.values, slots, low)
+
+    def _carry(self, slots: Ints) -> None:
+        held = self.held(slots)
+        # A slot that is there several times is given the same numbers each time.
+        self.high.values[slots], self.low.values[slots] = held.T
+
+    def running(self, groups: RowGroups, values: Numbers, valid: Flags, had: Ints) -> Numbers:
+        self._carry(groups.codes)
+        high, low = _halves(np.where(valid, values, values.dtype.type(0)))
+        high = _running_sums(groups, high, self.high.values[groups.codes])
+        low = _running_sums(groups, low, self.low.values[groups.codes])
+        self.high.values[groups.codes], self.low.values[groups.codes] = high[groups.ends], low[groups.ends]
+        return _carried(high, low)
+
+    def held(self, slots: Ints) -> Numbers:
+        return _carried(self.high.values[slots], self.low.values[slots])
+
+
+def _halves(values: Numbers) -> tuple[Ints, Ints]:
+    """The upper half of integers, with their sign if they have one, and the lower 32 bits."""
+    return (values >> 32).view(np.int64), (values & _LOW_HALF).view(np.int64)
+
+
+def _carried(high: Ints, low: Ints) -> Ints:
+    """A row of both numbers for each slot, with at most 32 bits in ``low``."""
+    return np.stack((high + (low >> 32), low & _LOW_HALF), axis=1)
+
+
+def _means(totals: Numbers, counts: Ints) -> Numbers:
+    """Sums divided by counts: numbers, or rows of ``_WideTotal``."""
+    counts = np.maximum(counts, 1)
+    if totals.ndim == 1:
+        with np.errstate(over="ignore", invalid="ignore"):
+            means: Numbers = totals / counts
+        return means
+    high, low = totals.T
+    means = ((high << 32) + low) / counts
+    # A float holds integers of up to 53 bits exactly; Python divides larger ones without error.
+    large = np.flatnonzero((high < -_EXACT_HIGH) | (high >= _EXACT_HIGH))
+    rows = zip(high[large].tolist(), low[large].tolist(), counts[large].tolist(), strict=True)
+    means[large] = [((upper << 32) + lower) / count for upper, lower, count in rows]
+    return means
+
+
+class _Extreme(_Number):
     """The smallest or the largest value."""
 
     def __init__(self, operation: np.ufunc, dtype: np.dtype[Any]) -> None:
@@ -159,7 +267,7 @@ class _Extreme(Values):
         return accumulate(self._operation, values, groups, held)
 
 
-class _Last(Values):
+class _Last(_Number):
     """The value that came last."""
 
     def add(self, slots: Ints, values: Numbers, had: Ints) -> None:
@@ -173,7 +281,7 @@ class _Last(Values):
         return np.where(none_yet, groups.spread(held), values[latest])
 
 
-class _First(Values):
+class _First(_Number):
     """The value that came first."""
 
     def add(self, slots: Ints, values: Numbers, had: Ints) -> None:
@@ -192,6 +300,8 @@ class _First(Values):
 def values_of(function: str, kind: pa.DataType) -> Values:
     """The values of a function over a column of that type."""
     dtype = storage(kind)
+    if function == "mean" and dtype.kind != "f":
+        return _WideTotal()
     if function in ADDING:
         return _Total(dtype if dtype.kind == "f" else np.dtype(np.int64))
     if function in COMPARING:
@@ -217,7 +327,7 @@ class _Accumulator:
     @property
     def parts(self) -> dict[str, GrowingArray]:
         """What has to be remembered."""
-        return {"count": self._count} if self._values is None else {"count": self._count, "value": self._values.data}
+        return {"count": self._count} if self._values is None else {"count": self._count, **self._values.parts}
 
     def add(self, slots: Ints, batch: pa.RecordBatch) -> None:
         values, valid = self._read(batch)
@@ -246,12 +356,12 @@ class _Accumulator:
         counts = other._count.values[sources]
         if self._values is not None and other._values is not None:
             some = counts > 0
-            self._values.add(slots[some], other._values.data.values[sources[some]], self._count.values)
+            self._values.merge(slots[some], other._values, sources[some], self._count.values)
         np.add.at(self._count.values, slots, counts)
 
     def results(self, slots: Ints) -> pa.Array:
         counts: Ints = self._count.values[slots]
-        return self._finish(counts, counts if self._values is None else self._values.data.values[slots])
+        return self._finish(counts, counts if self._values is None else self._values.held(slots))
 
     def _read(self, batch: pa.RecordBatch) -> tuple[Numbers, Flags | None]:
         """The values, and which are not null; None if none is."""
@@ -262,7 +372,7 @@ class _Accumulator:
             valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
             return np.empty(batch.num_rows, dtype=np.int64), valid
         values, nulls = numbers(column)
-        if self._function in ADDING and values.dtype == np.uint64:
+        if self._function == "sum" and values.dtype == np.uint64:
             values = values.view(np.int64)
         elif self._function in COMPARING and values.dtype.kind == "f":
             # Which of -0 and 0 NumPy finds smaller depends on where they stand in the array; -0 + 0 is 0.
@@ -274,8 +384,7 @@ class _Accumulator:
             return pa.array(counts)
         nothing = counts == 0
         if self._function == "mean":
-            with np.errstate(over="ignore", invalid="ignore"):
-                values = values / np.maximum(counts, 1)
+            values = _means(values, counts)
         return column_of(values, nothing if nothing.any() else None, self.field.type)
 
 
@@ -328,7 +437,9 @@ class Accumulators:
         """The opposite: ``table`` has, among others, the columns that ``columns`` gave, now of these slots."""
         self.grow(int(slots.max(initial=-1)) + 1)
         for name, part in self._parts().items():
-            part.values[slots] = table.column(name).to_numpy()
+            # A state written before means were exact has no high half: it is 0.
+            if name in table.column_names or not name.endswith(" high"):
+                part.values[slots] = table.column(name).to_numpy()
 
     def _parts(self) -> dict[str, GrowingArray]:
         return {f"{place} {name}": part for place, one in enumerate(self._each) for name, part in one.parts.items()}

@@ -7,7 +7,7 @@ floating-point result does not depend on how the rows were cut into packets.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from headgate.stream.packet import Ints
 from headgate.stream.sorting import stable_order
+from headgate.stream.spec import EARLIEST, LATEST
 
 Flags = NDArray[np.bool_]
 Numbers = NDArray[Any]
@@ -90,7 +91,8 @@ class Expiry:
         self._times.append(times[order])
 
     def pop(self, before: int) -> tuple[Ints, Ints]:
-        """Take out all entries of times below ``before``."""
+        """Take out all entries of times below ``before``, which need not fit into 64 bits."""
+        before = max(before, EARLIEST)
         end = self._begin + int(np.searchsorted(self._times.values[self._begin :], before, side="left"))
         expired = slice(self._begin, end)
         items, times = self._items.values[expired].copy(), self._times.values[expired].copy()
@@ -173,6 +175,14 @@ def expand(firsts: Ints, counts: Ints) -> tuple[Ints, Ints]:
     ends = np.cumsum(counts)
     within = np.arange(len(owners), dtype=np.int64) - np.repeat(ends - counts, counts)
     return owners, np.repeat(firsts, counts) + within
+
+
+def places_after(ordered: Ints, times: Ints, shift: int, side: Literal["left", "right"]) -> Ints:
+    """``np.searchsorted(ordered, times + shift, side)``, also where ``times + shift`` does not fit into 64 bits."""
+    bound = LATEST - shift if shift > 0 else EARLIEST - shift
+    fits = times <= bound if shift > 0 else times >= bound
+    places = np.searchsorted(ordered, np.where(fits, times, 0) + shift, side)
+    return np.where(fits, places, len(ordered) if shift > 0 else 0).astype(np.int64, copy=False)
 
 
 def accumulate(operation: np.ufunc, values: Numbers, groups: RowGroups, initial: Numbers) -> Numbers:

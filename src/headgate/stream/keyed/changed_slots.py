@@ -147,7 +147,9 @@ class SlotState(ABC):
     def restore(self, snapshot: Snapshot) -> None:
         slots = self._remember_keys(snapshot.tables["keys"], snapshot.tables[self.rows_table].num_rows)
         self._restore_rows(slots, snapshot)
-        self._changed.resume(slots)
+        # Changes must have the columns of the snapshot that they change, which an older version may have written.
+        if snapshot.tables[self.rows_table].column_names == list(self._columns(np.empty(0, dtype=np.int64))):
+            self._changed.resume(slots)
 
     def _new_keys(self, since: int, count: int) -> TableChange:
         if not self._keys.names:

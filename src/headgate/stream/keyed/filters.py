@@ -19,6 +19,7 @@ from headgate.stream.keyed.arrays import (
     accumulate,
     first_equals,
     integers,
+    places_after,
 )
 from headgate.stream.keyed.changed_slots import SlotState
 from headgate.stream.keyed.rows import accept_rows, check_span, null_time, rejected_rows, time_field
@@ -45,7 +46,6 @@ class Dedupe(SlotState):
             raise ParameterError(f"'within' and 'time' go together: give both or none; got {within!r} and {time!r}")
         super().__init__(schema, keys)
         self._within = 0 if within is None else check_span("within", within, 0)
-        self._time = None if time is None else time_field(schema, time).name
         #: {slot: whether a row has passed}, and when, if there is a time
         self._passed = GrowingArray(np.bool_, False)
         self._passed_at = GrowingArray(np.int64)
@@ -54,17 +54,19 @@ class Dedupe(SlotState):
         self._clock: int | None = None
         self.output_schema = schema
         # No bucket needs to know of the others' rows: whether a key is forgotten is seen when it comes again.
-        self.event_time = None if time is None else EventTime(time, lambda before, after: False)
+        self.event_time = None
+        if time is not None:
+            self.event_time = EventTime(time_field(schema, time).name, lambda before, after: False)
 
     def process(self, part: Part) -> Output:
         if not part.batch.num_rows:
             return self._no_output()
-        if self._time is None:
+        if self.event_time is None:
             slots = self._slots(part.batch)
             places = _first_places(slots, ~self._passed.values[slots])
             self._passed.values[slots] = True
             return _passing_rows(part.batch, part.rows, places)
-        batch, rows, times, rejected = accept_rows(part, self._time, self._clock)
+        batch, rows, times, rejected = accept_rows(part, self.event_time, self._clock)
         if not batch.num_rows:
             return self._no_output(rejected)
         slots = self._slots(batch)
@@ -94,7 +96,7 @@ class Dedupe(SlotState):
         limits = groups.spread(groups.starts + groups.sizes)
 
         def first_after(moments: Ints, of_group: Ints, limit: Ints) -> Ints:
-            places = np.searchsorted(times, moments + self._within, side="right")
+            places = places_after(times, moments, self._within, "right")
             found = np.searchsorted(group_and_row, of_group * (count + 1) + places)
             return np.where(found < limit, found, count).astype(np.int64, copy=False)
 

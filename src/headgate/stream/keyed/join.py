@@ -21,11 +21,19 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core import ParameterError
 from headgate.stream.kernel import Output, Part, Rejected, Snapshot
-from headgate.stream.keyed.arrays import TOLERATED_WASTE, Flags, expand, one_batch, plain
+from headgate.stream.keyed.arrays import TOLERATED_WASTE, Flags, expand, one_batch, places_after, plain
 from headgate.stream.keyed.keys import RowKeys, check_column
-from headgate.stream.keyed.rows import AcceptedRows, accept_rows, no_output, output_schema, time_field
+from headgate.stream.keyed.rows import (
+    AcceptedRows,
+    accept_rows,
+    check_span,
+    no_output,
+    output_schema,
+    row_texts,
+    time_field,
+)
 from headgate.stream.packet import Ints
-from headgate.stream.spec import EventTime
+from headgate.stream.spec import LATEST, EventTime
 
 
 class Matches(NamedTuple):
@@ -60,11 +68,11 @@ class SortedRun:
     def __len__(self) -> int:
         return len(self.slots)
 
-    def find(self, slots: Ints, earliest: Ints, latest: Ints) -> Matches:
-        """The rows of each slot asked for whose times lie from ``earliest`` to ``latest``, both included."""
+    def find(self, slots: Ints, times: Ints, before: int, after: int) -> Matches:
+        """The rows of each slot asked for from ``before`` before to ``after`` after the time, both included."""
         base = slots * (len(self.moments) + 1)
-        begin = np.searchsorted(self.sort_key, base + np.searchsorted(self.moments, earliest, side="left"))
-        end = np.searchsorted(self.sort_key, base + np.searchsorted(self.moments, latest, side="right"))
+        begin = np.searchsorted(self.sort_key, base + places_after(self.moments, times, -before, "left"))
+        end = np.searchsorted(self.sort_key, base + places_after(self.moments, times, after, "right"))
         lookups, places = expand(begin, np.maximum(end - begin, 0))
         return Matches(lookups, self.arrivals[places], self.rows.take(pa.array(places)))
 
@@ -163,8 +171,8 @@ class IntervalJoin:
             raise ParameterError("an interval join gives out columns of both sides: name at least one of each")
         check_column(schema, side_column)
         self._keys = RowKeys(schema, keys)
-        self._time = time_field(schema, time).name
-        self._before, self._after = before, after
+        self._before = check_span("before", before, -LATEST)
+        self._after = check_span("after", after, -LATEST)
         self._side, self._sides = side_column, sides
         self._columns = (tuple(left_columns), tuple(right_columns))
         schemas = [
@@ -177,7 +185,8 @@ class IntervalJoin:
         self._clock: int | None = None
         self.output_schema = output_schema([*self._keys.fields, *schemas[0], *schemas[1]])
         # No bucket needs to know of the others' rows: what is old is never found, whenever it is forgotten.
-        self.event_time: EventTime | None = EventTime(time, lambda before, after: False)
+        self._time = EventTime(time_field(schema, time).name, lambda before, after: False)
+        self.event_time: EventTime | None = self._time
 
     def process(self, part: Part) -> Output:
         if not part.batch.num_rows:
@@ -207,12 +216,12 @@ class IntervalJoin:
         return flags
 
     def _rows_of_neither(self, accepted: AcceptedRows, known: Flags) -> tuple[Rejected, ...]:
-        rejected = []
-        for place in np.flatnonzero(~known).tolist():
-            row = accepted.batch.slice(place, 1).to_pylist()[0]
-            reason = f"its side {self._side!r} is neither {self._sides[0]!r} nor {self._sides[1]!r}"
-            rejected.append(Rejected(int(accepted.rows[place]), reason, str(row)))
-        return tuple(rejected)
+        places = np.flatnonzero(~known)
+        reason = f"its side {self._side!r} is neither {self._sides[0]!r} nor {self._sides[1]!r}"
+        texts = row_texts(accepted.batch.take(pa.array(places)))
+        return tuple(
+            Rejected(row, reason, text) for row, text in zip(accepted.rows[places].tolist(), texts, strict=True)
+        )
 
     def _new_rows(self, accepted: AcceptedRows, slots: Ints, places: Ints, side: int) -> _NewRows:
         columns = [accepted.batch.column(name) for name in self._columns[side]]
@@ -226,12 +235,12 @@ class IntervalJoin:
         before, after = self._before, self._after
         pairs = []
         for run in self._held[1].runs:
-            found = run.find(left.slots, left.times - before, left.times + after)
+            found = run.find(left.slots, left.times, before, after)
             pairs.append(_paired(left, found, found_left=False))
         for run in self._held[0].runs:
-            found = run.find(right.slots, right.times - after, right.times + before)
+            found = run.find(right.slots, right.times, after, before)
             pairs.append(_paired(right, found, found_left=True))
-        found = right.run.find(left.slots, left.times - before, left.times + after)
+        found = right.run.find(left.slots, left.times, before, after)
         both = _paired(left, found, found_left=False)
         later, earlier = np.maximum(both.parents, both.others), np.minimum(both.parents, both.others)
         pairs.append(both._replace(parents=later, others=earlier))

@@ -16,10 +16,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import DeclarationError, ParameterError
 from headgate.stream.kernel import Output, Part, Rejected
-from headgate.stream.keyed.arrays import column_of, empty_batch, integers
+from headgate.stream.keyed.arrays import column_of, empty_batch, integers, numbers
 from headgate.stream.keyed.keys import RowKeys, check_column
 from headgate.stream.packet import Ints
 from headgate.stream.sorting import sorted_places
+from headgate.stream.spec import LATEST, EventTime
 
 NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
@@ -50,31 +51,34 @@ def check_span(what: str, value: int, least: int) -> int:
     """A span of time in units of the time column."""
     if value < least:
         raise ParameterError(f"{what} must be at least {least}, in units of the time column; got {value}")
+    if value > LATEST:
+        raise ParameterError(f"{what} must be at most {LATEST}, in units of the time column; got {value}")
     return value
 
 
-def packet_times(part: Part, column: str) -> Ints:
+def packet_times(part: Part, time: EventTime) -> Ints:
     """The times of the packet. A part that comes without them is the whole packet."""
-    if part.times is not None:
-        return part.times
-    return np.maximum.accumulate(integers(part.batch.column(column))[0])
+    return part.times if part.times is not None else time.of_rows(part.batch, None)[0]
 
 
 def accept_rows(
-    part: Part, column: str, clock: int | None, oldest: Callable[[Ints], Ints] = lambda stream: stream
+    part: Part, time: EventTime, clock: int | None, oldest: Callable[[Ints], Ints] = lambda stream: stream
 ) -> AcceptedRows:
-    """Reject rows that come too late. ``clock`` is the stream's time before the part.
+    """Reject rows that come too late or whose time cannot be taken. ``clock`` is the stream's time before the part.
 
     ``oldest`` says what time a row must have at least, given the stream's time there, which is never less.
     """
+    column = time.column
     times, nulls = integers(part.batch.column(column))
-    stream = packet_times(part, column)[part.rows]
+    stream = packet_times(part, time)[part.rows]
     if clock is not None and len(stream) and stream[0] < clock:
         stream = np.maximum(stream, clock)
     # A row that is not behind the stream is never too late; mostly none is.
     bad = times < stream
     if bad.any():
         bad = times < oldest(stream)
+    unfit = (times < time.earliest) | (times > time.latest)
+    bad |= unfit
     if nulls is not None:
         bad |= nulls
     if not bad.any():
@@ -83,18 +87,33 @@ def accept_rows(
     places = np.flatnonzero(bad)
     null_times = np.zeros(len(bad), dtype=np.bool_) if nulls is None else nulls
     late = f"its time {column!r} lies before what has been closed"
-    reasons = [null_time(column) if null_times[place] else late for place in places]
+    no_window = f"its time {column!r} lies in a window whose bounds do not fit into 64 bits"
+    reasons = [
+        null_time(column) if null_times[place] else no_window if unfit[place] else late for place in places.tolist()
+    ]
     rejected = rejected_rows(part, places, reasons)
     return AcceptedRows(part.batch.take(pa.array(good)), part.rows[good], times[good], rejected)
 
 
 def rejected_rows(part: Part, places: Ints, reasons: Sequence[str]) -> tuple[Rejected, ...]:
     """The rows at these places of a part, each with its reason."""
-    rows = part.batch.take(pa.array(places)).to_pylist()
-    return tuple(
-        Rejected(number, reason, json.dumps(row, default=str))
-        for number, reason, row in zip(part.rows[places].tolist(), reasons, rows, strict=True)
-    )
+    texts = row_texts(part.batch.take(pa.array(places)))
+    return tuple(map(Rejected, part.rows[places].tolist(), reasons, texts))
+
+
+def row_texts(batch: pa.RecordBatch) -> list[str]:
+    """Rows as JSON. Times are numbers if Python has no dates for them."""
+    try:
+        rows = batch.to_pylist()
+    except (OverflowError, ValueError):
+        plain = [_as_numbers(column) if pa.types.is_temporal(column.type) else column for column in batch.columns]
+        rows = pa.RecordBatch.from_arrays(plain, batch.schema.names).to_pylist()
+    return [json.dumps(row, default=str) for row in rows]
+
+
+def _as_numbers(column: pa.Array) -> pa.Array:
+    values, nulls = numbers(column)
+    return pa.array(values, mask=nulls)
 
 
 def null_time(column: str) -> str:
@@ -169,9 +188,9 @@ class WindowRows:
         output = Output(batch, parents, order) if in_order else ordered_output(batch, order, parents)
         return replace(output, rejected=rejected) if rejected else output
 
-    def order(self, slots: Ints, windows: Ints) -> Ints:
-        """The order in which rows of these keys and windows, numbered in the order of their starts, go out."""
-        return sorted_places([pa.array(windows), *self._keys.order(self._keys.columns(slots))])
+    def order(self, slots: Ints, starts: Ints) -> Ints:
+        """The order in which rows of these keys and starts of windows go out."""
+        return sorted_places([pa.array(starts), *self._keys.order(self._keys.columns(slots))])
 
     def nothing(self, rejected: tuple[Rejected, ...] = ()) -> Output:
         """No window has closed."""

@@ -36,7 +36,6 @@ class SessionAggregate(SlotState):
     ) -> None:
         super().__init__(schema, keys)
         self._gap = check_span("gap", gap, 0)
-        self._time = time
         self._rows = WindowRows(self._keys, time_field(schema, time), Accumulators(schema, aggregates).fields)
         #: {slot: its latest session}; at most this one is open
         self._session = GrowingArray(np.int64)
@@ -48,7 +47,7 @@ class SessionAggregate(SlotState):
         self._expiry = Expiry()
         self._clock: int | None = None
         self.output_schema = self._rows.schema
-        self.event_time = EventTime(time, self.crosses)
+        self._time = self.event_time = EventTime(time, self.crosses)
 
     @staticmethod
     def crosses(before: int | None, after: int) -> bool:
@@ -103,9 +102,13 @@ class SessionAggregate(SlotState):
     def _pieces(self, groups: RowGroups, times: Ints) -> Ints:
         """Where the rows of a session begin, in the groups' order."""
         begins = np.zeros(len(times), dtype=np.bool_)
-        begins[1:] = np.diff(times) > self._gap
+        begins[1:] = self._is_pause(times[:-1], times[1:])
         begins[groups.starts] = True
         return np.flatnonzero(begins).astype(np.int64, copy=False)
+
+    def _is_pause(self, earlier: Ints, later: Ints) -> Flags:
+        """Whether more than the gap lies between two times. Without a sign, any difference fits into 64 bits."""
+        return (later - earlier).view(np.uint64) > np.uint64(self._gap)
 
     def _sessions(self, groups: RowGroups, times: Ints, pieces: Ints) -> Ints:
         """The session of each piece: the open one of its key if it goes on, otherwise a new one."""
@@ -113,8 +116,8 @@ class SessionAggregate(SlotState):
         # Codes ascend: known slots come first.
         known = int(np.searchsorted(groups.codes, len(self._session)))
         latest = self._session.values[groups.codes[:known]]
-        pauses = times[groups.starts[:known]] - self._last.values[latest]
-        going_on = ~self._over.values[latest] & (pauses <= self._gap)
+        pauses = self._is_pause(self._last.values[latest], times[groups.starts[:known]])
+        going_on = ~self._over.values[latest] & ~pauses
         sessions[np.searchsorted(pieces, groups.starts[:known])] = np.where(going_on, latest, -1)
         new = np.flatnonzero(sessions < 0)
         begin = len(self._slot)

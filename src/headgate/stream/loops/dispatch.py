@@ -15,7 +15,6 @@ from headgate.core import (
     Consumption,
     Dispatch,
     FeatureMatrix,
-    HeadgateError,
     InvariantError,
     OperatorColumns,
     Placement,
@@ -106,7 +105,11 @@ class DispatchThreads(EngineLoop):
                 history=self._history,
             )
         else:
-            self._dispatch.regraph(graph)
+            try:
+                self._dispatch.regraph(graph)
+            except BaseException as error:  # the placement's; the dispatch has the new graph and no lanes for it
+                self.failure = self.failure or self._as_failure(error)
+                raise
         self._nodes = [by_name[name] for name in graph.names]
         for index, node in enumerate(self._nodes):
             node.index = index
@@ -223,8 +226,8 @@ class DispatchThreads(EngineLoop):
         chosen = None
         try:
             starts = self._dispatch.decide(now)
-        except HeadgateError as error:
-            self.failure = error
+        except BaseException as error:
+            self.failure = self._as_failure(error)
             return None
         for start in starts:
             operator = self._nodes[start.node]

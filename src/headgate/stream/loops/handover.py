@@ -32,10 +32,11 @@ stores, and nobody waits for a run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 # By name, so that tests can put a lock in its place that hands the turn to the next thread.
 from threading import Lock
+from typing import TypeVar
 
 import numpy as np
 
@@ -50,9 +51,12 @@ from headgate.core import (
     RoundsConfig,
     Start,
     Workers,
+    user_error,
 )
 from headgate.core.matrix import Reader
 from headgate.core.worklist import NOBODY, RESCHEDULE, CanRun, Step, Worklist
+
+Reply = TypeVar("Reply")
 
 
 class HandoverRounds(Rounds):
@@ -180,6 +184,15 @@ class HandoverRounds(Rounds):
             with self._locks[own.worker]:
                 reports.append((own.report(), own.refreshed))
         return reports
+
+    def _ask(self, whom: Policy | Placement, question: Callable[..., Reply], *about: object) -> Reply:
+        """As in ``Rounds``; but the threads here are the engine's, which ``sys.exit()`` must not end either."""
+        try:
+            return super()._ask(whom, question, *about)
+        except Exception:
+            raise
+        except BaseException as error:
+            raise user_error(f"{whom.name!r} failed at the rescheduling after round {self.round}", error) from error
 
     def _deal(self, worker_of: Ints) -> None:
         """At a barrier: nobody runs anything, so nothing is held and nothing stays on offer."""

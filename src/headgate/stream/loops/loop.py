@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from headgate.core import DeclarationError, HeadgateError, InvariantError, Loop, Placement, Policy
+from headgate.core import DeclarationError, HeadgateError, InvariantError, Loop, Placement, Policy, user_error
 from headgate.stream.errors import EngineStoppedError
 from headgate.stream.operators import Operator, SourceOperator
 from headgate.stream.operators.operator import Clock
@@ -133,11 +133,15 @@ class EngineLoop(ABC):
         """Take up a query; its operators may run from now on."""
         query.on_input = self.wake
         query.on_end = self._query_ended
-        with self.lock:
-            if self.stopping:
-                raise EngineStoppedError(f"query {query.name!r} came after the engine was stopped")
-            self.queries[query.name] = query
-            self._adopt(query)
+        try:
+            with self.lock:
+                if self.stopping:
+                    raise EngineStoppedError(f"query {query.name!r} came after the engine was stopped")
+                self._adopt(query)
+                self.queries[query.name] = query
+        except BaseException:
+            self.fail_if_broken()
+            raise
         for operator in query.operators.values():
             if isinstance(operator, SourceOperator):
                 self.wake(operator)
@@ -147,9 +151,15 @@ class EngineLoop(ABC):
         with self.lock:
             if self.queries.pop(query.name, None) is None:
                 return
-            self._let_go(query)
             self._ending[query.name] = query
+            broken_before = self.failure is not None
+            try:
+                self._let_go(query)
+            except BaseException as error:  # a placement of the user's is asked anew
+                self.failure = self.failure or self._as_failure(error)
         self._close_if_left(query.name)
+        if not broken_before:
+            self.fail_if_broken()
 
     def _enter(self, operator: Operator) -> None:
         """A worker goes into an operator; with the lock held."""
@@ -168,6 +178,14 @@ class EngineLoop(ABC):
                 del self._inside[name]
         if query is not None:
             query.close()
+
+    def _as_failure(self, error: BaseException) -> HeadgateError:
+        """What the policy raised, or whatever else ended the scheduling, as the error of all queries."""
+        if isinstance(error, HeadgateError):
+            return error
+        failure = user_error(f"the {self.name} loop cannot go on, so all queries have stopped", error)
+        failure.__cause__ = error
+        return failure
 
     def fail_if_broken(self) -> None:
         """If the policy has failed, nothing can be scheduled any more: end every query with that error."""
@@ -199,11 +217,26 @@ class EngineLoop(ABC):
                 f"{', '.join(alive)} did not end within {PATIENCE:g} s: an operator's function does not return"
             )
 
-    def _spawn(self, name: str, target: object, *arguments: object) -> threading.Thread:
-        thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)  # type: ignore[arg-type]
+    def _spawn(self, name: str, target: Callable[..., None], *arguments: object) -> threading.Thread:
+        thread = threading.Thread(target=self._run_guarded, args=(target, *arguments), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
         return thread
+
+    def _run_guarded(self, target: Callable[..., None], *arguments: object) -> None:
+        """Run a thread. What operators raise ends their query; what gets as far as here ends all of them, for without
+        this thread they would wait for ever."""
+        try:
+            target(*arguments)
+        except BaseException as error:
+            self.failure = self.failure or self._as_failure(error)
+            self.fail_if_broken()
+            self._wake_all()
+            with self.lock:
+                ended = list(self._ending.values())
+                self._ending.clear()
+            for query in ended:
+                query.close()
 
     def _await_sources(self, operators: Iterable[Operator], now: float) -> None:
         """Have sources called when they are due. ``now`` must not be later than the last check whether they can run:

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from headgate.core import (
     FeatureMatrix,
     Graph,
-    HeadgateError,
     Ints,
     Placement,
     Policy,
@@ -177,7 +176,7 @@ class RoundsThreads(EngineLoop):
         began = self.clock()
         try:
             rounds.lead(worker, began, self._read, self._sources)
-        except HeadgateError:
+        except BaseException:
             # It will fail again when all have come together, and then nobody is in an operator of a query that ends.
             return False
         self.overhead["coordinate"] += self.clock() - began
@@ -188,7 +187,7 @@ class RoundsThreads(EngineLoop):
         came, barrier = self.clock(), self._barriers
         if rounds.arrive(worker):
             return self._coordinate(rounds)
-        while self._barriers == barrier and not self.stopping:
+        while self._barriers == barrier and not self.stopping and self.failure is None:
             self._barrier.wait()
         self.overhead["wait"] += self.clock() - came
         return []
@@ -212,8 +211,8 @@ class RoundsThreads(EngineLoop):
             rounds.coordinate(began, self._read, self._sources)
             if rounds.graph is not self._numbered:
                 self._renumber()
-        except HeadgateError as error:
-            self.failure = error
+        except BaseException as error:
+            self.failure = self._as_failure(error)
         else:
             for worker in range(self._crew, len(rounds.workers)):
                 self._hire(worker, dealt=True)

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.stream.operators.operator import ANY_NUMBER, Answer, PacketOperator, at_packet, send_when_room
-from headgate.stream.operators.partitioned import event_times
 from headgate.stream.packet import Ints, Packet
 from headgate.stream.reorder import ReorderBuffer
+from headgate.stream.spec import EventTime
 
 
 class _InputsOperator(PacketOperator):
@@ -81,7 +81,7 @@ class MergeOperator(_InputsOperator):
         now = self.clock()
         for _ in packets:
             self.counters.done(0, now)
-        send_when_room(self._outlet, packets[0].serial, answer)
+        send_when_room(self._outlet, packets[0].serial, answer, self.query)
         return max(sum(packet.rows for packet in packets), 1), answer.packet.rows
 
     @staticmethod
@@ -91,7 +91,7 @@ class MergeOperator(_InputsOperator):
             return first.answered(pa.concat_batches(batches), None, False)
         try:
             batch, origin = _by_origin(batches, [packet.origins() for packet in packets])
-        except Exception as error:
+        except BaseException as error:
             raise at_packet(error, first.serial) from None
         return Packet(
             first.serial, batch, first.first_arrival, first.last_arrival, origin, source_rows=first.source_rows
@@ -184,7 +184,7 @@ class UnionOperator(_InputsOperator):
         self._count_taken(packet, entered)
         try:
             rows = self._process(packet, self._inputs[port])
-        except Exception as error:
+        except BaseException as error:
             raise at_packet(error, packet.serial) from None
         self.counters.done(rows, self.clock())
         return max(packet.rows, 1), rows
@@ -193,7 +193,7 @@ class UnionOperator(_InputsOperator):
         """Take in a packet and send all rows that can go on; their number."""
         if packet.rows:
             assert self.spec.by is not None
-            times, source.latest = event_times(packet.batch, self.spec.by, source.latest)
+            times, source.latest = EventTime(self.spec.by).of_rows(packet.batch, source.latest)
             source.batches.append(packet.batch)
             source.times.append(times)
             self._oldest = min(self._oldest, packet.first_arrival)

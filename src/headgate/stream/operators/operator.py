@@ -104,13 +104,14 @@ class Operator(ABC):
     def work(self, most: int) -> int:
         """A worker's turn: up to about ``most`` rows, at least one packet. Returns how many it took.
 
-        May be called by up to ``max_workers`` threads at once. An exception of user code stops the query.
+        May be called by up to ``max_workers`` threads at once. Whatever user code raises stops the query, also what is
+        no ``Exception``, such as ``sys.exit()``: this is the engine's thread, and other queries need it.
         """
         began, processor, thread = time.perf_counter(), time.thread_time(), get_ident()
         self.inside.add(thread)
         try:
             rows_in, rows_out = self._work(most)
-        except Exception as error:
+        except BaseException as error:
             self.query.fail(QueryError(self.query.name, self.spec.name, getattr(error, "_packet_serial", None), error))
             return 0
         finally:
@@ -219,14 +220,14 @@ class QueueOperator(PacketOperator):
         """Answer a packet; the rows of the answer."""
 
 
-def at_packet(error: Exception, serial: int) -> Exception:
+def at_packet(error: BaseException, serial: int) -> BaseException:
     """The exception, which now knows at which packet it happened."""
     error._packet_serial = serial  # type: ignore[attr-defined]
     return error
 
 
-def send_when_room(outlet: ReorderBuffer[Answer], serial: int, answer: Answer) -> None:
-    """Put an answer into the buffer. It has room: nobody takes a packet that is beyond the buffer's window, except by
-    a race of two workers for the last place in it; then the one that is behind is about to make room."""
-    while not outlet.send(serial, answer):
+def send_when_room(outlet: ReorderBuffer[Answer], serial: int, answer: Answer, query: QueryRun) -> None:
+    """Put an answer into the buffer. It nearly always has room; if not, the worker with the answer that all wait for is
+    about to make some. If that one fails instead, the query stops, and this answer is not wanted any more."""
+    while not outlet.send(serial, answer) and not query.stopped:
         time.sleep(_ROOM_SOON)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core import InvariantError
 from headgate.stream.atomic import AtomicInt
@@ -22,9 +21,6 @@ from headgate.stream.operators.operator import Answer, Operator, at_packet, send
 from headgate.stream.packet import Ints, Packet
 from headgate.stream.partition import Split, combine_flushed, combine_outputs
 from headgate.stream.reorder import ReorderBuffer
-
-#: what a row without a time counts as: it moves no window
-_BEFORE_ALL = -(1 << 63)
 
 
 class Assembly:
@@ -76,7 +72,7 @@ class PartitionedOperator(Operator):
         times = None
         if self.spec.time is not None and packet.rows:
             before = self._latest
-            times, self._latest = event_times(packet.batch, self.spec.time.column, before)
+            times, self._latest = self.spec.time.of_rows(packet.batch, before)
             if self._latest is not None and self.spec.time.crosses(before, self._latest):
                 buckets = tuple(range(self.buckets))
         if packet.last:
@@ -135,7 +131,7 @@ class PartitionedOperator(Operator):
             rows_out = output.batch.num_rows
             if assembly.left.fetch_add(-1) == 1:
                 self._finish(assembly)
-        except Exception as error:
+        except BaseException as error:
             raise at_packet(error, packet.serial) from None
         return max(len(part.rows), 1), rows_out
 
@@ -168,7 +164,7 @@ class PartitionedOperator(Operator):
             batch = concatenate(batch, combine_flushed([each for each in assembly.flushed if each is not None]))
         answer_packet = packet.answered(batch, output.parents, self.tracked)
         self.counters.done(answer_packet.rows, self.clock())
-        send_when_room(self._outlet, packet.serial, self.answer(answer_packet, output.rejected))
+        send_when_room(self._outlet, packet.serial, self.answer(answer_packet, output.rejected), self.query)
 
     # --- for those who keep states from one run to the next -------------------------------------------------
 
@@ -185,22 +181,6 @@ class PartitionedOperator(Operator):
     def all_states(self) -> list[State]:
         """The state of every bucket, after the query has ended."""
         return [self.new_state() if state is None else state for state in self.states]
-
-
-def event_times(batch: pa.RecordBatch, column: str, before: int | None) -> tuple[Ints, int | None]:
-    """The event times of all rows, each at least that before it, and the latest so far."""
-    values = batch.column(column)
-    if not pa.types.is_integer(values.type):
-        values = values.view(pa.int64())
-    if values.null_count:
-        values = pc.fill_null(values, _BEFORE_ALL)
-    times: Ints = values.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    if not len(times):
-        return times, before
-    times = np.maximum.accumulate(times)
-    if before is not None and times[0] < before:
-        times = np.maximum(times, before)
-    return times, int(times[-1])
 
 
 def concatenate(first: pa.RecordBatch, second: pa.RecordBatch) -> pa.RecordBatch:

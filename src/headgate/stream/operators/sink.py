@@ -42,7 +42,7 @@ class SinkOperator(QueueOperator):
                 self._writer.write(packet.batch)
             if packet.last:
                 self._writer.close()
-        except Exception as error:
+        except BaseException as error:
             raise at_packet(error, packet.serial) from None
         now = self.clock()
         self.counters.done(0, now)
@@ -100,7 +100,7 @@ class _SinkThread:
                 was_full = len(self._waiting) == self._capacity - 1
             try:
                 self._sink.put(packet)
-            except Exception as error:
+            except BaseException as error:
                 sink.query.fail(QueryError(sink.query.name, sink.spec.name, packet.serial, error))
                 return
             if was_full:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.stream.counters import LEARNING
 from headgate.stream.operators.operator import PacketOperator, at_packet
 from headgate.stream.packet import Packet, PacketTuner, rows_per_packet
+
+Answer = TypeVar("Answer", int, float)
 
 
 class SourceOperator(PacketOperator):
@@ -30,14 +33,26 @@ class SourceOperator(PacketOperator):
         self._paused = False
         self._ended = False
         self._draining = False
+        #: what the reader raised when it was asked between two turns
+        self._failure: BaseException | None = None
         #: seconds between packets, as an exponential mean, and when the last one came
         self.period = 0.0
         self.last_arrival = -math.inf
 
+    def _ask(self, question: Callable[[float], Answer], now: float, otherwise: Answer) -> Answer:
+        """What the reader answers. Loops ask between two turns, with their lock: if it raises, the next turn does."""
+        if self._failure is None:
+            try:
+                return question(now)
+            except BaseException as error:
+                self._failure = error
+        return otherwise
+
     def ready_at(self, now: float) -> float:
         """When it can run next, as far as the source goes."""
-        if self._ended:
-            return math.inf
+        return math.inf if self._ended else self._ask(self._ready_at, now, now)
+
+    def _ready_at(self, now: float) -> float:
         if self._draining or self._reader.ended:
             return now
         ready = self._reader.ready_at(now)
@@ -57,7 +72,7 @@ class SourceOperator(PacketOperator):
 
     @property
     def pending(self) -> int:
-        return 0 if self._ended else max(self._reader.waiting(self.clock()), 1)
+        return 0 if self._ended else max(self._ask(self._reader.waiting, self.clock(), 1), 1)
 
     def head_arrival(self) -> float:
         now = self.clock()
@@ -74,11 +89,14 @@ class SourceOperator(PacketOperator):
         """Read one packet and send it."""
         now = self.clock()
         try:
+            if self._failure is not None:
+                raise self._failure
             chunk = None if self._draining else self._reader.read(self.packet_rows, now)
-        except Exception as error:
+            at_end = chunk is None and (self._draining or self._reader.ended)
+        except BaseException as error:
             raise at_packet(error, self._serial) from None
         if chunk is None:
-            if self._draining or self._reader.ended:
+            if at_end:
                 self._send_last(now)
             return None
         packet = Packet(
@@ -91,7 +109,7 @@ class SourceOperator(PacketOperator):
         self._learn_period(chunk.last_arrival)
         self._serial += 1
         self._last_sent = now
-        self._paused = self._reader.ready_at(now) > now
+        self._paused = self._ask(self._reader.ready_at, now, now) > now
         with self.counters.lock:
             self.counters.rows_in += packet.rows
             self.counters.rows_out += packet.rows

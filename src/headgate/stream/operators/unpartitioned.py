@@ -10,7 +10,7 @@ from typing import Any
 
 from headgate.stream.kernel import Output, Part, State
 from headgate.stream.operators.operator import ANY_NUMBER, Answer, QueueOperator, at_packet, send_when_room
-from headgate.stream.operators.partitioned import concatenate, event_times
+from headgate.stream.operators.partitioned import concatenate
 from headgate.stream.packet import Packet
 from headgate.stream.partition import combine_flushed
 from headgate.stream.reorder import ReorderBuffer
@@ -40,11 +40,11 @@ class StatelessOperator(QueueOperator):
         try:
             output = function(packet.batch)
             answer = self.answer(packet.answered(output.batch, output.parents, self.tracked), output.rejected)
-        except Exception as error:
+        except BaseException as error:
             raise at_packet(error, packet.serial) from None
         rows = answer.packet.rows
         self.counters.done(rows, self.clock())
-        send_when_room(self._outlet, packet.serial, answer)
+        send_when_room(self._outlet, packet.serial, answer, self.query)
         return rows
 
 
@@ -59,7 +59,7 @@ class StatefulOperator(QueueOperator):
     def _process(self, packet: Packet) -> int:
         try:
             answer_packet, output = self._answer_packet(packet)
-        except Exception as error:
+        except BaseException as error:
             raise at_packet(error, packet.serial) from None
         self.counters.done(answer_packet.rows, self.clock())
         self.deliver(self.answer(answer_packet, output.rejected))
@@ -67,10 +67,10 @@ class StatefulOperator(QueueOperator):
 
     def _answer_packet(self, packet: Packet) -> tuple[Packet, Output]:
         times = None
+        if self.spec.time is not None and (packet.rows or not packet.last):
+            times, self._latest = self.spec.time.of_rows(packet.batch, self._latest)
         if packet.last:
-            times = self.query.time_at_end(self.spec, None)
-        elif self.spec.time is not None:
-            times, self._latest = event_times(packet.batch, self.spec.time.column, self._latest)
+            times = self.query.time_at_end(self.spec, times)
         output = self.state.process(Part.whole(packet.batch, times))
         batch = output.batch
         if packet.last and self.query.flushes:

@@ -72,7 +72,7 @@ class Cursor:
         #: rejected rows of blocks that had no other rows
         self._held: tuple[Rejected, ...] = ()
         self._exhausted = False
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         #: the current block, and how many of its rows have been cut off
         self.batch: pa.RecordBatch | None = None
         self.offset = 0
@@ -124,7 +124,7 @@ class Cursor:
         """As ``at_hand``, but an error is raised only if ``may_raise`` and all rows before it have been handed over."""
         try:
             return self.at_hand()
-        except Exception:
+        except BaseException:
             if may_raise and not self._held:
                 raise
             return 0
@@ -140,7 +140,7 @@ class Cursor:
             raise self._error
         try:
             block = next(self._blocks, None)
-        except Exception as error:
+        except BaseException as error:
             self._error = error
             raise
         if block is None:

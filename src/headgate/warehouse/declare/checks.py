@@ -17,7 +17,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, get_args
 
-from headgate.core import DeclarationError
+from headgate.core import MOST_PRIORITY, DeclarationError
 from headgate.warehouse.declare.spec import (
     REJECTED_SUFFIX,
     CatchUp,
@@ -157,7 +157,10 @@ _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "patience": _LONGER_THAN_NOTHING,
     "max_future": (lambda value: value is None or (_is_number(value) and value >= 0), "a length of time, 0 or None"),
     "lookback": (lambda value: _is_number(value) and value >= 0, "a length of time, or 0"),
-    "priority": (lambda value: _is_number(value) and value >= 0, "a number, 0 or larger"),
+    "priority": (
+        lambda value: _is_number(value) and 0 <= value <= MOST_PRIORITY,
+        f"a number from 0 to {MOST_PRIORITY:g}",
+    ),
     "importance_class": (
         lambda value: isinstance(value, int) and not isinstance(value, bool),
         "a whole number; larger is more important",

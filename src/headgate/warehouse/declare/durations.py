@@ -29,8 +29,8 @@ def seconds(duration: Duration, what: str = "a duration") -> float:
             return float(duration)
     elif isinstance(duration, str):
         match = _WRITTEN.fullmatch(duration.lower())
-        if match and match[2] in _UNITS:
-            return float(match[1]) * _UNITS[match[2]]
+        if match and match[2] in _UNITS and (length := float(match[1]) * _UNITS[match[2]]) < math.inf:
+            return length
     raise DeclarationError(f"{what} takes a length of time such as '10 seconds', '5 min' or '1 hour'; got {duration!r}")
 
 

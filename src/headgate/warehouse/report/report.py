@@ -11,6 +11,7 @@ from headgate.core import ParameterError
 from headgate.core.trace import Trace
 from headgate.warehouse.report.figures import RunFigures, figures_of
 from headgate.warehouse.report.page import html
+from headgate.warehouse.report.printable import printable
 from headgate.warehouse.report.text import markdown, text
 
 
@@ -38,7 +39,7 @@ def check_report(path: Path) -> None:
 def write_report(trace: Trace, path: Path) -> None:
     """Write the report of a run, in the format of the file's suffix."""
     check_report(path)
-    content = FORMATS[path.suffix.lower()](figures_of(trace))
+    content = printable(FORMATS[path.suffix.lower()](figures_of(trace)))
     try:
         path.write_text(content, encoding="utf-8")
     except OSError as error:

@@ -8,6 +8,7 @@ otherwise. If no process answers, it is a ControlError.
 from __future__ import annotations
 
 import json
+import math
 import socket
 import time
 from collections.abc import Mapping
@@ -29,6 +30,10 @@ class ControlError(HeadgateError):
 
 class NotRunningError(ControlError):
     """No process runs the warehouse."""
+
+
+class StillRunningError(HeadgateError):
+    """The process that runs the warehouse was asked to stop, and has not within its time."""
 
 
 class RefusedError(HeadgateError):
@@ -99,10 +104,14 @@ class RunningWarehouse:
         self._ask("stop_soon")
         return process
 
-    def wait_until_released(self, process: int | None) -> None:
-        """Wait until ``process`` no longer runs the warehouse."""
+    def wait_until_released(self, process: int | None, limit: float = math.inf) -> bool:
+        """Wait until ``process`` no longer runs the warehouse; False if it still does after ``limit`` seconds."""
+        end = time.monotonic() + limit
         while (now := holder(self._directory)) is not None and now.process in (process, None):
+            if time.monotonic() >= end:
+                return False
             time.sleep(_LOOK_AGAIN)
+        return True
 
     def _holder(self) -> Holder:
         found = holder(self._directory)
@@ -124,6 +133,8 @@ class RunningWarehouse:
             line = self._exchange(found.control, request)
         except PermissionError:
             raise ControlError(f"{who} for another user, whose commands alone it takes") from None
+        except BlockingIOError:
+            raise ControlError(f"{who} but too many others are waiting to give it commands; try again") from None
         except TimeoutError:
             raise ControlError(f"{who} but has not answered within {self._patience:g} s; it may be stuck") from None
         except OSError as error:
@@ -144,7 +155,7 @@ def _content(line: bytes, who: str) -> Any:
     """The content of an answer, or the error that it reports."""
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         message = None
     match message:
         case {"answer": answer}:

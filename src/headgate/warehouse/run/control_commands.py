@@ -16,7 +16,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headgate.core import DeclarationError, HeadgateError, UnknownNameError, placement_from, policy_from
+from headgate.core import (
+    MOST_PRIORITY,
+    MOST_TRACKS,
+    DeclarationError,
+    HeadgateError,
+    UnknownNameError,
+    placement_from,
+    policy_from,
+)
 
 if TYPE_CHECKING:
     from headgate.core import Explanation, Placement, Policy
@@ -25,6 +33,9 @@ if TYPE_CHECKING:
 
 #: the longest request that is read
 MOST_BYTES = 64 * 1024
+
+#: the shortest and the longest budget or chunk that may be asked for, in seconds
+LEAST_SECONDS, MOST_SECONDS = 1e-3, 1e9
 
 _MOST_MICROS = 2**63
 
@@ -83,10 +94,17 @@ def _is_number(value: object) -> bool:
 
 
 _TEXT = _ArgumentKind("a text", lambda value: isinstance(value, str))
-_NUMBER = _ArgumentKind("a finite number", _is_number)
-_COUNT = _ArgumentKind("a whole number of at least 1", lambda value: type(value) is int and value >= 1)
+_PRIORITY = _ArgumentKind(
+    f"a number from 0 to {MOST_PRIORITY:g}", lambda value: _is_number(value) and 0 <= value <= MOST_PRIORITY
+)
+_TRACKS = _ArgumentKind(
+    f"a whole number from 1 to {MOST_TRACKS}", lambda value: type(value) is int and 1 <= value <= MOST_TRACKS
+)
 _MICROS = _ArgumentKind("a time in microseconds", lambda value: type(value) is int and abs(value) < _MOST_MICROS)
-_LENGTH = _ArgumentKind("null or seconds above 0", lambda value: value is None or (_is_number(value) and value > 0))
+_LENGTH = _ArgumentKind(
+    f"null or {LEAST_SECONDS:g} to {MOST_SECONDS:g} seconds",
+    lambda value: value is None or (_is_number(value) and LEAST_SECONDS <= value <= MOST_SECONDS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +137,10 @@ COMMANDS: Mapping[str, _Command] = {
     "explain": _Command(lambda run, name: str(run.explain(name)), {"name": _TEXT}),
     "replace_policy": _Command(_replace_policy, {"policy": _TEXT}),
     "replace_placement": _Command(_replace_placement, {"placement": _TEXT}),
-    "set_tracks": _Command(lambda run, count: run.set_tracks(count), {"count": _COUNT}),
+    "set_tracks": _Command(lambda run, count: run.set_tracks(count), {"count": _TRACKS}),
     "set_budget": _Command(lambda run, budget: run.set_budget(budget), {"budget": _LENGTH}),
     "set_priority": _Command(
-        lambda run, name, priority: run.set_priority(name, float(priority)), {"name": _TEXT, "priority": _NUMBER}
+        lambda run, name, priority: run.set_priority(name, float(priority)), {"name": _TEXT, "priority": _PRIORITY}
     ),
     "pause": _Command(lambda run, name: run.pause(name), {"name": _TEXT}),
     "resume": _Command(lambda run, name: run.resume(name), {"name": _TEXT}),

@@ -2,7 +2,7 @@
 
 It is a lock of the operating system, which releases it when the process ends in any way, so no stale lock is left. The
 content of the file is valid only while the lock is held: one JSON object in one line,
-``{"process": 4711, "control": "/tmp/headgate-x1/control"}``.
+``{"process": 4711, "control": "/tmp/headgate-control-x1/control"}``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class WarehouseLock:
     def acquire(self) -> None:
         """Take the lock, or raise an error that names the process which has it."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Only its owner may enter a new warehouse, which keeps other users out of all files in it. The mode of a
+            # directory that is there already was chosen by somebody, and stays.
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise DeclarationError(

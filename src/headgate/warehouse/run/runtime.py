@@ -18,7 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from headgate.core import Explanation, HeadgateError, ParameterError, Placement, Policy, UnknownNameError, Update
+from headgate.core import (
+    MOST_TRACKS,
+    Explanation,
+    HeadgateError,
+    ParameterError,
+    Placement,
+    Policy,
+    UnknownNameError,
+    Update,
+)
 from headgate.core.trace import RunNotice
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.spark_life import is_alive
@@ -51,7 +60,7 @@ class TimeSpent:
 #: learned costs are written to a file this often
 KEEP_COSTS_SECONDS = 30.0
 #: how long `stop` waits for running updates before it cancels them
-STOP_SECONDS = 60.0
+STOP_SECONDS = 45.0
 #: how long an update has to end after it was cancelled; then its track goes on without it
 CANCEL_SECONDS = 5.0
 #: how long to wait before Spark is started again, the first time and at most
@@ -216,8 +225,8 @@ class Runtime:
 
     def set_tracks(self, count: int) -> None:
         """Change the number of tracks; one that is removed finishes its updates."""
-        if count < 1:
-            raise ParameterError(f"there must be at least one track; got {count}")
+        if not 1 <= count <= MOST_TRACKS:
+            raise ParameterError(f"there are from 1 to {MOST_TRACKS} tracks; got {count}")
 
         def change(_: float) -> None:
             self._scheduler.set_tracks(count)

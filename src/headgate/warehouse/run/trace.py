@@ -28,6 +28,8 @@ from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec,
 
 #: recording stops when a trace has reached this size
 MOST_BYTES = 64 * 1024 * 1024
+#: a file larger than this is no trace, and is not read
+MOST_READ = 2 * MOST_BYTES
 #: how many traces of a warehouse are kept, the newest ones
 KEPT = 20
 
@@ -119,11 +121,14 @@ class TraceWriter:
 def read_trace(path: Path) -> Trace:
     """The trace in a file, also of a run that was killed or is still running."""
     try:
-        # A character that was cut in two is not UTF-8. It can only be in the last line, which is then skipped.
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            return trace_from(lines, str(path))
+        with path.open("rb") as file:
+            content = file.read(MOST_READ + 1)
     except OSError as error:
         raise TraceError(f"cannot read the trace {path}: {error.strerror}") from None
+    if len(content) > MOST_READ:
+        raise TraceError(f"{path} is larger than a trace can be, {MOST_READ >> 20} MB; it was not read")
+    # A character that was cut in two is not UTF-8. It can only be in the last line, which is then skipped.
+    return trace_from(content.decode("utf-8", errors="replace").split("\n"), str(path))
 
 
 def traced_tables(

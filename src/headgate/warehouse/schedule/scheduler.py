@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 from headgate.core import (
     LIVE,
+    MOST_TRACKS,
     URGENT,
     ArrivalLog,
     Dispatch,
@@ -82,6 +83,8 @@ class RunOptions:
     poll: float = 0.05
 
     def __post_init__(self) -> None:
+        if not 1 <= self.tracks <= MOST_TRACKS:
+            raise ParameterError(f"there are from 1 to {MOST_TRACKS} tracks; got {self.tracks}")
         if not self.budget > 0:
             raise ParameterError(f"a budget is a number of seconds above 0; got {self.budget}")
         if self.time_limit is not None and not self.time_limit > 0:
@@ -200,8 +203,7 @@ class Scheduler:
         node = self._nodes[index]
         entry = self._ledger.of(node.name)
         allowed = not self._is_busy(node.table) and entry.due(now) and not self._ledger.of(node.table).paused
-        if node.table in self._suspects and self._suspects.intersection(u.table for u in self._updates_running()):
-            allowed = False
+        allowed = allowed and not self._waits_for_suspect(node.table)
         if isinstance(node, BackfillNode) and node.of.rebuild_reason:
             # Rebuilt from a table that is rebuilt afterwards, it would have to be rebuilt again.
             allowed = allowed and not any(self._nodes.by_name[name].rebuild_reason for name in node.of.sources)
@@ -249,6 +251,10 @@ class Scheduler:
 
     def _is_busy(self, table: str) -> bool:
         return any(update.table == table for update in self._updates_running())
+
+    def _waits_for_suspect(self, table: str) -> bool:
+        """Whether a table that Spark may have died of must wait, because another such table is being updated."""
+        return table in self._suspects and any(update.table in self._suspects for update in self._updates_running())
 
     def _updates_running(self) -> Iterator[Update]:
         yield from chain.from_iterable(self._running.values())
@@ -300,7 +306,11 @@ class Scheduler:
 
     def _begin(self, index: int, track: int, now: float) -> list[Update]:
         # The same decision may have begun another node of the table, or this one together with its group.
-        if self._is_busy(self._nodes[index].table) or index not in self._planned:
+        table = self._nodes[index].table
+        if self._waits_for_suspect(table):  # it is planned again when the other one has ended
+            self._planned.pop(index, None)
+            self._loop.set_ready(index, False, now)
+        if self._is_busy(table) or index not in self._planned:
             self._loop.finished(track, now)
             return []
         together = [index, *self._companions(index)]
@@ -611,7 +621,8 @@ class Scheduler:
             held=failed.retries.held,
             error=failed.error,
             next_try=failed.retries.next_try() - now,
-            note=entry.note,
+            note=entry.note if entry.waiting else "",
+            remark="" if entry.waiting else entry.note,
             repairs=known(lambda: node.repairs),
             rebuild=node.rebuild_reason,
             idle=None if entry.last_update is None else now - entry.last_update,

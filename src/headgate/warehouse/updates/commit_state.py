@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.core import HeadgateError
-from headgate.warehouse.updates.plan import Span
+from headgate.warehouse.updates.spans import Span
 
 FORMAT = 1
 
@@ -26,9 +26,9 @@ class CommitState:
     update loaded, and in some commits the whole ``offset``, both as the source writes them. ``time`` is the event-time
     column, None in tables without; readers without the declaration need it. ``queries`` are the stream queries in the
     table's function and the files with their states (``headgate.stream.spark``). ``rejected_files`` are the files with
-    rows that these queries rejected, and the update that wrote them. ``query`` is the fingerprint of the query that
-    computed the rows of a derived table (``declare.query_fingerprint``), ``mode`` how it was kept up to date
-    (``declare.modes``). ``latest`` is, for rejected rows of a stream, the latest event time that was still accepted.
+    rows that these queries rejected, or for a stream or dimension the folders with its rejected rows, and the update
+    that wrote them. ``query`` is the fingerprint of the query that computed the rows of a derived table
+    (``declare.query_fingerprint``), ``mode`` how it was kept up to date (``declare.modes``).
     """
 
     update: int = 0
@@ -44,7 +44,6 @@ class CommitState:
     time: str | None = None
     queries: Mapping[str, Any] = field(default_factory=dict)
     rejected_files: Mapping[str, Any] | None = None
-    latest: int | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     mode: str | None = None
 
@@ -64,8 +63,7 @@ class CommitState:
             "offset": self.offset,
             "time": self.time,
             "queries": dict(self.queries),
-            "set_aside": self.rejected_files,
-            "latest": self.latest,
+            "set_aside": self.rejected_files,  # its name in tables that are there already
             "query": dict(self.query),
             "mode": self.mode,
         }
@@ -95,7 +93,6 @@ class CommitState:
             time=stored.get("time"),
             queries=stored.get("queries", {}),
             rejected_files=stored.get("set_aside"),
-            latest=stored.get("latest"),
             query=stored.get("query", {}),
             mode=stored.get("mode"),
         )

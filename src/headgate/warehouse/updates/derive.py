@@ -27,9 +27,10 @@ from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.derive_plan import DerivePlan, SourceTable, up_to_edge
 from headgate.warehouse.updates.hosted import HostedQueries
 from headgate.warehouse.updates.merge import GroupMerger
-from headgate.warehouse.updates.plan import RecomputePlan, join
+from headgate.warehouse.updates.plan import RecomputePlan
 from headgate.warehouse.updates.recomputed_blocks import write_blocks
 from headgate.warehouse.updates.replaced_rows import all_rows, merge_groups, replaced
+from headgate.warehouse.updates.spans import join
 from headgate.warehouse.updates.spark_files import LARGE_BYTES, FileReader, WrittenFiles
 from headgate.warehouse.updates.table_writer import TableWriter
 
@@ -214,7 +215,10 @@ class TableDeriver:
 
     def _write_merged(self, frame: DataFrame, number: int, plan: DerivePlan, merger: GroupMerger) -> WrittenFiles:
         new = self._writer.arrow(merger.states(frame))
-        positions, states = merge_groups(self.table, self._files_of_groups(plan), merger, new)
+        try:
+            positions, states = merge_groups(self.table, self._files_of_groups(plan), merger, new)
+        except OverflowError as error:
+            raise self._writer.failed(error) from error
         rows = self._writer.checked(merger.complete(states, frame))
         return replaced(self.table, number, positions, None, rows, self.spec.partition)
 

@@ -13,9 +13,11 @@ from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
+from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.storage.store import TableStore
-from headgate.warehouse.updates.plan import RecomputePlan, SourceState, Span
+from headgate.warehouse.updates.plan import RecomputePlan, SourceState
+from headgate.warehouse.updates.spans import Span
 from headgate.warehouse.updates.spark_files import FileReader
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ class DerivePlan:
     def computes(self) -> bool:
         """Whether there is anything to compute; otherwise the update only commits the new freshness."""
         if self.blocks is not None:
-            return bool(self.blocks.blocks)
+            return bool(self.blocks.spans)
         if self.kind in ("append", "merge"):
             return any(self.files[source.name] for source in self.sources if not source.is_dimension)
         return True
@@ -116,7 +118,7 @@ def up_to_edge(spark: SparkSession, source: SourceTable, plan: DerivePlan, files
     frame = read_source(spark, source, chosen, files)
     if source.time is None or not chosen:
         return frame
-    micros = F.unix_micros(F.col(source.time))
+    micros = F.unix_micros(F.col(quoted(source.time)))
     if plan.several_sources:
         frame = frame.where(micros <= F.lit(Decimal(plan.edge)))
     if plan.blocks is not None and not all(is_covered(file, plan.blocks.read) for file in chosen):

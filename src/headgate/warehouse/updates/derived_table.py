@@ -23,16 +23,16 @@ from headgate.warehouse.updates.plan import (
     MICROS,
     Shape,
     SourceState,
-    Span,
     TableState,
+    few,
     has_backfill,
     is_pending,
-    join,
     plan_update,
     trailing_edge,
 )
 from headgate.warehouse.updates.repairs import Repairs, repairs_in
 from headgate.warehouse.updates.source_changes import SourceChanges, SourceVersion
+from headgate.warehouse.updates.spans import Span, Spans, clip, common, join
 from headgate.warehouse.updates.spark_files import FileReader
 
 if TYPE_CHECKING:
@@ -172,14 +172,32 @@ class TableNode(Node):
             return source.name in self.mode.keys.origins
         return not source.is_dimension
 
-    def _whole_past(self) -> list[Span]:
-        """From the first row of the table or its sources to the table's freshness: one span, or none."""
+    def _whole_past(self) -> Spans:
+        """From the first row of the table or its sources to the table's freshness, as far as there is anything."""
         stores = [self.store, *(source.store for source in self._sources.values())]
         firsts = [file.first for store in stores for file in store.files() if file.first is not None]
         freshness = self.freshness
         if freshness is None:
-            return []
-        return [(min([*firsts, freshness]), freshness)]
+            return ()
+        past = (min([*firsts, freshness]), freshness)
+        if self.rebuilds:
+            return (past,)
+        return few(self._shape, self._occupied((past,)), self._occupied)
+
+    def _occupied(self, spans: Spans) -> Spans:
+        """The parts of ``spans`` in which the table has rows, or that are computed from rows of its sources.
+
+        Only files are looked at. A file that maintenance has merged counts from its first row to its last.
+        """
+        reaches = [(self.store, 0)]
+        reaches += [(source.store, self._shape.lookback) for source in self._sources.values() if source.time]
+        found: list[Span] = []
+        for store, reach in reaches:
+            for first, last in spans:
+                for file in store.files_in(store.partitions_between(first - reach, last)):
+                    if file.first is not None and file.last is not None:
+                        found.append((file.first, file.last + reach))
+        return common(spans, self._shape.whole_blocks(found))
 
     def _source_states(self) -> tuple[SourceState, ...]:
         return tuple(
@@ -266,10 +284,12 @@ class TableNode(Node):
                 update.size = float(sum(file.rows for files in grown for file in files))
         return begun
 
-    def _begin(self, update: Update, choose: Callable[[], DerivePlan | None]) -> bool:
+    def _begin(self, update: Update, choose: Callable[[], DerivePlan | None], rebuilds: bool = False) -> bool:
         """Give ``update`` the plan of ``choose``; repeated until no source has changed during planning."""
         while True:
             self._read_all_changes()
+            if self.rebuild_reason and not rebuilds:
+                return False  # what was just read cannot be taken in, so no commit may name these versions
             update.plan = choose()
             if all(changes.is_current for changes in self._changes.values()):
                 break
@@ -280,7 +300,7 @@ class TableNode(Node):
             return False
         self._running = True
         if update.plan.blocks is not None:  # what is planned is what is reported, and what costs are learned from
-            computed = len(update.plan.blocks.blocks) * self.block_seconds
+            computed = update.plan.blocks.count * self.block_seconds
             update.gained = computed if update.layer == "backfill" else min(update.gained, computed)
         # What changes from here on belongs to the next update.
         self._to_recompute = []
@@ -357,20 +377,20 @@ class TableNode(Node):
     ) -> DerivePlan:
         dirty = self._table_state().dirty
         return DerivePlan(
-            kind,
-            sources,
-            files,
-            self.state.update,
-            tuple(self._to_recompute),
-            edge,
-            edge,
-            dirty,
+            kind=kind,
+            sources=sources,
+            files=files,
+            number_before=self.state.update,
+            to_recompute=tuple(self._to_recompute),
+            edge=edge,
+            freshness=edge,
+            dirty=dirty,
             several_sources=self._shape.several_sources,
         )
 
     def _plan_recompute(self, most_seconds: float, backfill: bool) -> DerivePlan | None:
         sources, table = self._source_states(), self._table_state()
-        plan = plan_update(self._shape, table, sources, most_seconds, backfill)
+        plan = plan_update(self._shape, table, sources, self._occupied, most_seconds, backfill)
         if plan is None:
             return None
         return DerivePlan(
@@ -433,10 +453,8 @@ class TableNode(Node):
 
     def backfill(self, first: int, last: int) -> None:
         """Have the event times from ``first`` to ``last`` recomputed; noted in a commit, to survive a restart."""
-        for begin, end in self._whole_past():
-            if first > end or last < begin:
-                return  # later event times are computed by live updates anyway
-            self._recompute_later([(max(first, begin), min(last, end))])
+        # Later event times are computed by live updates anyway.
+        self._recompute_later(clip(self._whole_past(), first, last))
         if not self._running:
             self._commit_dirty()
 
@@ -472,7 +490,7 @@ class TableNode(Node):
         if not self.can_backfill():
             return False
         if self.rebuilds or self.rebuild_reason:
-            return self._begin(update, lambda: self._plan_everything("rebuild"))
+            return self._begin(update, lambda: self._plan_everything("rebuild"), rebuilds=True)
         return self._begin(update, lambda: self._plan_chunk(most_seconds))
 
     def _plan_chunk(self, most_seconds: float) -> DerivePlan | None:

@@ -6,21 +6,30 @@ Pure arithmetic on versions and event times (microseconds); it neither reads nor
 Recomputing works in *blocks*: the shortest spans of event time that are whole partitions of the table and of all its
 sources. A block is read by choosing files, so the plan that Spark compiles stays the same from one update to the next.
 A block that is recomputed simply replaces the old one.
+
+A block is *occupied* if there are rows that it is computed from, or rows of the table in it. Other blocks would come
+out empty, as they are, so they are passed over. One row dated 9999 lies millions of blocks ahead, so blocks are never
+listed: all is done with spans, and costs as much as there are spans and files.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
+
+from headgate.warehouse.updates.spans import Span, Spans, clip, first_part, join, last_part, length, minus
 
 MICROS = 1_000_000
 
 #: a live update recomputes at most this many blocks changed by late data; the rest is left to backfills
 MOST_LATE = 8
+#: commits and queries name no more spans than this, if there is nothing between some of them
+FEW = 32
 
-#: event time from a moment to a moment, both included, in microseconds
-Span = tuple[int, int]
+#: the parts of spans that are occupied
+Occupied = Callable[[Spans], Spans]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +73,32 @@ class Shape:
         """The start of the block that a moment lies in."""
         return moment // self.block * self.block
 
-    def range(self, first: int, last: int) -> range:
-        """The starts of the blocks from that of ``first`` to that of ``last``."""
-        return range(self.start(first), self.start(last) + 1, self.block)
+    def last(self, moment: int) -> int:
+        """The last moment of the block that a moment lies in."""
+        return self.start(moment) + self.block - 1
+
+    def whole_blocks(self, spans: Iterable[Span]) -> Spans:
+        """The spans, extended to whole blocks."""
+        return join((self.start(first), self.last(last)) for first, last in spans)
 
 
 @dataclass(frozen=True, slots=True)
 class RecomputePlan:
-    """Recompute and replace the blocks that start at ``blocks``.
+    """Recompute and replace the whole blocks in ``spans``; ``count`` of them are occupied.
 
     ``edge`` is the trailing edge: rows beyond it are not used. ``freshness`` and ``dirty`` are the table's new state.
+    If there are no spans, the update only commits that state.
     """
 
-    blocks: tuple[int, ...]
-    block: int
+    spans: Spans
+    count: int
     lookback: int
     edge: int
     freshness: int
-    dirty: tuple[Span, ...]
+    dirty: Spans
 
     @property
-    def spans(self) -> tuple[Span, ...]:
-        """The blocks as spans, neighbours joined."""
-        return join((start, start + self.block - 1) for start in self.blocks)
-
-    @property
-    def read(self) -> tuple[Span, ...]:
+    def read(self) -> Spans:
         """The event times of the sources that the blocks are computed from."""
         return join((first - self.lookback, last) for first, last in self.spans)
 
@@ -102,7 +111,7 @@ def trailing_edge(sources: Iterable[SourceState]) -> int | None:
 
 
 def is_pending(shape: Shape, table: TableState, sources: Sequence[SourceState]) -> bool:
-    """Whether a live update would have anything to do; cheap, however long the history is."""
+    """Whether a live update would have anything to do, if only to note that what changed needs no computing."""
     edge = trailing_edge(sources)
     if edge is None:
         return False
@@ -111,13 +120,14 @@ def is_pending(shape: Shape, table: TableState, sources: Sequence[SourceState]) 
     latest = _latest(shape, sources, edge)
     spans = [span for source in sources for span in source.changed]
     spans += [span for span in table.dirty if span[1] >= shape.start(table.freshness)]
-    return any(shape.start(first) <= latest for first, _ in spans)
+    return any(latest is None or first <= latest for first, _ in spans)
 
 
 def plan_update(
     shape: Shape,
     table: TableState,
     sources: Sequence[SourceState],
+    occupied: Occupied,
     most_seconds: float = math.inf,
     backfill: bool = False,
 ) -> RecomputePlan | None:
@@ -126,57 +136,75 @@ def plan_update(
     It takes new blocks, from the table's freshness on, up to ``most_seconds`` of event time but at least one. It also
     takes the newest ``MOST_LATE`` of the older blocks that late data changed. With ``backfill`` it also takes up to
     ``most_seconds`` of dirty older blocks. All other changed blocks become dirty: those beyond the new freshness are
-    left to the next live update, older ones to backfills.
+    left to the next live update, older ones to backfills. Only blocks that are occupied are taken and counted.
     """
     edge = trailing_edge(sources)
     if edge is None:
         return None
-    latest = _latest(shape, sources, edge)
     end = None if table.freshness is None else shape.start(table.freshness)
-    changed = _blocks(shape, [span for source in sources for span in source.changed])
-    passed = _passed_over(shape, table, edge)
-    if passed is not None:
-        changed |= {start for start in _blocks(shape, [passed]) if start <= latest}
-    dirty = {start for first, last in table.dirty for start in shape.range(first, last)}
-    new = sorted(b for b in changed | dirty if (end is None or b >= end) and b <= latest)
-    late = sorted(b for b in changed if end is not None and b < end)
-    count = _count(shape, most_seconds, len(new))
-    chosen = new[len(new) - count :] if shape.newest_first else new[:count]
-    left_over = sorted(set(new) - set(chosen))
-    chosen = [*late[-MOST_LATE:], *chosen]
+    changed = _changed(shape, table, sources, edge)
+    dirty = shape.whole_blocks(table.dirty)
+    waiting = join([*changed, *dirty])
+
+    ahead = clip(waiting, end, _latest(shape, sources, edge))
+    new = shape.whole_blocks(occupied(ahead))
+    taken = _part(shape, new, most_seconds)
+    left_over = minus(new, taken)
     freshness = edge
     if left_over and not shape.newest_first:
-        freshness = min(edge, left_over[0] - 1 if table.freshness is None else max(left_over[0] - 1, table.freshness))
-    if backfill:
-        chosen += _to_backfill(shape, table, dirty - set(chosen), most_seconds)
-    if not chosen and freshness == table.freshness:
+        reached = left_over[0][0] - 1
+        freshness = min(edge, reached if table.freshness is None else max(reached, table.freshness))
+
+    behind = () if end is None else clip(changed, None, end - 1)
+    late = shape.whole_blocks(occupied(behind))
+    chosen = join([*taken, *last_part(late, MOST_LATE * shape.block)])
+    past: Spans = ()
+    if backfill and table.freshness is not None:
+        past = minus(clip(dirty, None, _backfill_end(shape, table.freshness) - 1), chosen)
+    old = shape.whole_blocks(occupied(past))
+    chosen = join([*chosen, *_part(shape, old, most_seconds)])
+
+    looked_at = [*ahead, *behind, *past]
+    if not looked_at and freshness == table.freshness:
         return None
+    still_dirty = [*minus(waiting, looked_at), *minus([*new, *late, *old], chosen)]
     return RecomputePlan(
-        blocks=tuple(sorted(chosen)),
-        block=shape.block,
+        spans=few(shape, chosen, occupied),
+        count=length(chosen) // shape.block,
         lookback=shape.lookback,
         edge=edge,
         freshness=freshness,
-        dirty=_spans(shape, (changed | dirty) - set(chosen)),
+        dirty=few(shape, still_dirty, occupied),
     )
 
 
-def _latest(shape: Shape, sources: Iterable[SourceState], edge: int) -> float:
-    """The last block to compute now. Rows beyond the trailing edge wait only if another source has to catch up."""
+def _changed(shape: Shape, table: TableState, sources: Iterable[SourceState], edge: int) -> Spans:
+    """The blocks that depend on changed rows, or on rows that the edge has passed over.
+
+    Changed blocks beyond the edge are included: these changes are not reported again when the edge gets there.
+    """
+    changed = [(first, last + shape.lookback) for source in sources for first, last in source.changed]
+    grown = table.freshness is not None and edge > table.freshness
+    if grown and (shape.several_sources or shape.lookback):
+        # With several sources, rows of one become visible when the others catch up. With lookback, a block without
+        # rows of its own depends on earlier ones. Rows up to the freshness have been seen: an update that ended with a
+        # block must not compute that block again.
+        assert table.freshness is not None
+        changed.append((table.freshness + 1, edge))
+    return shape.whole_blocks(changed)
+
+
+def _latest(shape: Shape, sources: Iterable[SourceState], edge: int) -> int | None:
+    """The last moment of the last block to compute now; None if there is no limit.
+
+    Rows beyond the trailing edge wait only if another source has to catch up.
+    """
     if shape.several_sources:
-        return shape.start(edge)
+        return shape.last(edge)
     if not shape.lookback:
-        return math.inf
+        return None
     # Blocks without rows of their own, which depend on earlier ones, come with the edge.
-    return shape.start(max([edge, *(last for source in sources for _, last in source.changed)]))
-
-
-def _to_backfill(shape: Shape, table: TableState, dirty: set[int], most_seconds: float) -> list[int]:
-    if table.freshness is None:
-        return []
-    old = sorted(start for start in dirty if start < _backfill_end(shape, table.freshness))
-    count = _count(shape, most_seconds, len(old))
-    return old[len(old) - count :] if shape.newest_first else old[:count]
+    return shape.last(max([edge, *(last for source in sources for _, last in source.changed)]))
 
 
 def has_backfill(shape: Shape, table: TableState) -> bool:
@@ -192,47 +220,22 @@ def _backfill_end(shape: Shape, freshness: int) -> int:
     return shape.start(freshness) + (shape.block if shape.appended else 0)
 
 
-def _passed_over(shape: Shape, table: TableState, edge: int) -> Span | None:
-    """The event times between freshness and edge, if they must be computed even where no file changed.
+def _part(shape: Shape, blocks: Spans, most_seconds: float) -> Spans:
+    """The blocks that one update takes in: all that fit into ``most_seconds``, at least one."""
+    if most_seconds == math.inf:
+        return blocks
+    most = max(1, int(most_seconds * MICROS // shape.block)) * shape.block
+    return last_part(blocks, most) if shape.newest_first else first_part(blocks, most)
 
-    With several sources, rows of one become visible when the others catch up. With lookback, a block without rows of
-    its own depends on earlier ones.
+
+def few(shape: Shape, spans: Iterable[Span], occupied: Occupied) -> Spans:
+    """The spans, and as many blocks between them that are not occupied as make them ``FEW``, if there are enough.
+
+    Computing a block that is not occupied changes nothing, but thousands of spans make long commits and slow queries.
     """
-    grown = table.freshness is not None and edge > table.freshness
-    if not grown or not (shape.several_sources or shape.lookback):
-        return None
-    assert table.freshness is not None
-    # Rows up to the freshness have been seen. An update that ended with a block must not compute that block again.
-    return (table.freshness + 1, edge)
-
-
-def _blocks(shape: Shape, spans: Iterable[Span]) -> set[int]:
-    """The starts of the blocks that depend on ``spans`` of the sources.
-
-    Blocks beyond the edge are included: these changes are not reported again when the edge gets there.
-    """
-    starts: set[int] = set()
-    for first, last in spans:
-        starts.update(shape.range(first, last + shape.lookback))
-    return starts
-
-
-def _count(shape: Shape, most_seconds: float, pending: int) -> int:
-    if most_seconds == math.inf or not pending:
-        return pending
-    return max(1, min(pending, int(most_seconds * MICROS // shape.block)))
-
-
-def _spans(shape: Shape, blocks: Iterable[int]) -> tuple[Span, ...]:
-    return join((start, start + shape.block - 1) for start in blocks)
-
-
-def join(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The spans in order; those that touch or overlap are merged."""
-    joined: list[Span] = []
-    for first, last in sorted(spans):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
-        else:
-            joined.append((first, last))
-    return tuple(joined)
+    joined = join(spans)
+    if len(joined) <= FEW:
+        return joined
+    gaps = minus([(joined[0][0], joined[-1][1])], joined)
+    free = set(gaps).intersection(minus(gaps, shape.whole_blocks(occupied(gaps))))
+    return join([*joined, *nsmallest(len(joined) - FEW, free, key=lambda gap: (gap[1] - gap[0], gap))])

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.storage.partitions import format_time
-from headgate.warehouse.updates.plan import MICROS, Span
+from headgate.warehouse.updates.plan import MICROS
+from headgate.warehouse.updates.spans import Span
 
 #: before all rows, in microseconds: the year 1. Commits of earlier versions have dirty spans from further back.
 _BEGINNING = -62_135_596_800 * MICROS

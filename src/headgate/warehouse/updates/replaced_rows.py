@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from headgate.core import HeadgateError
 from headgate.warehouse.storage.copy_on_write import replace_rows
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.storage.parquet import read_file, visible
@@ -77,6 +78,12 @@ def replaced(
     ``old`` are the rows at ``positions``, if they are known: those that are among the new ones stay where they are.
     """
     stored = new.cast(storable(new.schema), safe=False)
+    columns = visible(stored.schema).names
+    if store.exists and set(columns) != set(store.schema.names):
+        raise HeadgateError(
+            f"single rows of table {store.directory.name!r} cannot be replaced by rows with other columns: it has "
+            f"{', '.join(store.schema.names)}, they have {', '.join(columns)}; it must be rebuilt"
+        )
     if old:
         positions, stored = _without_common(positions, old, stored)
     written = replace_rows(store, number, positions, stored, length)

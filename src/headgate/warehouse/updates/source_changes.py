@@ -10,7 +10,7 @@ from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.storage.history import LogEntry
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
-from headgate.warehouse.updates.plan import Span, join
+from headgate.warehouse.updates.spans import Span, join
 
 
 @dataclass(frozen=True, slots=True)

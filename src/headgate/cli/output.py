@@ -1,0 +1,37 @@
+"""What the command line prints, all of it ``printable``. No other module of the command line prints by itself."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from headgate.warehouse.report.printable import printable
+
+
+class PlainConsole(Console):
+    """Prints tables and lines of text. Nothing in a text is markup: styles are given beside it."""
+
+    def __init__(self, file: IO[str] | None = None, width: int | None = None) -> None:
+        super().__init__(file=file, width=width, markup=False, highlight=False, emoji=False)
+
+    # Every string that is printed, in tables too, becomes a Text here.
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
+def styled(text: str, style: str) -> Text:
+    """A text in one style."""
+    return Text(printable(text), style)
+
+
+def say(text: object = "", *, flush: bool = False) -> None:
+    """Print to standard output."""
+    print(printable(str(text)), flush=flush)
+
+
+def say_error(text: object) -> None:
+    """Print to standard error: problems and progress."""
+    print(printable(str(text)), file=sys.stderr, flush=True)
