@@ -93,23 +93,21 @@ def folder_of(warehouse: OpenWarehouse, name: str) -> Path:
     return warehouse.nodes[name].store.directory
 
 
-@pytest.mark.parametrize("name", ["sales", *TABLES])
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
 def test_a_table_whose_folder_was_deleted_comes_back_and_so_do_those_built_on_it(
-    tmp_path: Path, spark: SparkSession, loaded: OpenWarehouse, name: str, restarted: bool
+    tmp_path: Path, spark: SparkSession, loaded: OpenWarehouse, restarted: bool
 ) -> None:
-    shutil.rmtree(folder_of(loaded, name))
-    warehouse = open_warehouse(declared(tmp_path), spark) if restarted else loaded
-    land(tmp_path, 3)
-    bring_up_to_date(warehouse, spark)
-    assert len(rows_of(warehouse.nodes["sales"].store)) == 12
-    assert len(rows_of(warehouse.nodes["copied"].store)) == 11
-    assert_all_as_batch(warehouse, spark)
-    rejected = warehouse.nodes["sales"].rejected
-    assert rejected is not None and rejected.statistics().rows == 4, "each bad row once"
-    land(tmp_path, 4)
-    warehouse.bring_up_to_date(spark)
-    assert_all_as_batch(warehouse, spark)
+    warehouse = loaded
+    for files, name in enumerate(["sales", *TABLES], start=4):
+        shutil.rmtree(folder_of(warehouse, name))
+        warehouse = open_warehouse(declared(tmp_path), spark) if restarted else warehouse
+        land(tmp_path, files - 1)
+        bring_up_to_date(warehouse, spark)
+        assert len(rows_of(warehouse.nodes["sales"].store)) == 3 * files
+        assert len(rows_of(warehouse.nodes["copied"].store)) == 3 * files - 1
+        assert_all_as_batch(warehouse, spark)
+        rejected = warehouse.nodes["sales"].rejected
+        assert rejected is not None and rejected.statistics().rows == files, "each bad row once"
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
@@ -133,39 +131,38 @@ def test_a_source_made_anew_is_recognised_even_at_the_version_that_was_consumed(
     assert_all_as_batch(warehouse, spark)
 
 
-@pytest.mark.parametrize("name", ["sales", *TABLES])
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
 def test_rows_that_another_program_deleted_from_a_table_are_computed_again_and_from_a_stream_are_gone(
-    tmp_path: Path, spark: SparkSession, loaded: OpenWarehouse, name: str, restarted: bool
+    tmp_path: Path, spark: SparkSession, loaded: OpenWarehouse, restarted: bool
 ) -> None:
-    DeltaTable(folder_of(loaded, name)).delete("true" if name == "minutes" else "who = 'p1'")
-    warehouse = open_warehouse(declared(tmp_path), spark) if restarted else loaded
-    land(tmp_path, 3)
-    bring_up_to_date(warehouse, spark)
-    assert len(rows_of(warehouse.nodes["sales"].store)) == (9 if name == "sales" else 12)
-    assert_all_as_batch(warehouse, spark)
-    land(tmp_path, 4)
-    warehouse.bring_up_to_date(spark)
-    assert_all_as_batch(warehouse, spark)
-    assert not node(warehouse, "copied").rebuild_reason
+    warehouse = loaded
+    for files, name in enumerate(["sales", *TABLES], start=4):
+        DeltaTable(folder_of(warehouse, name)).delete("true" if name == "minutes" else "who = 'p1'")
+        warehouse = open_warehouse(declared(tmp_path), spark) if restarted else warehouse
+        land(tmp_path, files - 1)
+        bring_up_to_date(warehouse, spark)
+        assert len(rows_of(warehouse.nodes["sales"].store)) == 3 * files - 3
+        assert_all_as_batch(warehouse, spark)
+        assert not any(table.rebuild_reason for table in warehouse.tables())
 
 
-@pytest.mark.parametrize("name", ["sales", *TABLES])
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
-def test_a_table_put_back_from_an_older_copy_catches_up(
-    tmp_path: Path, spark: SparkSession, loaded: OpenWarehouse, name: str, restarted: bool
+def test_tables_put_back_from_an_older_copy_catch_up(
+    tmp_path: Path, spark: SparkSession, loaded: OpenWarehouse, restarted: bool
 ) -> None:
-    folder = folder_of(loaded, name)
-    shutil.copytree(folder, tmp_path / "copy")
+    for name in ("sales", "copied", "latest"):
+        shutil.copytree(folder_of(loaded, name), tmp_path / "copy" / name)
     land(tmp_path, 3)
     loaded.bring_up_to_date(spark)
-    shutil.rmtree(folder)
-    shutil.copytree(tmp_path / "copy", folder)
-    warehouse = open_warehouse(declared(tmp_path), spark) if restarted else loaded
-    land(tmp_path, 4)
-    bring_up_to_date(warehouse, spark)
-    assert len(rows_of(warehouse.nodes["sales"].store)) == 15
-    assert_all_as_batch(warehouse, spark)
+    warehouse = loaded
+    for files, name in enumerate(("latest", "copied", "sales"), start=5):
+        shutil.rmtree(folder_of(warehouse, name))
+        shutil.copytree(tmp_path / "copy" / name, folder_of(warehouse, name))
+        warehouse = open_warehouse(declared(tmp_path), spark) if restarted else warehouse
+        land(tmp_path, files - 1)
+        bring_up_to_date(warehouse, spark)
+        assert len(rows_of(warehouse.nodes["sales"].store)) == 3 * files
+        assert_all_as_batch(warehouse, spark)
 
 
 def vacuumed(warehouse: OpenWarehouse) -> None:
