@@ -185,8 +185,6 @@ FAULTS: Mapping[str, FaultMaker] = {
 }
 
 
-#: kinds of faults that Headgate does not survive yet, and what is wrong then
-NOT_SURVIVED: Mapping[str, str] = {}
 #: kinds of faults for which a table must be there
 _NEEDED = {"shops replaced": "by_region", "shops deleted": "by_region"}
 #: kinds of faults for which there must be checkpoints, also in a short log
