@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import sys
 import time
 from collections import Counter
@@ -65,7 +66,10 @@ def main() -> int:
                 pool.shutdown(cancel_futures=True)
                 break
     minutes = (time.monotonic() - started) / 60
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    each = 1000 * (used.ru_utime + used.ru_stime) / max(1, worlds)
     print(f"{worlds} worlds, {failed} of them wrong, in {minutes:.1f} min: {worlds / minutes:.0f} a minute")
+    print(f"each took {each:.0f} ms of one core")
     print("what happened:", ", ".join(f"{what} {count}" for what, count in happened.most_common()))
     return 1 if failed else 0
 

@@ -116,7 +116,7 @@ class FakeFrame:
         return self.map(lambda one, two: pa.concat_tables([one, two]), other)
 
     def distinct(self) -> FakeFrame:
-        return self.map(lambda rows: rows.group_by(rows.column_names).aggregate([]))
+        return self.map(lambda rows: rows.group_by(rows.column_names, use_threads=False).aggregate([]))
 
     def join(self, other: FakeFrame, condition: FakeColumn, how: str) -> FakeFrame:
         assert how == "left_semi"

@@ -78,7 +78,7 @@ def _large(least: int) -> Callable[..., FakeFrame]:
 def _hourly(least: int) -> Callable[..., FakeFrame]:
     def computed(rows: pa.Table) -> pa.Table:
         hours = rows.append_column("hour", _truncated(rows.column("ts"), HOUR))
-        sums = hours.group_by(["hour", "shop"]).aggregate([("amount", "sum"), ("amount", "count")])
+        sums = hours.group_by(["hour", "shop"], use_threads=False).aggregate([("amount", "sum"), ("amount", "count")])
         chosen = sums.select(["hour", "shop", "amount_sum", "amount_count"])
         return chosen.rename_columns(["hour", "shop", "total", "n"])
 
@@ -87,7 +87,7 @@ def _hourly(least: int) -> Callable[..., FakeFrame]:
 
 def _totals(least: int) -> Callable[..., FakeFrame]:
     def computed(rows: pa.Table) -> pa.Table:
-        sums = rows.group_by("shop").aggregate([("amount", "sum")])
+        sums = rows.group_by("shop", use_threads=False).aggregate([("amount", "sum")])
         return sums.select(["shop", "amount_sum"]).rename_columns(["shop", "total"])
 
     return lambda orders: orders.map(computed)
@@ -104,7 +104,7 @@ def _by_region(least: int) -> Callable[..., FakeFrame]:
 def _daily(least: int) -> Callable[..., FakeFrame]:
     def computed(rows: pa.Table) -> pa.Table:
         days = rows.append_column("day", _truncated(rows.column("hour"), DAY))
-        sums = days.group_by("day").aggregate([("total", "sum")])
+        sums = days.group_by("day", use_threads=False).aggregate([("total", "sum")])
         return sums.select(["day", "total_sum"]).rename_columns(["day", "total"])
 
     return lambda hourly: hourly.map(computed)
@@ -112,7 +112,7 @@ def _daily(least: int) -> Callable[..., FakeFrame]:
 
 def _busy_hours(least: int) -> Callable[..., FakeFrame]:
     def computed(rows: pa.Table) -> pa.Table:
-        sums = rows.group_by("shop").aggregate([("hour", "count"), ("total", "max")])
+        sums = rows.group_by("shop", use_threads=False).aggregate([("hour", "count"), ("total", "max")])
         return sums.select(["shop", "hour_count", "total_max"]).rename_columns(["shop", "hours", "most"])
 
     return lambda hourly: hourly.map(computed)
