@@ -269,6 +269,18 @@ def test_a_sum_that_does_not_fit_is_an_error_that_names_the_table_and_the_column
         warehouse.nodes["totals"].update(spark)
 
 
+def test_texts_with_a_collation_are_no_keys(tmp_path: Path, spark: SparkSession) -> None:
+    tables = {
+        "folded": {"query": "select ts, who collate utf8_lcase as who, n from sales"},
+        "counted": {"query": "select max(ts) as ts, who, count(*) as c from folded group by who"},
+        "shown": {"query": "select max(ts) as ts, cast(who as string) as w, count(*) as c from folded group by who"},
+    }
+    analyses = analyse(declared(tmp_path, **tables), spark)
+    for name in ("counted", "shown"):
+        assert analyses[name].keys is None
+        assert analyses[name].merge == "a key of type string collate UTF8_LCASE cannot be looked up"
+
+
 # --- what is said of a query --------------------------------------------------------------------------------
 
 
