@@ -51,6 +51,7 @@ def test_every_class_name_exists_once() -> None:
 NOT_OURS = {
     "Misfit": "a ValueError among those of Arrow; what users see of it is a rejected row",
     "Reject": "an answer of the user's function, not an error",
+    "UpdateStopped": "ends a thread whose update did not end when it was cancelled; nobody sees it",
     "WorkerTracebackError": "stands for the user's own exception, of which a worker can send the text only",
 }
 

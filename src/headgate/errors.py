@@ -28,16 +28,23 @@ HeadgateError
 ├── SnapshotError                  a file of states is missing, damaged or of another kind
 ├── SourceError                    a source of a warehouse cannot give what it is asked for; it may later
 │   ├── SourceChanged              data that was planned or loaded is no longer what it was
-│   └── SourceUnreadable           a file is there and may not be read
+│   ├── SourceUnreadable           a file is there and may not be read
+│   └── SourceBroken               a file can never be read as it is
 ├── StorageError                   a table or its files on disk are not as they must be; nothing was committed
 │   ├── SchemaError                a column was lost, changed its type, or has one that Delta readers do not share
 │   ├── AlreadyCommittedError      the log has this update already
 │   ├── HistoryLostError           a log entry, or a file of an old version, was cleaned up
-│   └── ForeignCommitError         another process committed to the table
+│   │   ├── TableRecreatedError    the table was deleted and made anew
+│   │   └── ForeignHistoryError    another program changed rows of the table
+│   ├── ForeignCommitError         another process committed to the table
+│   ├── TableVanishedError         the folder of the table was deleted during a run
+│   └── DamagedFileError           a data file is not what was written
 ├── StateError                     a commit carries something that this version of Headgate does not understand
 ├── MisplacedRowsError             a query made rows of event times that were not being computed
 ├── NotFreshError                  tables have not taken in all that had arrived, and will not, or not in time
 ├── NoCommonEdgeError              of tables to be read together, one has not taken in anything yet
+├── CannotOpenError                a table cannot be opened, so it is not updated; the others are
+├── SparkLostError                 Spark, which somebody else had started, has stopped, and the run with it
 ├── RunFailedError                 the scheduler of a run has failed: nothing is updated any more
 ├── WarehouseInUseError            another process runs this warehouse
 ├── ControlError                   the process that runs the warehouse does not answer
@@ -78,13 +85,15 @@ _ERRORS = {
     "headgate.warehouse.run.control_commands": ("RequestError",),
     "headgate.warehouse.run.lock": ("WarehouseInUseError",),
     "headgate.warehouse.schedule.catching_up": ("NotFreshError",),
-    "headgate.warehouse.run.runtime": ("RunFailedError",),
-    "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),
+    "headgate.warehouse.run.runtime": ("RunFailedError", "SparkLostError"),
+    "headgate.warehouse.sources.errors": ("SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
     "headgate.warehouse.storage.errors": (
-        *("AlreadyCommittedError", "ForeignCommitError", "HistoryLostError", "SchemaError", "StorageError"),
+        *("AlreadyCommittedError", "DamagedFileError", "ForeignCommitError", "ForeignHistoryError"),
+        *("HistoryLostError", "SchemaError", "StorageError", "TableRecreatedError", "TableVanishedError"),
     ),
     "headgate.warehouse.updates.commit_state": ("StateError",),
     "headgate.warehouse.updates.recomputed_blocks": ("MisplacedRowsError",),
+    "headgate.warehouse.updates.unopened": ("CannotOpenError",),
 }
 _MODULE_OF = {name: module for module, names in _ERRORS.items() for name in names}
 

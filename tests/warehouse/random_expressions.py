@@ -239,7 +239,8 @@ class Expressions:
         if kind == "sum" and numbers:
             column = chance.choice(numbers)
             if column.kind == "decimal":
-                return Column(f"sum(cast({column.text} as decimal(10,2)))", "decimal")
+                digits = chance.choice(["10,2", "10,2", "28,5", "38,18"])
+                return Column(f"sum(cast({column.text} as decimal({digits})))", "decimal")
             sums: dict[Kind, Kind] = {"int": "int", "real": "real", "ratio": "near"}
             return Column(f"sum({column.text})", sums[column.kind])
         if kind == "avg" and numbers:

@@ -119,7 +119,8 @@ class Grammar(Expressions):
         """A table, or a query over one."""
         if not self.often(share_nested):
             return self.table()
-        inner = self.chance.choice([self.rows, self.groups, self.distinct, self.top_of_each, self.union])()
+        kinds = [self.rows, self.groups, self.distinct, self.top_of_each, self.union]
+        inner = self.chance.choice([*kinds, self.limited, self.united_with_dimension])()
         return Relation(f"({inner.sql})", inner.columns, inner.size)
 
     def read(self, relation: Relation, alias: str = "a") -> tuple[Scope, str]:
@@ -162,6 +163,10 @@ class Grammar(Expressions):
             chosen.add(Column(self.choose({"max(a.ts)": 3, "min(a.ts)": 1}), "time"), "ts")
         for key in keys:
             chosen.add(key)
+        if scope.of("real") and self.often(0.12):
+            number = self.chance.choice(scope.of("real")).text  # -0.0 and 0.0 are one group, shown as 0.0
+            by.append(number)
+            chosen.add(Column(f"cast({number} as string)", "text"))
         for _ in range(self.chance.randint(1, 4)):
             chosen.add(self.aggregate(scope))
         having = f" having {self.having(scope)}" if self.often(0.25) else ""
@@ -320,6 +325,16 @@ class Grammar(Expressions):
             chosen.add(self.chance.choice(of_kind) if of_kind else Column(self.literal(kind), kind))
         return Draft(f"select {chosen.listed} from {text}{self.where(scope)}", chosen.kinds, relation.size)
 
+    def united_with_dimension(self) -> Draft:
+        """Rows of a table and of the dimension: what is one column in the first are two in the second."""
+        relation = self.table()
+        scope, text = self.read(relation)
+        self.used.add(SHOPS.text)
+        key = self.chance.choice([*scope.of("text"), Column("'a'", "text")]).text
+        rows = f"select a.ts as ts, {key} as c, {key} as p, minute(a.ts) as m from {text}{self.where(scope)}"
+        sql = f"{rows} union all select {LONG_AGO}, concat(d.k, '!'), d.k, d.w from {SHOPS.text} d"
+        return Draft(sql, {"ts": "time", "c": "text", "p": "text", "m": "int"}, relation.size)
+
     def union(self) -> Draft:
         return self.set_operation(("union all", "union"))
 
@@ -381,7 +396,13 @@ class Grammar(Expressions):
             for key in keys:
                 chosen.add(key)
             chosen.add(self.aggregate(scope))
-            sql = f"select {chosen.listed} {body} group by {', '.join(key.text for key in keys)}"
+            by = [key.text for key in keys]
+            if kind in ("left join", "full join") and self.often(0.3):
+                by = [*by, "coalesce(b.ts)"] if self.often(0.5) else ["coalesce(b.ts)"]
+                chosen = Selected()
+                chosen.add(Column(f"max({time})", "time"), "ts")
+                chosen.add(self.aggregate(scope))
+            sql = f"select {chosen.listed} {body} group by {', '.join(by)}"
             return Draft(sql, chosen.kinds, 10)
         chosen.add(Column(time, "time"), "ts")
         for _ in range(self.chance.randint(1, 4)):
@@ -455,8 +476,11 @@ class Grammar(Expressions):
         return Draft(sql, chosen.kinds, outer.size)
 
     def common_table(self) -> Draft:
-        inner = self.chance.choice([self.groups, self.distinct, self.rows, self.top_of_each])()
+        kinds = [self.groups, self.distinct, self.rows, self.top_of_each, self.limited, self.united_with_dimension]
+        inner = self.chance.choice(kinds)()
         relation = replace(Relation("w", inner.columns, inner.size))
+        if self.often(0.4):
+            return self._used_once(relation, inner)
         (a, _), (b, _) = self.read(relation, "a"), self.read(relation, "b")
         chosen = Selected()
         chosen.add(Column("a.ts", "time"), "ts")
@@ -469,6 +493,22 @@ class Grammar(Expressions):
         condition = self.joined_by(relation, relation)
         sql = f"with w as ({inner.sql}) select {chosen.listed} from w a join w b on {condition}"
         return Draft(sql, chosen.kinds, inner.size * 3)
+
+    def _used_once(self, relation: Relation, inner: Draft) -> Draft:
+        """A common table that only an aggregate, or rows, are computed from."""
+        scope, text = self.read(relation)
+        chosen = Selected()
+        if self.often(0.3):
+            chosen.add(Column("a.ts", "time"), "ts")
+            chosen.add(self.scalar(scope))
+            return Draft(f"with w as ({inner.sql}) select {chosen.listed} from {text}", chosen.kinds, inner.size)
+        by = self.keys(scope, least=1) or [Column("a.ts", "time")]
+        chosen.add(Column("max(a.ts)", "time"), "ts")
+        for key in by:
+            chosen.add(key)
+        chosen.add(self.aggregate(scope))
+        grouped = ", ".join(key.text for key in by)
+        return Draft(f"with w as ({inner.sql}) select {chosen.listed} from {text} group by {grouped}", chosen.kinds, 8)
 
     def lateral(self) -> Draft:
         """For each row, an aggregate over rows of another table."""

@@ -85,7 +85,7 @@ class Rows:
         chance = self.chance
         key = self.maybe(chance.choice("aabcde"))
         number = self.maybe(chance.choice([-3, -1, 0, 1, 1, 2, 3, 5, 8]))
-        double = self.maybe(chance.randint(-8, 24) / 4)
+        double = self.maybe(chance.choice([chance.randint(-8, 24) / 4, chance.randint(-8, 24) / 4, 0.0, -0.0]))
         if stream == "clicks":
             page = self.maybe(chance.choice(["a", "home", "cart"]))
             return {"ts": self.moment(first, last), "k": key, "v": number, "y": double, "page": page}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.storage.partitions import partition_label
 from headgate.warehouse.storage.store import TableStore
 
@@ -52,6 +54,28 @@ def rows_of(store: TableStore, files: Iterable[Any]) -> Counter[int]:
     import pyarrow.parquet as pq
 
     return sum((values(pq.read_table(store.path_of(file), partitioning=None)) for file in files), Counter())
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How the rows of a table changed between two versions: rows(until) = rows(since) + rows(added) - rows(removed)."""
+
+    added: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...]
+
+
+def changes(store: TableStore, since: int, until: int | None = None) -> Changes:
+    """The changes after ``since`` up to ``until``, without files that were added and removed in between."""
+    added: dict[str, DataFile] = {}
+    removed: dict[str, DataFile] = {}
+    for entry in store.versions(since):
+        if until is not None and entry.version > until:
+            break
+        for file in entry.removed:
+            if added.pop(file.path, None) is None:
+                removed[file.path] = file
+        added.update((file.path, file) for file in entry.added)
+    return Changes(tuple(added.values()), tuple(removed.values()))
 
 
 def on_disk(store: TableStore) -> set[str]:

@@ -21,7 +21,8 @@ from tests.warehouse.test_opened import arrive, assert_all_as_batch, reading, ro
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-THEN = {"plan": "a", "code": "b", "by": "1 spark 4.3 python 3.12"}
+THEN = {"plan": "a", "code": "b", "by": "1 spark 4.3 python 3.12", "merge": "sum"}
+LATER = THEN | {"by": "1 spark 4.4 python 3.12"}
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,9 @@ THEN = {"plan": "a", "code": "b", "by": "1 spark 4.3 python 3.12"}
         pytest.param(THEN | {"plan": "x"}, True, id="another plan"),
         pytest.param(THEN | {"code": "x"}, True, id="another function"),
         pytest.param({key: THEN[key] for key in ("plan", "by")}, True, id="no function any more"),
-        pytest.param(THEN | {"plan": "x", "by": "1 spark 4.4 python 3.12"}, False, id="cannot be compared"),
+        pytest.param(LATER | {"plan": "x"}, False, id="cannot be compared"),
+        pytest.param(LATER | {"merge": "max"}, True, id="other states of groups"),
+        pytest.param({key: LATER[key] for key in ("plan", "code", "by")}, False, id="no states any more"),
     ],
 )
 def test_fingerprints_are_compared_if_the_same_versions_made_them(now: dict[str, str], changed: bool) -> None:
@@ -225,6 +228,32 @@ def test_keep_goes_on_with_old_rows_and_notes_the_new_query(tmp_path: Path, spar
     temps = sorted(row[1] for row in rows_of(kept.nodes["made"].store))
     assert temps == [45.0, 46.0, 49.0, 130.0], "old rows by the old query, 47 is gone by the new one"
     assert not reason(opened(tmp_path, spark, TEN.format(48)))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param(
+            "select ts, sensor, temp{} from (select *, row_number() over (partition by sensor order by ts desc, temp) "
+            "as place from readings) where place = 1",
+            id="keys",
+        ),
+        pytest.param("select ts, sensor, temp{} from readings order by temp desc, ts limit 2", id="whole"),
+    ],
+)
+def test_keep_rebuilds_a_table_whose_rows_are_replaced_one_by_one_if_it_gains_a_column(
+    tmp_path: Path, spark: SparkSession, query: str
+) -> None:
+    landed(tmp_path)
+    opened(tmp_path, spark, query.format("")).bring_up_to_date(spark)
+    warehouse = opened(tmp_path, spark, query.format(", temp * 2 as twice"), on_change="keep")
+    assert reason(warehouse)
+    arrive(tmp_path, "readings", "2", [reading(140, temp=200), reading(141, "b", temp=49)])
+    warehouse.bring_up_to_date(spark)
+    assert_all_as_batch(warehouse, spark)
+    warehouse = opened(tmp_path, spark, query.format(", temp * 3 as twice"), on_change="keep")
+    assert not reason(warehouse), "with the same columns it goes on"
 
 
 @pytest.mark.spark

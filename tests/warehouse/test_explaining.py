@@ -51,6 +51,15 @@ def explain(of: Standing, *others: Standing, **fields: object) -> TableExplanati
             id="a source that cannot be read",
         ),
         pytest.param(
+            replace(STREAM, remark="a.json is set aside until it changes: it is damaged"),
+            [],
+            [
+                "readings: waits for its source, which has nothing new since its last update 12 s ago",
+                "  its source says: a.json is set aside until it changes: it is damaged",
+            ],
+            id="a source with a bad file",
+        ),
+        pytest.param(
             replace(STREAM, paused=True),
             [],
             ["readings: paused, until it is resumed (headgate resume)"],

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gzip
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from headgate.core.errors import HeadgateError
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
 from headgate.warehouse.sources.errors import SourceChanged
+from headgate.warehouse.updates.bad_chunks import TRIES
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
-from tests.warehouse.test_opened import arrive, assert_all_as_batch, reading, rows_of
+from tests.warehouse.test_opened import START, arrive, assert_all_as_batch, reading, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +91,85 @@ def test_a_file_that_disappears_is_told_and_the_others_are_loaded(tmp_path: Path
     node.end(update)
     warehouse.bring_up_to_date(spark)
     assert len(rows(warehouse, "readings")) == 1
+
+
+def parquet(path: Path, **columns: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    times = pa.array([START], pa.timestamp("us", tz="UTC"))
+    pq.write_table(pa.table({"ts": times, "sensor": ["a"], "temp": [1.5], **columns}), path)
+
+
+def damaged_parquet(folder: Path) -> None:
+    """A file with a good footer, whose data was overwritten."""
+    parquet(folder / "bad.parquet", sensor=["a" * 4000])
+    content = bytearray((folder / "bad.parquet").read_bytes())
+    content[4:400] = b"\xff" * 396
+    (folder / "bad.parquet").write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("format_", "spoil", "reason"),
+    [
+        pytest.param("parquet", damaged_parquet, "bad.parquet", id="parquet, overwritten"),
+        pytest.param(
+            "parquet",
+            lambda folder: parquet(folder / "bad.parquet", temp=["warm"]),
+            "(?i)column",
+            id="parquet, a column of another type",
+        ),
+        pytest.param(
+            "json",
+            lambda folder: (folder / "bad.json.gz").write_bytes(gzip.compress(b'{"sensor": "x"}\n' * 9999)[:-20]),
+            "it is damaged: Compressed file ended",
+            id="gzip, cut off",
+        ),
+        pytest.param(
+            "json",
+            lambda folder: (folder / "bad.json.zst").write_bytes(b"not compressed at all"),
+            "bad.json.zst",
+            id="zstandard, something else",
+        ),
+        pytest.param(
+            "json",
+            lambda folder: (folder / "bad.json").write_text("x" * 17_000_000),
+            "longer than max_line",
+            id="a line of 17 MB",
+        ),
+    ],
+)
+def test_a_bad_file_is_set_aside_and_the_rest_of_the_stream_goes_on(
+    tmp_path: Path, spark: SparkSession, format_: str, spoil: Any, reason: str
+) -> None:
+    wh = Warehouse("faults", path=str(tmp_path / "warehouse"))
+    source = Files(str(tmp_path / "readings"), format=format_, schema=COLUMNS, settle=0)
+    wh.stream("readings", source, time="ts", partition="10 minutes")
+
+    def good(name: str) -> None:
+        if format_ == "parquet":
+            parquet(tmp_path / "readings" / f"{name}.parquet")
+        else:
+            arrive(tmp_path, "readings", name, [reading(0)])
+
+    good("a")
+    good("z")
+    spoil(tmp_path / "readings")
+    warehouse = open_warehouse(wh.spec(), spark)
+    node = warehouse.nodes["readings"]
+    for _ in range(TRIES):
+        with contextlib.suppress(Exception):  # what Spark calls it
+            node.update(spark)
+    assert len(rows_of(node.store)) == 2
+    again = open_warehouse(wh.spec(), spark).nodes["readings"]
+    assert again.plan() is None
+    assert re.match(f"bad.* is set aside until it changes: .*{reason}", again.last_poll.note)
+    good("b")
+    assert again.update(spark) is not None
+    for bad in (tmp_path / "readings").glob("bad*"):
+        bad.unlink()
+    good("bad")
+    assert again.update(spark) is not None
+    assert len(rows_of(again.store)) == 4
+    assert (again.plan(), again.last_poll.note) == (None, "")
 
 
 def test_an_empty_file_is_loaded_without_rows(tmp_path: Path, spark: SparkSession) -> None:

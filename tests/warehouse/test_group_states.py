@@ -6,6 +6,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,20 @@ def test_sums_that_do_not_fit_are_refused_as_spark_does() -> None:
     most = pa.chunked_array([pa.array([2**63 - 1])])
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
         KINDS["sum"].merge([most], [pa.chunked_array([pa.array([1])])])
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(38, 18), pa.decimal128(38, 5), pa.decimal128(20, 2)], ids=str)
+def test_sums_of_decimals_have_as_many_digits_as_spark_gives_them(kind: pa.DataType) -> None:
+    def sums(*values: str | None) -> list[pa.ChunkedArray]:
+        numbers = [None if value is None else Decimal(value) for value in values]
+        return [pa.chunked_array([pa.array(numbers, pa.decimal128(38, kind.scale)).cast(kind)])]
+
+    most = "9" * (kind.precision - kind.scale)
+    (merged,) = KINDS["sum"].merge(sums("1.25", None, None, f"-{most}"), sums("2.5", "0.75", None, most))
+    assert merged.type == kind
+    assert merged.to_pylist() == [Decimal("3.75"), Decimal("0.75"), None, Decimal(0)]
+    with pytest.raises(pa.ArrowInvalid, match="does not fit"):
+        KINDS["sum"].merge(sums(most), sums("1"))
 
 
 # --- finding rows by their keys -----------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from headgate.warehouse.updates import derive
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.maintain import MaintenanceNode
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
+from tests.warehouse.storage_helpers import changes
 from tests.warehouse.test_opened import START, arrive, assert_all_as_batch, rows_of
 
 if TYPE_CHECKING:
@@ -142,19 +143,19 @@ def test_a_commit_says_which_rows_have_changed_and_no_others(tmp_path: Path, spa
     later = (START + timedelta(minutes=1)).isoformat()
     land(tmp_path, warehouse, spark, "second", [{"ts": later, "who": "p7", "v": 2.0}, {**people[3], "v": 0.5}])
     warehouse.bring_up_to_date(spark)
-    changes = store.changes(before)
+    found = changes(store, before)
 
     def read(files: tuple[DataFile, ...]) -> list[dict[str, Any]]:
         return [row for file in files for row in pq.read_table(store.path_of(file)).to_pylist()]
 
-    assert [(row["who"], row["v"]) for row in read(changes.removed)] == [("p7", 1.0)]
-    assert [(row["who"], row["v"]) for row in read(changes.added)] == [("p7", 2.0)]
+    assert [(row["who"], row["v"]) for row in read(found.removed)] == [("p7", 1.0)]
+    assert [(row["who"], row["v"]) for row in read(found.added)] == [("p7", 2.0)]
     store.vacuum(0.0)
     assert_all_as_batch(warehouse, spark)
     land(tmp_path, warehouse, spark, "third", [{**people[4], "v": 0.25}])
     version = store.version
     warehouse.bring_up_to_date(spark)
-    assert (store.changes(version).added, store.changes(version).removed) == ((), ()), "an older row changes nothing"
+    assert (changes(store, version).added, changes(store, version).removed) == ((), ()), "an older row changes nothing"
 
 
 def test_a_table_that_was_kept_in_another_way_is_rebuilt_first(tmp_path: Path, spark: SparkSession) -> None:
@@ -211,6 +212,54 @@ def test_a_table_is_rebuilt_if_the_changes_of_its_source_do_not_suffice(
     warehouse = open_warehouse(spec, spark)
     warehouse.bring_up_to_date(spark)
     assert_all_as_batch(warehouse, spark)
+
+
+@pytest.mark.parametrize("happens", ["rewritten", "lost"])
+def test_no_commit_names_a_version_of_a_source_that_it_cannot_take_in(
+    tmp_path: Path, spark: SparkSession, happens: str
+) -> None:
+    chance = random.Random(7)
+    tables = {
+        "priced": {"query": "select ts, who, v from sales where v is not null"},
+        "totals": {"query": "select who, max(ts) as ts, sum(v) as v from priced group by who"},
+        "latest": {"query": LATEST.replace("from sales", "from priced")},
+    }
+    spec = declared(tmp_path, **tables)
+    warehouse = open_warehouse(spec, spark)
+    land(tmp_path, warehouse, spark, "0", sales(chance, 9, (0, 20)))
+    warehouse.bring_up_to_date(spark)
+    priced = node(warehouse, "priced")
+    names = ["totals"] if happens == "rewritten" else ["totals", "latest"]
+    land(tmp_path, warehouse, spark, "1", sales(chance, 9, (0, 20)))
+    assert priced.update(spark) is not None
+    warehouse.updated("priced")
+    updates = {name: node(warehouse, name).plan() for name in names}
+    # Between planning and beginning, before anybody has taken notice.
+    priced.backfill(0, 1 << 60)
+    assert BackfillNode(priced).update(spark) is not None
+    if happens == "lost":
+        priced.store.checkpoint()
+        for version in range(priced.store.version):
+            history.entry_path(priced.store.directory, version).unlink()
+    for name in names:
+        update = updates[name]
+        assert update is not None
+        assert not node(warehouse, name).begin(update)
+        assert node(warehouse, name).rebuild_reason
+    warehouse = open_warehouse(spec, spark)  # as after a crash
+    warehouse.bring_up_to_date(spark)
+    assert_all_as_batch(warehouse, spark)
+
+
+def test_the_state_of_a_table_is_parsed_once_per_commit(tmp_path: Path, spark: SparkSession) -> None:
+    warehouse = open_warehouse(declared(tmp_path, totals={"query": TOTALS}), spark)
+    totals = node(warehouse, "totals")
+    for number in range(2):
+        before = totals.state
+        assert totals.state is before
+        land(tmp_path, warehouse, spark, str(number), sales(random.Random(number), 3, (0, 20)))
+        warehouse.bring_up_to_date(spark)
+        assert totals.state.update == before.update + 1
 
 
 def test_a_source_that_is_rewritten_while_a_table_is_rebuilt_has_it_rebuilt_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,10 @@ from headgate.warehouse.declare.checks import DeclarationErrors
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
+from headgate.warehouse.storage.partitions import split_by_partition
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates import load as loading
-from headgate.warehouse.updates.load import EventTimes, StreamNode, split_rows
+from headgate.warehouse.updates.good_rows import FIRST_TIME, LAST_TIME, EventTimes, split_rows
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 from tests.warehouse.test_opened import arrive, rows_of
 
@@ -73,6 +75,24 @@ def test_rows_beyond_the_latest_time_are_rejected_with_that_reason(latest: int |
     assert reasons == {**expected, "d": "it has no event time", "e": "does not parse"}, "the first reason counts"
 
 
+def test_event_times_that_cannot_be_stored_are_rejected_whatever_the_limit() -> None:
+    good = [FIRST_TIME, 0, LAST_TIME]
+    bad = [FIRST_TIME - 1, LAST_TIME + 1, -(2**63), 2**63 - 1]
+    rows = pa.table(
+        {
+            "ts": pa.array(good + bad, pa.timestamp("us", tz="UTC")),
+            FILE_COLUMN: ["f"] * 7,
+            RAW_COLUMN: list("abcdefg"),
+            ERROR_COLUMN: pa.array([None] * 7, pa.string()),
+        }
+    )
+    for limit in (None, 2**62):
+        kept, rejected = split_rows(rows, EventTimes("ts", limit, 3600.0))
+        assert kept.column("ts").cast(pa.int64()).to_pylist() == good
+        assert rejected.column("reason").to_pylist() == ["its event time is not in the years 2 to 9999"] * 4
+        assert split_by_partition(kept, "ts", 86_400 * 365), "every one of them belongs to a partition"
+
+
 @pytest.mark.parametrize(
     ("written", "seconds"), [("5 min", 300.0), (0, 0.0), (None, None), ("default", 3600.0)], ids=str
 )
@@ -122,22 +142,39 @@ def test_without_a_limit_every_time_is_taken(tmp_path: Path, spark: SparkSession
 
 
 @pytest.mark.spark
-def test_after_a_crash_between_the_two_commits_the_same_rows_are_rejected_although_time_has_passed(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("limits", [{}, {"DROP_TEXT_BYTES": 1}, {"LARGE_BYTES": 1}], ids=["rows", "text", "spark"])
+def test_a_row_beyond_the_year_9999_is_rejected_and_the_others_are_loaded(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]
+) -> None:
+    for name, value in limits.items():
+        monkeypatch.setattr(loading, name, value)
+    times = ["+12026-11-15T10:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "0002-01-01T00:00:00Z"]
+    arrive(tmp_path, "beats", "1", [{"ts": moment, "n": n} for n, moment in enumerate(times)])
+    warehouse = opened(tmp_path, spark, max_future=None)
+    warehouse.bring_up_to_date(spark)
+    assert sorted(warehouse.nodes["beats"].store.arrow().column("n").to_pylist()) == [1, 3]
+    assert rejected(tmp_path) == ["its event time is not in the years 2 to 9999"] * 2
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("table", ["beats", "beats__rejected"])
+def test_whichever_of_the_two_commits_fails_every_row_is_loaded_or_rejected_once(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     arrive(tmp_path, "beats", "1", BEATS)
     warehouse = opened(tmp_path, spark)
+    commit = TableStore.commit
 
-    def crash(*_: Any, **__: Any) -> None:
-        raise OSError("the machine is gone")
+    def crash(self: TableStore, *args: Any, **named: Any) -> int:
+        if self.directory.name == table:
+            raise OSError("the machine is gone")
+        return commit(self, *args, **named)
 
-    node = warehouse.nodes["beats"]
-    assert isinstance(node, StreamNode)
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="gone"):
-        patch.setattr(node.store, "commit", crash)
-        warehouse.bring_up_to_date(spark)
-    assert len(rejected(tmp_path)) == 2
-    later = opened(tmp_path, spark, NOW + timedelta(hours=1))
+    with monkeypatch.context() as patch, contextlib.suppress(OSError):
+        patch.setattr(TableStore, "commit", crash)
+        warehouse.nodes["beats"].update(spark)
+    assert rejected(tmp_path) == []
+    later = opened(tmp_path, spark)
     later.bring_up_to_date(spark)
-    assert [row[1] for row in rows_of(later.nodes["beats"].store)] == [1, 2], "row 3 would be good by now"
+    assert [row[1] for row in rows_of(later.nodes["beats"].store)] == [1, 2]
     assert len(rejected(tmp_path)) == 2

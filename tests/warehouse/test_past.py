@@ -10,6 +10,7 @@ import pytest
 
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
+from headgate.warehouse.storage.partitions import partition_label
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates import spark_files
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
@@ -127,6 +128,25 @@ def test_after_an_outage_the_newest_comes_first_and_the_rest_is_filled_in_behind
     warehouse.bring_up_to_date(spark)
     assert_all_as_batch(warehouse, spark)
     assert minutes.freshness == micros(295)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns"])
+def test_partitions_have_the_same_names_whoever_writes_them_and_whatever_the_time_zone(
+    spark: SparkSession, zone: str
+) -> None:
+    from pyspark.sql import functions as F
+
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", zone)
+    moments = [
+        *(-1, 0, 59_999_999, -86_400_000_001, -62_000_000_000_000_001, 253_402_300_799_999_999),
+        *(1_794_737_400_123_456, 1_774_746_000_000_000, 1_774_749_599_999_999, 9_007_199_254_740_993),
+    ]
+    frame = session.createDataFrame([(micros,) for micros in moments], "micros long")
+    for length in (1, 60, 420, 3600, 86_400, 7 * 86_400):
+        label = spark_files._label(F.timestamp_micros("micros"), length)
+        found = {row.micros: row.label for row in frame.select("micros", label.alias("label")).collect()}
+        assert found == {micros: partition_label(micros, length) for micros in moments}, length
 
 
 def test_results_too_large_for_the_driver_are_written_by_spark_and_are_the_same(

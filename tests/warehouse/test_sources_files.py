@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
 import os
+import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +16,20 @@ from pathlib import Path
 import pytest
 
 from headgate.core.errors import DeclarationError
-from headgate.warehouse.sources import Files, Limit, Notice, Pending, SourceChanged, SourceError, SourceUnreadable
+from headgate.warehouse.sources import (
+    Files,
+    Limit,
+    Notice,
+    Pending,
+    SourceChanged,
+    SourceError,
+    SourceUnreadable,
+    directory,
+)
+from headgate.warehouse.sources.directory import LIST_ANYWAY_SECONDS
+from headgate.warehouse.sources.errors import current_user
 from headgate.warehouse.sources.files import FileOffset, FileRange
-from headgate.warehouse.sources.listing import CHECKED_PER_LOOK, LIST_ANYWAY_SECONDS
+from headgate.warehouse.sources.listing import CHECKED_PER_LOOK, SetAside, Stamp
 
 SCHEMA = "ts timestamp, sensor string, temp double"
 
@@ -81,12 +96,49 @@ def test_the_files_read_are(tmp_path: Path, options: dict[str, object], expected
     assert taken(source(tmp_path, **options)) == expected
 
 
-def test_a_link_to_a_file_is_a_file_and_a_broken_one_is_none(tmp_path: Path) -> None:
-    write(tmp_path, "elsewhere/a.json")
-    (tmp_path / "landing").mkdir()
-    (tmp_path / "landing/good.json").symlink_to(tmp_path / "elsewhere/a.json")
-    (tmp_path / "landing/broken.json").symlink_to(tmp_path / "elsewhere/b.json")
-    assert taken(source(tmp_path / "landing")) == ["good.json"]
+def test_a_link_inside_the_directory_is_a_file_and_one_to_nothing_is_none(tmp_path: Path) -> None:
+    write(tmp_path, "below/a.json")
+    (tmp_path / "good.json").symlink_to("below/a.json")
+    (tmp_path / "broken.json").symlink_to("below/b.json")
+    assert taken(source(tmp_path)) == ["good.json"]
+
+
+OUTSIDE = "it is a link that leads out of the directory, and follow_links is not set"
+
+
+@pytest.mark.parametrize("target", ["secret.json", "landing-of-others/a.json"])
+def test_a_link_out_of_the_directory_is_left_out_with_a_notice(tmp_path: Path, target: str) -> None:
+    write(tmp_path, target, "landing/a.json")
+    (tmp_path / "landing/out.json").symlink_to(tmp_path / target)
+    (tmp_path / "landing/chain.json").symlink_to("out.json")
+    files = source(tmp_path / "landing")
+    assert taken(files) == ["a.json"]
+    told = {notice.chunk: notice.problem for notice in source(tmp_path / "landing").latest(files.start()).notices}
+    assert told.keys() == {"out.json", "chain.json"} and all(problem.endswith(OUTSIDE) for problem in told.values())
+    assert files.latest(files.start()).note == f"chain.json cannot be read (and 1 more): {OUTSIDE}"
+    assert taken(source(tmp_path / "landing", follow_links=True)) == ["a.json", "chain.json", "out.json"]
+    (tmp_path / "landing/out.json").unlink()
+    write(tmp_path, "landing/out.json")
+    assert taken(files) == ["a.json", "chain.json", "out.json"], "it is a file now, and the other leads to it"
+
+
+def test_a_file_that_becomes_a_link_out_of_the_directory_after_it_was_found_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path, "secret.json", "landing/a.json")
+    files = source(tmp_path / "landing")
+    found = files.next_range(files.start(), Limit())
+    assert found is not None
+    (tmp_path / "landing/a.json").unlink()
+    (tmp_path / "landing/a.json").symlink_to(tmp_path / "secret.json")
+    for act in (files.verify, lambda wanted: files.read(None, wanted)):  # type: ignore[arg-type]
+        with pytest.raises(SourceUnreadable, match="leads out of the directory"):
+            act(found)
+
+
+def test_a_directory_that_is_a_link_itself_is_read(tmp_path: Path) -> None:
+    write(tmp_path, "disk/a.json")
+    (tmp_path / "disk/b.json").symlink_to("a.json")
+    (tmp_path / "landing").symlink_to(tmp_path / "disk")
+    assert taken(source(tmp_path / "landing")) == ["a.json", "b.json"]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +198,16 @@ def test_a_file_is_left_alone_until_it_has_not_changed_for_the_time_to_settle(tm
     clock.ahead = 9.0
     assert taken(files) == []
     clock.ahead = 10.1
+    assert taken(files) == ["a.json"]
+
+
+def test_a_file_settles_although_the_clock_was_set_back(tmp_path: Path) -> None:
+    clock = Clock()
+    clock.ahead = -3600.0
+    files = source(tmp_path, settle="10 seconds", clock=clock)
+    write(tmp_path, "a.json")
+    assert taken(files) == []
+    clock.ahead += 10.1
     assert taken(files) == ["a.json"]
 
 
@@ -255,16 +317,66 @@ def test_a_file_that_changes_before_it_was_loaded_is_an_error_that_says_what_to_
     files.verify(again)
 
 
-def test_loaded_files_that_were_removed_are_forgotten_with_the_next_range(tmp_path: Path) -> None:
-    files = source(tmp_path)
+def load(files: Files, offset: FileOffset) -> tuple[FileRange, FileOffset]:
+    """The next range, and the offset after it, both as they come back from a commit."""
+    found = files.next_range(offset, Limit())
+    assert found is not None
+    again = FileRange.from_json(json.loads(json.dumps(found.to_json())))
+    assert again == found
+    return again, FileOffset.from_json(json.loads(json.dumps(files.advance(offset, again).to_json())))
+
+
+def test_loaded_files_that_were_removed_are_forgotten_after_a_while(tmp_path: Path) -> None:
+    clock = Clock()
+    files = source(tmp_path, remember="1 hour", clock=clock)
     write(tmp_path, "a.json", "b.json")
     offset = after_loading_all(files)
     (tmp_path / "a.json").unlink()
     assert files.next_range(offset, Limit()) is None
     write(tmp_path, "c.json")
-    found = files.next_range(offset, Limit())
-    assert found is not None and found.gone == ("a.json",)
-    assert sorted(files.advance(offset, found).files) == ["b.json", "c.json"]
+    found, offset = load(files, offset)
+    assert (list(found.missing), found.gone) == (["a.json"], ())
+    assert sorted(offset.files) == ["a.json", "b.json", "c.json"]
+    clock.ahead = 3601.0
+    write(tmp_path, "d.json")
+    found, offset = load(source(tmp_path, remember="1 hour", clock=clock), offset)
+    assert (dict(found.missing), found.gone) == ({}, ("a.json",))
+    assert (sorted(offset.files), dict(offset.missing)) == (["b.json", "c.json", "d.json"], {})
+
+
+def test_a_share_that_is_empty_for_a_while_and_comes_back_is_not_loaded_again(tmp_path: Path) -> None:
+    clock = Clock()
+    files = source(tmp_path / "landing", clock=clock)
+    write(tmp_path / "landing", "a.json", "b.json")
+    offset = after_loading_all(files)
+    for hour in (1.0, 30.0):
+        clock.ahead = hour * 3600
+        (tmp_path / "landing").rename(tmp_path / "share")
+        write(tmp_path / "landing", f"local-{hour}.json")  # somebody writes to the place where it was mounted
+        _, offset = load(files, offset)
+        assert {*offset.missing} >= {"a.json", "b.json"}
+        (tmp_path / f"landing/local-{hour}.json").unlink()
+        (tmp_path / "landing").rmdir()
+        (tmp_path / "share").rename(tmp_path / "landing")
+        assert taken(files, offset) == []
+        write(tmp_path / "landing", f"c-{hour}.json")
+        found, offset = load(files, offset)
+        assert list(found.files) == [f"c-{hour}.json"]
+        assert {"a.json", "b.json"}.isdisjoint(offset.missing), "the time begins anew when they are missing again"
+
+
+def test_an_offset_does_not_grow_with_files_that_are_removed_once_they_are_loaded(tmp_path: Path) -> None:
+    clock = Clock()
+    files = source(tmp_path, remember="1 hour", clock=clock)
+    offset = files.start()
+    sizes = []
+    for number in range(50):
+        clock.ahead = number * 600.0
+        write(tmp_path, f"{number}.json")
+        _, offset = load(files, offset)
+        sizes.append(len(offset.files) + len(offset.missing))
+        (tmp_path / f"{number}.json").unlink()
+    assert max(sizes) < 20
 
 
 def test_nothing_is_forgotten_while_the_directory_is_away(tmp_path: Path) -> None:
@@ -326,23 +438,37 @@ def an_ordinary_user() -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_a_file_that_may_not_be_read_is_an_error_that_says_whom_to_allow(open_to_all: Path) -> None:
+@pytest.mark.parametrize("format_", ["json", "parquet"])
+def test_a_file_that_may_not_be_read_is_left_out_and_taken_as_soon_as_it_may(open_to_all: Path, format_: str) -> None:
+    files = source(open_to_all, format=format_)
+    for name in ("a", "b"):
+        (open_to_all / name).write_bytes(PARQUET)
+    os.chmod(open_to_all / "a", 0)
+    with an_ordinary_user():
+        assert taken(files) == ["b"], "the others go on"
+        pending = source(open_to_all, format=format_).latest(files.start())
+        assert (pending.chunks, pending.note) == (1, "a cannot be read: Permission denied")
+        assert [str(notice.problem) for notice in pending.notices] == [
+            f"is left out: {current_user()} cannot read it: Permission denied"
+        ]
+    os.chmod(open_to_all / "a", 0o644)
+    with an_ordinary_user():
+        assert taken(files) == ["a", "b"]
+
+
+def test_a_file_that_may_no_longer_be_read_when_it_is_loaded_is_an_error_that_says_whom_to_allow(
+    open_to_all: Path,
+) -> None:
     files = source(open_to_all)
-    write(open_to_all, "a.json")
-    os.chmod(open_to_all / "a.json", 0)
+    write(open_to_all, "a.json", "b.json")
     with an_ordinary_user():
         found = files.next_range(files.start(), Limit())
-        assert found is not None
+    assert found is not None
+    os.chmod(open_to_all / "a.json", 0)
+    with an_ordinary_user():
         with pytest.raises(SourceUnreadable, match=r"a\.json cannot be read: Permission denied\. Allow the user"):
             files.read(None, found)  # type: ignore[arg-type]
-
-
-def test_a_parquet_file_that_may_not_be_read_is_not_mistaken_for_an_unfinished_one(open_to_all: Path) -> None:
-    files = source(open_to_all, format="parquet")
-    write(open_to_all, "a.parquet")
-    os.chmod(open_to_all / "a.parquet", 0)
-    with an_ordinary_user():
-        assert taken(files) == ["a.parquet"]
+        assert taken(files) == ["b.json"], "the next try goes on without it"
 
 
 def test_a_directory_that_may_not_be_listed_is_an_error(open_to_all: Path) -> None:
@@ -350,6 +476,123 @@ def test_a_directory_that_may_not_be_listed_is_an_error(open_to_all: Path) -> No
     locked.mkdir(mode=0)
     with an_ordinary_user(), pytest.raises(SourceUnreadable, match="locked cannot be listed: Permission denied"):
         source(locked).latest(FileOffset())
+
+
+def test_what_is_found_while_a_range_is_chosen_is_told_by_the_next_poll(tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "secret").touch()
+    (tmp_path / "landing/out.json").symlink_to(tmp_path / "secret")
+    files = source(tmp_path / "landing")
+    assert files.next_range(files.start(), Limit()) is None
+    assert [notice.chunk for notice in files.latest(files.start()).notices] == ["out.json"]
+    other = source(tmp_path / "landing")
+    assert [notice.chunk for notice in other.contents(None)[1].notices] == ["out.json"]
+    assert other.contents(None)[1].notices == ()
+
+
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO, errno.ELOOP, errno.ENOTCONN])
+def test_whatever_the_file_system_says_a_look_names_the_directory_and_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def fail(path: object) -> None:
+        raise OSError(code, os.strerror(code), os.fspath(path))  # type: ignore[call-overload]
+
+    files = source(tmp_path)
+    monkeypatch.setattr(os, "scandir", fail)
+    with pytest.raises(SourceUnreadable, match=f"{tmp_path} cannot be listed: {os.strerror(code)}"):
+        files.latest(files.start())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_fails_in_the_file_system_a_look_finds_what_it_can_or_raises_an_error_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
+    write(tmp_path, "a", "b", "c", "x/d")
+    (tmp_path / "link").symlink_to("a")
+    files = source(tmp_path, recursive=True, format=chance.choice(["json", "parquet"]))
+    offset = FileOffset({name: Stamp(3, 5) for name in ("a", "gone")}, {}, {"b": SetAside(3, 5, 5, 0, "bad")})
+    dimension = FileRange({"a": Stamp(3, 5), "gone": Stamp(1, 1)}, 0.0, 0.0)
+    codes = [errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMFILE]
+
+    def failing(function: Callable[..., object]) -> Callable[..., object]:
+        def called(path: object, *args: object, **options: object) -> object:
+            if chance.random() < 0.3 and str(path).startswith(str(tmp_path)):
+                code = chance.choice(codes)
+                raise OSError(code, os.strerror(code), str(path))
+            return function(path, *args, **options)
+
+        return called
+
+    with monkeypatch.context() as patch:
+        for name in ("stat", "lstat", "scandir"):
+            patch.setattr(os, name, failing(getattr(os, name)))
+        patch.setattr("builtins.open", failing(open))
+        for _ in range(20):
+            for look in (
+                lambda: files.latest(offset),
+                lambda: files.next_range(offset, Limit()),
+                lambda: files.contents(dimension),
+                lambda: files.contents(None),
+            ):
+                with contextlib.suppress(SourceError):
+                    look()
+    found = files.next_range(offset, Limit())
+    expected = ["b", "c", "link", "x/d"] if files.format == "json" else []
+    assert ([] if found is None else sorted(found.files)) == expected, "nothing stays behind"
+
+
+def test_a_file_that_the_file_system_cannot_tell_about_is_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a", "b")
+    files = source(tmp_path)
+    offset = after_loading_all(files)
+    write(tmp_path, "c")
+    (tmp_path / "a").rename(tmp_path / ".a")
+    lstat = os.lstat
+
+    def failing(path: object) -> os.stat_result:
+        if str(path).endswith("/a"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return lstat(path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "lstat", failing)
+    found = files.next_range(offset, Limit())
+    assert found is not None and not found.missing
+
+
+def test_a_file_that_never_stays_as_it_is_does_not_keep_the_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a")
+    files = source(tmp_path)
+    lstat, times = os.lstat, 0
+
+    def growing(path: object) -> os.stat_result:
+        nonlocal times
+        if str(path).endswith("/a"):
+            times += 1
+            assert times < 100
+            os.utime(tmp_path / "a", (times, times))
+        return lstat(path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "lstat", growing)
+    assert files.next_range(files.start(), Limit()) is None
+    assert files.contents(None)[0] is None
+
+
+def test_a_file_from_the_year_300000_is_told_to_have_changed(tmp_path: Path) -> None:
+    files = source(tmp_path)
+    write(tmp_path, "a.json")
+    found = files.next_range(files.start(), Limit())
+    assert found is not None
+    stamp = found.files["a.json"]._replace(modified=10**19)
+    with pytest.raises(SourceChanged, match=r"a\.json changed"):
+        files.verify(FileRange({"a.json": stamp}, 0.0, 0.0))
+    os.utime(tmp_path / "a.json", ns=(0, 2**62))
+    with pytest.raises(SourceChanged, match=r"a\.json changed"):
+        files.verify(found)
 
 
 def test_a_name_that_is_no_text_is_reported_once_and_left_out(tmp_path: Path) -> None:
@@ -454,7 +697,7 @@ def test_a_loaded_file_that_an_old_listing_does_not_have_is_not_forgotten(tmp_pa
     offset = after_loading_all(source(tmp_path, pattern="b.*"))
     found = files.next_range(offset, Limit())
     assert found is not None
-    assert (list(found.files), found.gone) == (["a.json"], ())
+    assert (list(found.files), found.gone, dict(found.missing)) == (["a.json"], (), {})
 
 
 @pytest.mark.slow
@@ -481,6 +724,55 @@ def test_polling_beside_ten_thousand_loaded_files_lists_no_directory_again(
     write(tmp_path, "7/new.json" if recursive else "new.json")
     assert files.latest(offset).chunks == 1
     assert len(listed) == 1, "only the directory that has changed"
+
+
+class CountedNames(dict[str, Stamp]):
+    """Loaded files that count how often they are asked for a name."""
+
+    asked = 0
+
+    def __contains__(self, name: object) -> bool:
+        self.asked += 1
+        return super().__contains__(name)
+
+
+def test_a_look_at_an_unchanged_directory_asks_for_no_name(tmp_path: Path) -> None:
+    write(tmp_path, *(f"{number}.json" for number in range(20)))
+    long_ago = (1, 1)
+    os.utime(tmp_path, long_ago)
+    files = source(tmp_path)
+    loaded = CountedNames(after_loading_all(files).files)
+    offset = FileOffset(loaded)
+    assert files.latest(offset).chunks == 0
+    assert loaded.asked >= 20
+    loaded.asked = 0
+    assert files.latest(offset).chunks == 0
+    assert loaded.asked == 0
+    write(tmp_path, "new.json")
+    assert files.latest(offset).chunks == 1
+    os.utime(tmp_path, long_ago)
+    assert (files.latest(offset).chunks, taken(files, offset)) == (1, ["new.json"])
+    loaded.asked = 0
+    assert files.latest(offset).chunks == 1
+    assert loaded.asked == 0
+
+
+def test_a_large_directory_that_always_changes_is_listed_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "MANY_NAMES", 3)
+    monkeypatch.setattr(directory, "BETWEEN_LISTINGS_PER_NAME", 10.0)
+    clock = Clock()
+    files = source(tmp_path, clock=clock)
+    write(tmp_path, "a", "b", "c")
+    assert taken(files) == ["a", "b", "c"]
+    write(tmp_path, "d")
+    assert taken(files) == ["a", "b", "c", "d"], "as long as it is small"
+    write(tmp_path, "e")
+    (tmp_path / "a").unlink()
+    assert taken(files) == ["b", "c", "d"], "what an old listing has is checked before it is loaded"
+    clock.ahead = 41.0
+    assert taken(files) == ["b", "c", "d", "e"]
 
 
 def test_a_range_names_sizes_and_times(tmp_path: Path) -> None:

@@ -203,8 +203,8 @@ def test_csv_options_are_those_of_spark(spark: Any, tmp_path: Path, options: dic
     ("name", "content", "said"),
     [
         pytest.param("a.csv.zst", b"x", "compress CSV files as .gz or .bz2", id="compressed otherwise"),
-        pytest.param("a.csv.gz", b"not gzip", "the header of .*a.csv.gz cannot be read: Not a gzipped", id="not gzip"),
-        pytest.param("a.csv", b"\xff\xfe\n", "the header of .*a.csv cannot be read: .*decode", id="not text"),
+        pytest.param("a.csv.gz", b"not gzip", "a.csv.gz cannot be loaded: it is damaged: Not a gzipped", id="not gzip"),
+        pytest.param("a.csv", b"\xff\xfe\n", "a.csv cannot be loaded: its header .*decode", id="not text"),
     ],
 )
 def test_a_csv_file_without_a_header_that_can_be_used_is_named(
@@ -262,7 +262,7 @@ def test_parquet_columns_are_found_by_name_and_times_in_any_unit_are_read(spark:
 
 def test_a_broken_parquet_file_is_named(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1" + b"\xff" * 8 + (8).to_bytes(4, "little") + b"PAR1")
-    with pytest.raises(SourceError, match=r"a\.parquet is not a readable Parquet file"):
+    with pytest.raises(SourceError, match=r"a\.parquet cannot be loaded: it is not a readable Parquet file"):
         read(spark, source(tmp_path, format="parquet"))
 
 

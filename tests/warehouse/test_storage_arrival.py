@@ -13,7 +13,7 @@ import pytest
 
 from headgate.warehouse.storage.files import ALL, DataFile
 from headgate.warehouse.storage.store import TableStore
-from tests.warehouse.storage_helpers import HOUR, clicks, hours, load, spark_like
+from tests.warehouse.storage_helpers import HOUR, changes, clicks, hours, load, spark_like
 
 #: a table that an earlier version of Headgate wrote: two updates, a compaction, an update, a roll up, an update
 WRITTEN_BEFORE = Path(__file__).parent / "table_written_before"
@@ -39,20 +39,20 @@ def test_files_of_one_update_arrive_together_and_after_those_of_earlier_ones(sto
     expected = [[5, HOUR + 5], [3, HOUR + 3], [8, HOUR + 8], [1, HOUR + 1]]
     for reader in (store, TableStore(store.directory, "ts")):
         assert in_order(reader, reader.files()) == expected
-        assert in_order(reader, reader.changes(-1).added) == expected
-        assert in_order(reader, reader.changes(1).added) == expected[2:]
+        assert in_order(reader, changes(reader, -1).added) == expected
+        assert in_order(reader, changes(reader, 1).added) == expected[2:]
         assert in_order(reader, reader.snapshot(2).files) == expected[:3]
 
 
 def test_the_number_is_the_same_from_memory_from_the_log_and_from_a_checkpoint(store: TableStore) -> None:
     for update in range(4):
         load(store, update, clicks(update, HOUR))
-    live, changed = store.files(), store.changes(0).added
+    live, changed = store.files(), changes(store, 0).added
     assert all(file.arrived > 0 for file in live)
     for _ in range(2):
         reopened = TableStore(store.directory, "ts")
         assert reopened.files() == live
-        assert reopened.changes(0).added == changed
+        assert changes(reopened, 0).added == changed
         store.checkpoint()
 
 
@@ -84,7 +84,7 @@ def test_a_compacted_file_comes_before_what_is_committed_later(store: TableStore
     for reader in (store, TableStore(store.directory, "ts")):
         assert in_order(reader, reader.files()) == [[5, 6, 7, 8, 9], [0]]
         # The changes do not know of the compaction.
-        assert in_order(reader, reader.changes(-1).added) == [[9], [8], [7], [6], [5], [0]]
+        assert in_order(reader, changes(reader, -1).added) == [[9], [8], [7], [6], [5], [0]]
 
 
 def test_a_compacted_file_comes_before_what_was_committed_while_it_was_written(
@@ -119,7 +119,7 @@ def test_replacing_rows_and_gaining_columns_keeps_the_order(store: TableStore) -
     load(store, 3, clicks(HOUR + 3).append_column("new", pa.array([1])), hours(1))
     for reader in (store, TableStore(store.directory, "ts")):
         assert in_order(reader, reader.files()) == [[1], [2], [HOUR + 3]]
-        assert [file.arrived for file in reader.changes(0).removed] == [0]
+        assert [file.arrived for file in changes(reader, 0).removed] == [0]
 
 
 def test_a_table_without_event_time_keeps_the_order_too(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_clock_that_is_set_back_changes_no_order(
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
     writer = TableStore(store.directory, "ts") if reopened else store
     load(writer, 3, clicks(0))
-    assert in_order(writer, writer.changes(-1).added) == [[2], [1], [0]]
+    assert in_order(writer, changes(writer, -1).added) == [[2], [1], [0]]
     assert in_order(writer, writer.files()) == ([[1, 2], [0]] if merged else [[2], [1], [0]])
 
 
@@ -159,7 +159,7 @@ def test_a_table_written_before_has_the_order_and_goes_on(tmp_path: Path) -> Non
     rolled_up, late = [1, 2, 3, HOUR + 3, HOUR + 4], [0, HOUR]
     assert in_order(store, store.files()) == [rolled_up, late]
     # Files that were merged are still on disk, so the changes name them in the order of their commits.
-    assert in_order(store, store.changes(-1).added) == [[3, HOUR + 3], [1], [2, HOUR + 4], late]
+    assert in_order(store, changes(store, -1).added) == [[3, HOUR + 3], [1], [2, HOUR + 4], late]
     load(store, 5, clicks(4))
     assert in_order(store, store.files()) == [rolled_up, late, [4]]
     store.compact()

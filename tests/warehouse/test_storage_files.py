@@ -12,13 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from headgate.warehouse.storage.errors import SchemaError, StorageError
+from headgate.warehouse.storage.errors import DamagedFileError, SchemaError, StorageError
+from headgate.warehouse.storage.parquet import read_file
 from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import (
     CLICKS,
     HOUR,
     SECOND,
     TIME,
+    changes,
     clicks,
     hours,
     load,
@@ -154,8 +156,8 @@ def test_what_spark_wrote_is_adopted_with_its_partitions_and_without_its_markers
     assert tuple(replace(file, arrived=0) for file in again.files()) == tuple(new.file for new in files)
     load(again, 2, clicks(3), hours(0))
     assert seen_by_delta(store) == values(clicks(3, HOUR))
-    assert again.changes(-1) == TableStore(store.directory, "ts").changes(-1)
-    assert again.changes(-1, 0) == store.changes(-1, 0)
+    assert changes(again, -1) == changes(TableStore(store.directory, "ts"), -1)
+    assert changes(again, -1, 0) == changes(store, -1, 0)
 
 
 def test_rewriting_and_vacuuming_cope_with_the_names_that_spark_gives(store: TableStore) -> None:
@@ -204,3 +206,22 @@ def test_spark_must_write_where_it_was_told(store: TableStore, tmp_path: Path) -
     with pytest.raises(StorageError, match="let Spark write where `stage` says"):
         store.adopt(tmp_path / "elsewhere")
     assert (tmp_path / "elsewhere" / "_SUCCESS").exists()
+
+
+def test_a_flipped_bit_in_a_data_file_is_noticed(store: TableStore) -> None:
+    load(store, 1, clicks(*range(100)))
+    (file,) = store.files()
+    path = store.path_of(file)
+    good = path.read_bytes()
+    footer = int.from_bytes(good[-8:-4], "little") + 8
+    noticed = 0
+    for place in range(4, len(good) - footer):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        try:
+            same = store.rows([file]) == clicks(*range(100)) and read_file(path) == clicks(*range(100))
+        except DamagedFileError as error:
+            assert str(path) in str(error)
+            noticed += 1
+        else:
+            assert same, f"byte {place} was read silently as something else"
+    assert noticed > 0.9 * (len(good) - footer - 4)

@@ -19,6 +19,7 @@ from tests.warehouse.storage_helpers import (
     CLICKS,
     HOUR,
     SECOND,
+    changes,
     clicks,
     hours,
     load,
@@ -117,7 +118,7 @@ def test_old_partitions_are_rolled_up_into_longer_ones_and_newer_ones_are_not(st
     assert (file.rows, file.first, file.last) == (5, SECOND, (HOUR + 1) * SECOND)
     assert seen_by_delta(store) == values(EVERYTHING)
     assert store.state == {"update": 3}
-    assert store.changes(2).added == store.changes(2).removed == ()
+    assert changes(store, 2).added == changes(store, 2).removed == ()
 
 
 def test_rolling_up_again_finds_only_what_came_late(store: TableStore) -> None:

@@ -18,7 +18,7 @@ from headgate.warehouse.storage.files import ALL, DataFile
 from headgate.warehouse.storage.live import FileIndex
 from headgate.warehouse.storage.partitions import partition_label, partition_start
 from headgate.warehouse.storage.store import TableStore
-from tests.warehouse.storage_helpers import CLICKS, HOUR, SECOND, TIME, hours, rows_of, seen_by_delta
+from tests.warehouse.storage_helpers import CLICKS, HOUR, SECOND, TIME, changes, hours, rows_of, seen_by_delta
 
 hour_numbers = st.integers(0, 9)
 event_times = st.integers(0, 10 * HOUR - 1)
@@ -128,9 +128,9 @@ class Model(RuleBasedStateMachine):
     def changes_and_old_versions_agree(self, data: st.DataObject) -> None:
         since = data.draw(st.integers(-1, self.store.version), label="since")
         before = self.past[since] if since >= 0 else Counter()
-        changes = self.store.changes(since)
-        after = before + rows_of(self.store, changes.added)
-        after.subtract(rows_of(self.store, changes.removed))
+        found = changes(self.store, since)
+        after = before + rows_of(self.store, found.added)
+        after.subtract(rows_of(self.store, found.removed))
         assert +after == self.everything() and min(after.values(), default=0) >= 0
         if since >= 0:
             assert rows_of(self.store, self.store.snapshot(since).files) == before

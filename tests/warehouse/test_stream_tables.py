@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,6 +19,7 @@ from headgate.core.errors import DeclarationError, UserCodeError
 from headgate.stream import Collect, Query, Reject, Stream, from_batches, on_spark, run
 from headgate.stream.spark.hosted_frame import HostedFrame
 from headgate.stream.spark.passes import rows_of_all
+from headgate.stream.spark.state_files import SnapshotError
 from headgate.stream.spark.update import state_folder
 from headgate.warehouse.declare.analysis import apply_query
 from headgate.warehouse.run.tracks import run_updates
@@ -318,3 +320,54 @@ def test_a_source_that_was_computed_again_has_the_table_built_anew(spark: SparkS
     update_all(opened, spark)
     assert len(before) == 32
     assert len(rows_in(opened)) == 24
+
+
+def damage(folder: Path, pattern: str) -> None:
+    """Flip a bit in each file of a table's states or rejected rows."""
+    files = list(state_folder(folder / "warehouse" / "tables" / "counts").glob(pattern))
+    assert files
+    for path in files:
+        content = path.read_bytes()
+        path.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+
+
+def test_a_table_whose_states_are_damaged_is_rebuilt(spark: SparkSession, tmp_path: Path) -> None:
+    update_all(open_warehouse(counting(tmp_path / "before").spec(), spark), spark)
+    land(tmp_path / "before", 0)
+    update_all(open_warehouse(counting(tmp_path / "before").spec(), spark), spark)
+    # In another place, because workers remember states by their place.
+    folder = tmp_path / "after"
+    shutil.copytree(tmp_path / "before", folder)
+    damage(folder, "u*.state")
+    opened = open_warehouse(counting(folder).spec(), spark)
+    land(folder, 1)
+    with pytest.raises(SnapshotError, match="its checksum differs"):
+        update_all(opened, spark)
+    node = opened.nodes["counts"]
+    assert "its checksum differs" in node.rebuild_reason
+    opened.bring_up_to_date(spark)
+    assert node.rebuild_reason == ""
+    land(tmp_path / "before", 1)
+    expected = open_warehouse(counting(tmp_path / "before").spec(), spark)
+    update_all(expected, spark)
+    assert rows_in(opened) == rows_in(expected)
+    assert len(rejected_rows(folder)) == len(rejected_rows(tmp_path / "before")) > 0
+
+
+def test_a_table_whose_rejected_rows_are_damaged_before_their_commit_is_rebuilt(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land_in = counting(tmp_path).spec()
+    land(tmp_path, 0)
+    with monkeypatch.context() as dying:
+        dying.setattr(HostedQueries, "commit_rejected", lambda _: None)
+        update_all(open_warehouse(land_in, spark), spark)
+    assert rejected_rows(tmp_path) == []
+    damage(tmp_path, "rejected-*.state")
+    opened = open_warehouse(counting(tmp_path).spec(), spark)
+    land(tmp_path, 1)
+    with pytest.raises(SnapshotError, match="its checksum differs"):
+        update_all(opened, spark)
+    opened.bring_up_to_date(spark)
+    assert len(rows_in(opened)) == 64
+    assert len(rejected_rows(tmp_path)) == 16

@@ -70,24 +70,33 @@ def check(
     directories of sources that do not exist: a stream waits for its directory. Writes nothing.
     """
     spec = load(file).spec()
-    modes = {} if no_spark or not spec.tables else _modes(spec)
+    modes, warnings = ({}, []) if no_spark or not spec.tables else _modes(spec)
     say(f"{spec.name}: {counts(spec)}: no errors")
     width = max((len(name) for name in modes), default=0)
     for name, mode in modes.items():
         say(f"  {name.ljust(width)}  {mode.name.ljust(6)}  {mode.reason}")
+    for warning in warnings:
+        say(f"warning: {warning}")
     for mistake in missing_sources(spec):
         say(f"not there yet: {mistake}")
 
 
-def _modes(spec: WarehouseSpec) -> dict[str, TableMode]:
-    """How each table is kept up to date, found out by a Spark that is stopped again."""
+def _modes(spec: WarehouseSpec) -> tuple[dict[str, TableMode], list[str]]:
+    """How each table is kept up to date, found out by a Spark that is stopped again; and what is doubtful."""
     from headgate.warehouse.declare.analysis import analyse
     from headgate.warehouse.declare.modes import table_modes
     from headgate.warehouse.session import open_session
 
     session = open_session(spec.name, "local[1]")
     try:
-        return table_modes(spec, analyse(spec, session))
+        analyses = analyse(spec, session)
+        warnings = [
+            f"{table.place}: table {table.name!r} calls {', '.join(analyses[table.name].unrepeatable)}, which gives "
+            "another value each time: rows that are computed again change, others keep the values of their time"
+            for table in spec.tables
+            if analyses[table.name].unrepeatable
+        ]
+        return table_modes(spec, analyses), warnings
     finally:
         session.stop()
 
@@ -111,7 +120,7 @@ def graph(
     """
     spec = load(file).spec()
     if modes:
-        known = _modes(spec)
+        known, _ = _modes(spec)
         spec = replace(spec, tables=tuple(replace(table, mode=known[table.name].name) for table in spec.tables))
     if form is None:
         form = _ENDINGS.get(output.suffix.lower(), GraphFormat.TEXT) if output else GraphFormat.TEXT
@@ -145,6 +154,10 @@ def run(
         float | None,
         typer.Option(metavar="PERIODS", help="Load at most this many periods of data per update, instead of --budget."),
     ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Cancel an update after this time; by default 20 times its usual time."),
+    ] = None,
     duration: Annotated[
         str | None,
         typer.Option(
@@ -174,6 +187,8 @@ def run(
 
     limit = None if duration is None else seconds(duration, "--for")
     options = options_from(tracks, policy, placement, chop, budget_from(budget))
+    if time_limit is not None:
+        options = replace(options, time_limit=some_seconds(time_limit, "--time-limit", "'10 min'"))
     settings = dict(_setting(text) for text in conf or ())
     behind = run_file(file, options, SparkOptions(master, settings), limit, report, once, on_change)
     if behind:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.schedule.ledger import NodeStatistics as NodeStatistics
     from headgate.warehouse.schedule.scheduler import RunOptions as RunOptions
     from headgate.warehouse.session import open_session as open_session
+    from headgate.warehouse.sources.errors import SourceBroken as SourceBroken
     from headgate.warehouse.sources.errors import SourceChanged as SourceChanged
     from headgate.warehouse.sources.errors import SourceError as SourceError
     from headgate.warehouse.sources.errors import SourceUnreadable as SourceUnreadable
@@ -88,7 +89,7 @@ _PUBLIC = {
     "headgate.warehouse.updates.repairs": ("Repairs",),
     "headgate.core": ("CostModel", "Update"),
     "headgate.core.trace": ("TraceHeader", "TraceTable", "measured"),
-    "headgate.warehouse.sources.errors": ("SourceChanged", "SourceError", "SourceUnreadable"),
+    "headgate.warehouse.sources.errors": ("SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
     "headgate.warehouse.sources.files": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),
     "headgate.warehouse.sources.protocol": (

@@ -14,8 +14,8 @@ import pytest
 from headgate.core.errors import HeadgateError, ParameterError, UserCodeError
 from headgate.stream import Collect, Query, QueryDeclarationError, Stream, from_batches, run
 from headgate.stream.spark.on_spark import on_spark
-from headgate.stream.spark.state_files import SnapshotError, read_snapshots, read_states
-from headgate.stream.spark.update import HostedUpdate, StoredStates, read_rejected, share_passes
+from headgate.stream.spark.state_files import SnapshotError, read_rejected, read_snapshots, read_states
+from headgate.stream.spark.update import HostedUpdate, StoredStates, share_passes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

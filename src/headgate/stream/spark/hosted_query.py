@@ -68,10 +68,14 @@ class HostedQuery:
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """A query that failed in a task: a message that names the operator, and the traceback of the user's code."""
+    """A query that failed in a task: a message that names the operator, and the traceback of the user's code.
+
+    ``damaged_states``: the query could not start, because the files with its states are not what was written.
+    """
 
     message: str
     traceback: str
+    damaged_states: bool = False
 
 
 @dataclass

@@ -1,6 +1,9 @@
 """The files with the states of a bucket: Arrow tables and JSON.
 
-    magic (8 bytes) | Arrow streams, each at a multiple of 64 bytes | JSON index | length of the index | magic
+    magic (8 bytes) | Arrow streams, each at a multiple of 64 bytes | JSON index | its length | checksum | magic
+
+The checksum is that of everything before it. It is compared whenever a file is read: a flipped bit becomes an error
+instead of a wrong number. Files of older releases have another magic and no checksum.
 
 For each operator a file holds a full snapshot, or the changes since another file in the same folder, its base. The base
 may have a base, too. A *chain* is the names of these files: the newest first, the full one last. Commits name chains,
@@ -11,8 +14,8 @@ so it is known which files can be deleted without opening any. Two rules keep re
 2. Every file has at least twice the bytes of the next newer one; otherwise they are merged. So a chain is
    logarithmically short, and a change is merged a logarithmic number of times.
 
-Tables are memory-mapped: a worker that restores a bucket reads only what it needs. A file is written under another name
-and renamed when it is complete; it is never changed afterwards.
+Tables are memory-mapped, so they are not copied. A file is written under another name and renamed when it is complete;
+it is never changed afterwards.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +34,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from headgate.core import HeadgateError
 from headgate.stream.kernel import Changes, IncrementalState, Snapshot, State, TableChange
 from headgate.stream.patching import laid_over
+from headgate.stream.query_run import REJECTED_SCHEMA
 
 #: names of files in one folder, the newest first; empty if there are none yet
 Chain = tuple[str, ...]
 
-MAGIC = b"HGSTATE2"
+MAGIC = b"HGSTATE3"
+#: of files of older releases, which have no checksum
+OLD_MAGIC = b"HGSTATE2"
 #: below this size a full file is written every time: it is as cheap as any file
 SMALL = 1 << 20
 _ALIGNMENT = 64
@@ -84,12 +91,13 @@ def write_states(
 def read_states(folder: Path, chain: Chain) -> tuple[dict[str, Snapshot], dict[str, Any]]:
     """The states by operator, and the note of the newest file."""
     path = folder / chain[0]
-    if files_needed(path) != chain:
+    newest = read_layer(path)
+    if newest.bases != chain[1:]:
         raise SnapshotError(
-            f"{path} stands on the files {', '.join(files_needed(path)[1:]) or '(none)'}, but the commit names "
-            f"{', '.join(chain[1:]) or '(none)'}; rebuild the table with headgate backfill"
+            f"{path} stands on the files {', '.join(newest.bases) or '(none)'}, but the commit names "
+            f"{', '.join(chain[1:]) or '(none)'}; the table must be computed anew"
         )
-    return read_snapshots(path)
+    return _snapshots(path, newest)
 
 
 def _write_whole(folder: Path, name: str, states: Mapping[str, State], note: Mapping[str, Any]) -> Chain:
@@ -135,6 +143,10 @@ def write_layer(folder: Path, name: str, layer: Layer) -> Path:
         text = json.dumps(index).encode()
         file.write(text)
         file.write(len(text).to_bytes(_NUMBER, "little"))
+    with pa.memory_map(str(hidden)) as written:
+        checksum = zlib.crc32(written.read_buffer())
+    with hidden.open("ab") as file:
+        file.write(checksum.to_bytes(_NUMBER, "little"))
         file.write(MAGIC)
     os.replace(hidden, path)
     return path
@@ -170,7 +182,10 @@ def read_snapshots(path: Path) -> tuple[dict[str, Snapshot], dict[str, Any]]:
 
     Parts of tables that have not changed since the oldest file stay memory-mapped.
     """
-    newest = read_layer(path)
+    return _snapshots(path, read_layer(path))
+
+
+def _snapshots(path: Path, newest: Layer) -> tuple[dict[str, Snapshot], dict[str, Any]]:
     known = dict(newest.operators)
     for base in newest.bases:
         known = laid_over(read_layer(path.with_name(base)).operators, known)
@@ -179,14 +194,9 @@ def read_snapshots(path: Path) -> tuple[dict[str, Snapshot], dict[str, Any]]:
         lost = sorted(known.keys() - snapshots.keys())
         raise SnapshotError(
             f"{path} and the files it names have no whole snapshot of {', '.join(lost)}; "
-            "rebuild the table with headgate backfill"
+            "the table must be computed anew"
         )
     return snapshots, dict(newest.note)
-
-
-def files_needed(path: Path) -> tuple[str, ...]:
-    """The names of the file and of its bases, the newest first."""
-    return (path.name, *read_layer(path).bases)
 
 
 def read_layer(path: Path) -> Layer:
@@ -195,18 +205,27 @@ def read_layer(path: Path) -> Layer:
         whole = pa.memory_map(str(path)).read_buffer()
     except OSError as error:
         raise SnapshotError(f"the states in {path} cannot be read: {error}") from error
-    index = _index(path, whole)
-    operators = {operator: _read_operator(whole, stored) for operator, stored in index["operators"].items()}
-    return Layer(operators, index["note"], tuple(index["bases"]))
+    content = _checked(path, whole)
+    size = int.from_bytes(content[-_NUMBER:].to_pybytes(), "little")
+    try:
+        index = json.loads(content[-_NUMBER - size : -_NUMBER].to_pybytes())
+        operators = {operator: _read_operator(whole, stored) for operator, stored in index["operators"].items()}
+        return Layer(operators, index["note"], tuple(index["bases"]))
+    except (ValueError, TypeError, LookupError, AttributeError, OSError) as error:  # in a file without checksum
+        raise SnapshotError(f"{path} is damaged: {error}; the table must be computed anew") from error
 
 
-def _index(path: Path, whole: pa.Buffer) -> dict[str, Any]:
-    ends = len(MAGIC) + _NUMBER
-    if len(whole) < len(MAGIC) + ends or whole[: len(MAGIC)].to_pybytes() != MAGIC or whole[-8:].to_pybytes() != MAGIC:
-        raise SnapshotError(f"{path} is not a whole file of states; rebuild the table with headgate backfill")
-    size = int.from_bytes(whole[-ends : -len(MAGIC)].to_pybytes(), "little")
-    index: dict[str, Any] = json.loads(whole[len(whole) - ends - size : len(whole) - ends].to_pybytes())
-    return index
+def _checked(path: Path, whole: pa.Buffer) -> pa.Buffer:
+    """What a file holds, up to and with the length of its index; raises if it is not what was written."""
+    magics = {whole[: len(MAGIC)].to_pybytes(), whole[-len(MAGIC) :].to_pybytes()}
+    if len(whole) >= 2 * len(MAGIC) + _NUMBER and magics == {OLD_MAGIC}:
+        return whole[: -len(MAGIC)]
+    if len(whole) < 2 * len(MAGIC) + 2 * _NUMBER or magics != {MAGIC}:
+        raise SnapshotError(f"{path} is not a whole file of states; the table must be computed anew")
+    content = whole[: -len(MAGIC) - _NUMBER]
+    if zlib.crc32(content) != int.from_bytes(whole[-len(MAGIC) - _NUMBER : -len(MAGIC)].to_pybytes(), "little"):
+        raise SnapshotError(f"{path} is damaged: its checksum differs; the table must be computed anew")
+    return content
 
 
 def _read_operator(whole: pa.Buffer, stored: Mapping[str, Any]) -> Snapshot | Changes:
@@ -225,3 +244,23 @@ def _read_change(whole: pa.Buffer, stored: Mapping[str, Any]) -> TableChange:
 def _read_table(whole: pa.Buffer, place: Sequence[int]) -> pa.Table:
     begin, size = place
     return pa.ipc.open_stream(pa.BufferReader(whole.slice(begin, size))).read_all()
+
+
+# --- rejected rows: files of the same form, so that they have a checksum, too ------------------------------------
+
+
+def write_rejected(folder: Path, name: str, rows: pa.Table) -> str:
+    """Write rejected rows to a new file; returns its name."""
+    return write_layer(folder, name, Layer({"rejected": Snapshot({"rows": rows})}, {})).name
+
+
+def read_rejected(folder: Path, names: Sequence[str]) -> pa.Table:
+    """The rows in files of rejected rows."""
+    return pa.concat_tables([REJECTED_SCHEMA.empty_table(), *(_read_rejected(folder / name) for name in names)])
+
+
+def _read_rejected(path: Path) -> pa.Table:
+    if path.suffix == ".arrow":  # of an older release
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    snapshots, _ = read_snapshots(path)
+    return snapshots["rejected"].tables["rows"]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import queue
 import time
 import traceback
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,8 @@ from headgate.stream.sinks.sink import Collect
 from headgate.stream.sources.batches import from_batches
 from headgate.stream.spark.hosted_query import EngineOptions, HostedQuery, TaskFailure, TaskReport
 from headgate.stream.spark.limits import Watch
-from headgate.stream.spark.states import LiveStates, restore_states, save_states, states_of
+from headgate.stream.spark.state_files import SnapshotError, write_rejected
+from headgate.stream.spark.states import LiveStates, RestoredStates, restore_states, save_states, states_of
 from headgate.stream.spec import QuerySpec
 from headgate.stream.statistics import query_statistics
 
@@ -92,7 +92,17 @@ class _TaskQuery:
         stream.to(_Outlet(number, outlet))
         self.spec: QuerySpec = query.spec()
         self.run: QueryRun | None = None
+        #: why it could not start; then there is no run
+        self.failure: TaskFailure | None = None
         self.rows_out = 0
+
+    def restore(self, live: LiveStates) -> RestoredStates | None:
+        """The states to start from; None if they are damaged, which is this query's failure and no other's."""
+        try:
+            return restore_states(self.hosted, self._bucket, live)
+        except SnapshotError as error:
+            self.failure = TaskFailure(str(error), "", damaged_states=True)
+            return None
 
     def settings(self, parts: int, packet_rows: int | None) -> dict[str, Any]:
         """The arguments of this query's run."""
@@ -107,8 +117,9 @@ class _TaskQuery:
     def report(self, live: LiveStates, seconds: float) -> TaskReport:
         """Write states and rejected rows, and return the report; called when all queries have ended."""
         run, hosted = self.run, self.hosted
-        assert run is not None
-        report = TaskReport(hosted.label, self._bucket, rows_out=self.rows_out, seconds=seconds)
+        report = TaskReport(hosted.label, self._bucket, rows_out=self.rows_out, seconds=seconds, failure=self.failure)
+        if run is None:
+            return report
         if run.error is not None:
             report.failure = TaskFailure(str(run.error), _users_traceback(run.error.__cause__ or run.error))
             return report
@@ -117,8 +128,8 @@ class _TaskQuery:
         rejected = self.rejected.table()
         report.rejected_rows = rejected.num_rows
         if hosted.folder is not None and rejected.num_rows:
-            report.rejected = f"rejected-u{hosted.update}-b{self._bucket}-{uuid.uuid4().hex}.arrow"
-            _write(Path(hosted.folder) / report.rejected, rejected)
+            name = f"rejected-u{hosted.update}-b{self._bucket}"
+            report.rejected = write_rejected(Path(hosted.folder), name, rejected)
         statistics = query_statistics(run)
         report.rows_in = statistics.rows_in
         report.operators = [
@@ -166,7 +177,8 @@ def _serial(queries: Sequence[_TaskQuery], task: Task, live: LiveStates) -> Iter
     """Run the operators in the task's thread, one after the other."""
     operators: list[Operator] = []
     for query in queries:
-        restored = restore_states(query.hosted, task.bucket, live)
+        if (restored := query.restore(live)) is None:
+            continue
         settings = query.settings(restored.parts or 1, task.options.packet_rows)
         run = QueryRun(query.spec, time.perf_counter, **settings)
         run.on_end = QueryRun.close
@@ -174,7 +186,7 @@ def _serial(queries: Sequence[_TaskQuery], task: Task, live: LiveStates) -> Iter
         query.run = run
         operators += run.operators.values()
     with _watch(operators, task):
-        while not all(query.run is not None and query.run.stopped for query in queries):
+        while not all(query.run is None or query.run.stopped for query in queries):
             cycle(operators)
             yield from _emptied(queries[0].outlet)
     yield from _emptied(queries[0].outlet)
@@ -189,7 +201,8 @@ def _threaded(queries: Sequence[_TaskQuery], task: Task, live: LiveStates) -> It
     parts = options.workers or 1 if options.loop in (None, "dispatch") else 1
     operators: list[Operator] = []
     for query in queries:
-        restored = restore_states(query.hosted, task.bucket, live)
+        if (restored := query.restore(live)) is None:
+            continue
         run = engine.add(query.spec, **query.settings(restored.parts or parts, options.packet_rows))
         restored.give(run)
         query.run = run
@@ -197,8 +210,7 @@ def _threaded(queries: Sequence[_TaskQuery], task: Task, live: LiveStates) -> It
     outlet = queries[0].outlet
     with _watch(operators, task), engine:
         for query in queries:
-            assert query.run is not None
-            while not query.run.wait(_MOMENT):
+            while query.run is not None and not query.run.wait(_MOMENT):
                 yield from _emptied(outlet)
     yield from _emptied(outlet)
 
@@ -221,15 +233,6 @@ def _watch(operators: Sequence[Operator], task: Task) -> Watch:
 def verdict_file(folder: Path, update: int) -> Path:
     """The file in which a worker that ends itself in an update says why."""
     return folder / f"verdict-u{update}.txt"
-
-
-def _write(path: Path, table: pa.Table) -> None:
-    """Write a file under another name, and rename it when it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}")
-    with pa.OSFile(str(hidden), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-    hidden.replace(path)
 
 
 # --- the rows of a task ----------------------------------------------------------------------------------------

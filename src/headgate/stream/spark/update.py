@@ -16,14 +16,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import DeclarationError, OperatorFigures, UserCodeError
 from headgate.stream.errors import QueryDeclarationError
-from headgate.stream.query_run import REJECTED_SCHEMA
 from headgate.stream.spark.fingerprint import Fingerprint, check_fit, fingerprint, stateful
 from headgate.stream.spark.hosted_frame import HostedFrame, Request, requests_in
 from headgate.stream.spark.hosted_query import TaskReport
 from headgate.stream.spark.limits import read_verdict
 from headgate.stream.spark.ordering import NO_COMMITS, ArrivalOrder
 from headgate.stream.spark.passes import new_reports, rows_for, rows_of, rows_of_all, that_go_together
-from headgate.stream.spark.state_files import Chain
+from headgate.stream.spark.state_files import Chain, SnapshotError
 from headgate.stream.spark.task import verdict_file
 
 if TYPE_CHECKING:
@@ -170,9 +169,11 @@ class HostedUpdate:
     # --- after the job --------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise the error of a query that failed in a task."""
+        """Raise the error of a query that failed in a task; SnapshotError if the files with its states are damaged."""
         for query in self._queries.values():
             for report in query.task_reports():
+                if report.failure is not None and report.failure.damaged_states:
+                    raise SnapshotError(report.failure.message)
                 if report.failure is not None:
                     traceback = WorkerTracebackError(f"\n{report.failure.traceback}")
                     raise UserCodeError(report.failure.message) from traceback
@@ -191,6 +192,10 @@ class HostedUpdate:
             new = {report.bucket: report.states for report in query.task_reports() if report.states is not None}
             states[name] = StoredStates(query.fingerprint, query.request.buckets, {**before, **new})
         return states
+
+    def new_state_files(self) -> tuple[str, ...]:
+        """The files in ``folder`` that this update has written states to."""
+        return tuple(report.states[0] for report in self._reports() if report.states)
 
     def _reports(self) -> Iterable[TaskReport]:
         return (report for query in self._queries.values() for report in query.task_reports())
@@ -252,12 +257,6 @@ def _figures(query: str, reports: list[TaskReport]) -> list[OperatorFigures]:
 
 
 # --- files of states and of rejected rows ---------------------------------------------------------------------
-
-
-def read_rejected(folder: Path, names: tuple[str, ...]) -> pa.Table:
-    """The rows in files of rejected rows."""
-    tables = [pa.ipc.open_file(pa.memory_map(str(folder / name))).read_all() for name in names]
-    return pa.concat_tables([REJECTED_SCHEMA.empty_table(), *tables])
 
 
 def state_folder(table: Path) -> Path:

@@ -7,6 +7,10 @@ The proof goes through Spark's analysed plan from the sources up. For each colum
 expression over the columns of a source. If a row of the source changes, only rows of the step change in which the
 column equals the expression's value. A plan may use a source several times; an origin is known for each use. A column
 is a key if its origin is known for every use of every source that changes all the time.
+
+A step that brings rows together by a column (groups, window functions) changes all rows with the same value of it. So
+of its columns only that one keeps its origin, and those that are equal to it in every row. That two columns have the
+same origin does not make them equal: rows may also come from elsewhere, as in a union with a dimension.
 """
 
 from __future__ import annotations
@@ -18,13 +22,17 @@ from typing import TYPE_CHECKING
 
 from headgate.core import HeadgateError
 from headgate.warehouse.declare.plan_tree import (
+    CONSTANT,
+    PASSING,
+    UNIT_LENGTHS,
     PlanTree,
+    canonical,
+    columns_of_source,
     conjuncts,
+    eval_mode,
     join_kind,
     named_columns,
-    own_text,
     parse_tree,
-    plan_of,
     quoted,
     source_of,
     sources_in_subqueries,
@@ -32,34 +40,49 @@ from headgate.warehouse.declare.plan_tree import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
 
 #: an expression over the columns of a source, as SQL; by the number of the use of the source
 Origin = Mapping[int, str]
 
-_PASSED = {
-    *("Filter", "Sort", "View", "SubqueryAlias", "ResolvedHint", "Repartition", "RepartitionByExpression"),
-    *("Distinct", "RebalancePartitions"),
+_PASSED = PASSING | {"Filter", "Distinct"}
+#: steps that choose some of the rows below by looking at all of them
+_CHOOSING = {"GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample"}
+#: {Spark's expression: how it is written in SQL}; all give the same value wherever they are evaluated, and none fails:
+#: they are computed for rows that the query itself may leave out first
+_SQL = {
+    "Upper": "upper({})",
+    "Lower": "lower({})",
+    "StringTrim": "trim({})",
+    "Length": "length({})",
+    "Substring": "substring({}, {}, {})",
+    "Year": "year({})",
+    "Month": "month({})",
+    "DayOfMonth": "day({})",
+    "Hour": "hour({})",
+    "Minute": "minute({})",
+    "ParseToDate": "try_cast({} as date)",
 }
-#: {Spark's expression: how it is written in SQL}; all give the same value wherever they are evaluated
-_SQL: Mapping[str, str] = {
-    **{"Upper": "upper({})", "Lower": "lower({})", "StringTrim": "trim({})", "Length": "length({})"},
-    **{"Year": "year({})", "Month": "month({})", "DayOfMonth": "day({})", "Hour": "hour({})", "Minute": "minute({})"},
-    **{"Add": "({} + {})", "Subtract": "({} - {})", "Multiply": "({} * {})", "Remainder": "({} % {})"},
-    **{"Pmod": "pmod({}, {})", "Substring": "substring({}, {}, {})", "ParseToDate": "to_date({})"},
+#: the same for numbers, if they raise where the result does not fit
+_TRIED = {
+    "Add": "try_add({}, {})",
+    "Subtract": "try_subtract({}, {})",
+    "Multiply": "try_multiply({}, {})",
+    "Remainder": "try_mod({}, {})",
 }
+_TEXTS = {"Upper", "Lower", "StringTrim", "Substring"}
 _JOINS = {"Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi", "LeftAnti"}
 _LITERALS = {"integer", "long", "short", "byte", "boolean"}
-_SECOND = 1_000_000
-_DAY = 86_400 * _SECOND
+_DAY = UNIT_LENGTHS["DAY"]
 #: how long after a truncated time the time itself can be, in microseconds
-_LONGEST = {
-    **{"microsecond": 0, "millisecond": 1_000, "second": _SECOND, "minute": 60 * _SECOND, "hour": 3_600 * _SECOND},
-    **{"day": _DAY, "dd": _DAY, "week": 7 * _DAY, "month": 31 * _DAY, "quarter": 92 * _DAY, "year": 366 * _DAY},
-}
+_LONGEST = UNIT_LENGTHS | {"WEEK": 7 * _DAY, "MONTH": 31 * _DAY, "QUARTER": 92 * _DAY, "YEAR": 366 * _DAY}
 _TRUNCATED = re.compile(r"date_trunc\('(\w+)', (`(?:[^`]|``)*`)\)")
-#: a key is compared with equality, which these types do not have or do not have in the same way everywhere
-_NOT_COMPARED = ("map", "array", "struct", "variant", "float", "double")
+#: types that are compared with equality; not those with values that are equal but not the same, as -0.0 and 0.0 are,
+#: or texts with a collation
+_COMPARED = {
+    *("boolean", "tinyint", "smallint", "int", "bigint", "decimal", "string", "varchar", "binary"),
+    *("date", "timestamp"),
+}
 
 
 class _UnknownPlanError(HeadgateError):
@@ -78,20 +101,25 @@ class TableKeys:
     origins: Mapping[str, tuple[tuple[str, ...], ...]]
 
 
-def find_keys(result: DataFrame, changing: Collection[str]) -> TableKeys | None:
-    """The keys of a query over marked sources; None if there are none that all ``changing`` sources have."""
-    proof = _KeyProof()
+def find_keys(
+    plan: PlanTree, schema: StructType, changing: Collection[str], sources: Mapping[str, StructType]
+) -> TableKeys | None:
+    """The keys of a query over marked sources; None if there are none that all ``changing`` sources have.
+
+    ``schema`` are the columns of the result, ``sources`` those of all sources.
+    """
+    proof = _KeyProof({name: _with_origins(columns) for name, columns in sources.items()})
     try:
-        known = proof.columns(plan_of(result))
+        known = proof.columns(plan)
     except _UnknownPlanError:
         return None
     needed = [use for use, source in enumerate(proof.uses) if source in changing]
     names = [name for _, name in known.output]
-    types = {each.name: each.dataType.typeName() for each in result.schema}
+    found = {each.name for each in schema if _is_compared(each.dataType)}
     columns = [
         (number, name)
         for number, name in known.output
-        if known.has(number, needed) and names.count(name) == 1 and types[name] not in _NOT_COMPARED
+        if known.has(number, needed) and names.count(name) == 1 and name in found
     ]
     if not needed or not columns:
         return None
@@ -102,6 +130,19 @@ def find_keys(result: DataFrame, changing: Collection[str]) -> TableKeys | None:
             tuples = [tuple(known.origins[number][use] for number, _ in columns) for use in uses]
             origins[source] = tuple(dict.fromkeys(tuples))
     return TableKeys(tuple(name for _, name in columns), origins)
+
+
+def _is_compared(kind: DataType) -> bool:
+    return kind.simpleString().partition("(")[0] in _COMPARED
+
+
+def _with_origins(schema: StructType) -> frozenset[str]:
+    """The columns of a source that keys can be made of."""
+    return frozenset(each.name for each in schema if _is_compared(each.dataType) or _is_window(each.dataType))
+
+
+def _is_window(kind: DataType) -> bool:
+    return kind.simpleString() == "struct<start:timestamp,end:timestamp>"
 
 
 def time_keys(keys: TableKeys, source: str, time: str) -> list[tuple[int | None, int]]:
@@ -121,7 +162,7 @@ def time_keys(keys: TableKeys, source: str, time: str) -> list[tuple[int | None,
 def _length_after(sql: str, time: str) -> int | None:
     truncated = _TRUNCATED.fullmatch(sql)
     if truncated is not None and truncated.group(2) == time:
-        return _LONGEST.get(truncated.group(1).lower())
+        return _LONGEST.get(truncated.group(1).upper())
     return 0 if sql == time else None
 
 
@@ -129,11 +170,13 @@ def _length_after(sql: str, time: str) -> int | None:
 class _Columns:
     """The columns of a step: their numbers and names, and the origins that are known of them.
 
-    ``either`` are the origins of the columns of a full join that are equal where both are there: ``coalesce`` of them.
+    ``same`` is equal for columns that are equal in every row. ``either`` are the origins of the columns of a full join
+    that are equal where both are there: ``coalesce`` of them.
     """
 
     output: tuple[tuple[int, str], ...]
     origins: Mapping[int, Origin]
+    same: Mapping[int, str] = field(default_factory=dict)
     either: Mapping[frozenset[int], Origin] = field(default_factory=dict)
 
     def has(self, number: int, uses: Collection[int]) -> bool:
@@ -141,47 +184,64 @@ class _Columns:
         origin = self.origins.get(number, {})
         return all("`" in origin.get(use, "") for use in uses)
 
-    def keeping(self, keys: Sequence[Origin]) -> _Columns:
-        """Only the origins that are those of a key: rows are brought together by equal keys."""
-        kept = {n: origin for n, origin in self.origins.items() if any(_is_key(origin, key) for key in keys)}
-        return _Columns(self.output, kept)
+    def text(self, expression: PlanTree) -> str:
+        """The same for expressions that are equal in every row."""
+        inner = expression.children[0] if expression.name == "Alias" else expression
+        return canonical(inner, self.same)
+
+    def keeping(self, keys: Sequence[PlanTree]) -> dict[int, Origin]:
+        """Only the origins of columns that are one of ``keys``: rows are brought together by equal keys."""
+        texts = {self.text(key) for key in keys}
+        return {n: origin for n, origin in self.origins.items() if self.same.get(n, f"#{n}") in texts}
 
 
 @dataclass
 class _KeyProof:
-    """Goes through one plan; ``uses`` are the sources in the order in which the plan uses them."""
+    """Goes through one plan. ``with_origins`` are the columns of each source that keys can be made of.
 
+    ``uses`` are the sources in the order in which the plan uses them.
+    """
+
+    with_origins: Mapping[str, Collection[str]]
     uses: list[str] = field(default_factory=list)
-    definitions: dict[int, PlanTree] = field(default_factory=dict)
 
     def columns(self, step: PlanTree) -> _Columns:
         source = source_of(step)
         if source is not None:
             return self._source(step, source)
-        self._note_subqueries(step)
-        handle: Callable[[PlanTree], _Columns] | None = getattr(self, f"_{step.name.lower()}", None)
-        if handle is not None:
-            return handle(step)
+        # Sources in subqueries are used, too: without any origin.
+        self.uses.extend(sources_in_subqueries(step))
+        steps: Mapping[str, Callable[[PlanTree], _Columns]] = {
+            "Aggregate": self._aggregate,
+            "Deduplicate": self._deduplicate,
+            "Except": self._side_by_side,
+            "Generate": self._generate,
+            "Intersect": self._side_by_side,
+            "Join": self._join,
+            "Project": self._project,
+            "Union": self._side_by_side,
+            "Window": self._window,
+        }
+        if step.name in steps:
+            return steps[step.name](step)
         children = [self.columns(child) for child in step.children]
         if step.name in _PASSED:
             return children[0]
         # Any other step may bring rows together in any way.
-        return _Columns(named_columns(step.expressions("output")) if "output" in step.fields else (), {})
+        if step.name in _CHOOSING:
+            return _Columns(children[0].output, {}, children[0].same)
+        if "output" in step.fields and (children or step.name in CONSTANT):
+            return _Columns(named_columns(step.expressions("output")), {})
+        if step.name == "OneRowRelation":
+            return _Columns((), {})
+        raise _UnknownPlanError(f"the columns of {step.name} are not known")
 
     def _source(self, step: PlanTree, source: str) -> _Columns:
-        leaf = step
-        while leaf.children:
-            leaf = leaf.children[0]
-        output = named_columns(leaf.expressions("output"))
+        output = columns_of_source(step)
         use = len(self.uses)
         self.uses.append(source)
-        return _Columns(output, {number: {use: quoted(name)} for number, name in output})
-
-    def _note_subqueries(self, step: PlanTree) -> None:
-        """Sources in subqueries are used, too: without any origin."""
-        self.uses.extend(sources_in_subqueries(step))
-        if "CTERelationRef" in own_text(step) and step.name != "CTERelationRef":
-            raise _UnknownPlanError("a subquery refers to a common table expression")
+        known = self.with_origins[source]
+        return _Columns(output, {number: {use: quoted(name)} for number, name in output if name in known})
 
     # --- steps ----------------------------------------------------------------------------------------------
 
@@ -191,39 +251,34 @@ class _KeyProof:
 
     def _aggregate(self, step: PlanTree) -> _Columns:
         child = self.columns(step.children[0])
-        keys = [_origin(key, child) for key in step.expressions("groupingExpressions")]
+        keys = frozenset(child.text(key) for key in step.expressions("groupingExpressions"))
         return _named(step.expressions("aggregateExpressions"), child, keys)
 
     def _window(self, step: PlanTree) -> _Columns:
         child = self.columns(step.children[0])
-        kept = child.keeping([_origin(key, child) for key in step.expressions("partitionSpec")])
-        return _Columns((*child.output, *named_columns(step.expressions("windowExpressions"))), kept.origins)
+        output = (*child.output, *named_columns(step.expressions("windowExpressions")))
+        return _Columns(output, child.keeping(step.expressions("partitionSpec")), child.same)
 
     def _generate(self, step: PlanTree) -> _Columns:
         child = self.columns(step.children[0])
-        return _Columns((*child.output, *named_columns(step.expressions("generatorOutput"))), child.origins)
+        output = (*child.output, *named_columns(step.expressions("generatorOutput")))
+        return _Columns(output, child.origins, child.same)
 
     def _deduplicate(self, step: PlanTree) -> _Columns:
         child = self.columns(step.children[0])
-        return child.keeping([_origin(key, child) for key in step.expressions("keys")])
-
-    def _union(self, step: PlanTree) -> _Columns:
-        return self._side_by_side(step)
-
-    def _intersect(self, step: PlanTree) -> _Columns:
-        return self._side_by_side(step)
-
-    def _except(self, step: PlanTree) -> _Columns:
-        return self._side_by_side(step)
+        return _Columns(child.output, child.keeping(step.expressions("keys")), child.same)
 
     def _side_by_side(self, step: PlanTree) -> _Columns:
         """The columns of several children at the same places; rows are compared by all of them."""
         parts = [self.columns(child) for child in step.children]
         origins: dict[int, Origin] = {}
+        same: dict[int, str] = {}
         for place, (number, _) in enumerate(parts[0].output):
-            of_parts = [part.origins.get(part.output[place][0], {}) for part in parts if part.output]
+            numbers = [part.output[place][0] for part in parts]
+            of_parts = [part.origins.get(n, {}) for part, n in zip(parts, numbers, strict=True)]
             origins[number] = {use: sql for origin in of_parts for use, sql in origin.items()}
-        return _Columns(parts[0].output, origins)
+            same[number] = " | ".join(part.same.get(n, f"#{n}") for part, n in zip(parts, numbers, strict=True))
+        return _Columns(parts[0].output, origins, same)
 
     def _join(self, step: PlanTree) -> _Columns:
         left, right = (self.columns(child) for child in step.children)
@@ -236,29 +291,16 @@ class _KeyProof:
         if kind not in _JOINS:
             kept = ()
         origins: dict[int, Origin] = {number: origin for side in kept for number, origin in side.origins.items()}
+        same = {**left.same, **right.same}
         either: dict[frozenset[int], Origin] = {}
         for one, other in _equal_columns(step, left, right):
             both = {**left.origins[one], **right.origins[other]}
             if kind == "FullOuter":
                 either[frozenset((one, other))] = both
+            if kind == "Inner":
+                same[other] = same.get(one, f"#{one}")
             origins.update({number: both for number in (one, other) if number in origins})
-        return _Columns(output, origins, either)
-
-    def _withcte(self, step: PlanTree) -> _Columns:
-        for child in step.children:
-            if child.name == "CTERelationDef":
-                self.definitions[int(child.fields["id"])] = child.children[0]
-        (plan,) = (child for child in step.children if child.name != "CTERelationDef")
-        return self.columns(plan)
-
-    def _cterelationref(self, step: PlanTree) -> _Columns:
-        definition = self.definitions.get(int(step.fields["cteId"]))
-        if definition is None or step.fields.get("recursive"):
-            raise _UnknownPlanError("a recursive common table expression")
-        known = self.columns(definition)  # each reference is a use of its own
-        output = named_columns(step.expressions("output"))
-        pairs = zip(known.output, output, strict=True)
-        return _Columns(output, {after: known.origins.get(before, {}) for (before, _), (after, _) in pairs})
+        return _Columns(output, origins, same, either)
 
 
 def _equal_columns(step: PlanTree, left: _Columns, right: _Columns) -> Iterator[tuple[int, int]]:
@@ -277,24 +319,26 @@ def _equal_columns(step: PlanTree, left: _Columns, right: _Columns) -> Iterator[
 # --- expressions --------------------------------------------------------------------------------------------
 
 
-def _named(expressions: Sequence[PlanTree], child: _Columns, keys: Sequence[Origin] | None = None) -> _Columns:
+def _named(expressions: Sequence[PlanTree], child: _Columns, keys: frozenset[str] | None = None) -> _Columns:
     """Columns made of a child's; with ``keys``, of groups of its rows with the same keys."""
     output = named_columns(expressions)
-    origins = {number: _origin(each, child, keys) for (number, _), each in zip(output, expressions, strict=True)}
-    return _Columns(output, origins)
+    origins: dict[int, Origin] = {}
+    same: dict[int, str] = {}
+    for (number, _), each in zip(output, expressions, strict=True):
+        origins[number] = _origin(each, child, keys)
+        same[number] = child.text(each)
+    return _Columns(output, origins, same)
 
 
-def _origin(expression: PlanTree, rows: _Columns, keys: Sequence[Origin] | None = None) -> Origin:
+def _origin(expression: PlanTree, rows: _Columns, keys: frozenset[str] | None = None) -> Origin:
     """The origin of an expression over columns whose origins are known, for each use for which it can be told.
 
     With ``keys`` it is one value for a group of rows, so it must be made of keys.
     """
     if expression.name == "Alias":
         return _origin(expression.children[0], rows, keys)
-    if keys is not None:
-        origin = _origin(expression, rows)
-        if any(_is_key(origin, key) for key in keys):
-            return origin
+    if keys is not None and rows.text(expression) in keys:
+        return _origin(expression, rows)
     if expression.name == "AttributeReference":
         return {} if keys is not None else rows.origins.get(expression.id, {})
     if expression.name == "Coalesce" and all(child.name == "AttributeReference" for child in expression.children):
@@ -309,10 +353,6 @@ def _origin(expression: PlanTree, rows: _Columns, keys: Sequence[Origin] | None 
     return {use: sql for use, sql in found.items() if sql is not None}
 
 
-def _is_key(origin: Origin, key: Origin) -> bool:
-    return bool(origin) and all(key.get(use) == sql for use, sql in origin.items())
-
-
 def _sql(expression: PlanTree, parts: Sequence[str]) -> str | None:
     """An expression as SQL, with its children given as SQL; None if it is not one that is known."""
     sql: str | None = None
@@ -322,14 +362,23 @@ def _sql(expression: PlanTree, parts: Sequence[str]) -> str | None:
         case "TruncTimestamp":
             sql = f"date_trunc({parts[0]}, {parts[1]})"
         case "Cast":
-            kind = expression.fields.get("dataType")
-            sql = f"try_cast({parts[0]} as {kind})" if kind in ("date", "timestamp", "string") else None
+            sql = _cast(expression, parts[0])
         case "GetStructField":
             name = expression.fields.get("name")
             sql = f"({parts[0]}).{name}" if name in ("start", "end") else None
         case name if name in _SQL and _SQL[name].count("{}") == len(parts):
             sql = _SQL[name].format(*parts)
+        case name if name in _TRIED and len(parts) == 2 and eval_mode(expression) == "ANSI":
+            sql = _TRIED[name].format(*parts)
     return sql
+
+
+def _cast(expression: PlanTree, part: str) -> str | None:
+    kind, inner = expression.fields.get("dataType"), expression.children[0]
+    is_text = inner.name in _TEXTS or inner.fields.get("dataType") == "string"
+    if kind == "string" and is_text:
+        return None  # to another collation, which Spark does not write down
+    return f"try_cast({part} as {kind})" if kind in ("date", "timestamp", "string") else None
 
 
 def _window_sql(time: str, length: int) -> str:

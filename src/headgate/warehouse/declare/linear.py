@@ -8,16 +8,24 @@ with dimensions that keep or drop each row of the source by itself.
 from __future__ import annotations
 
 from headgate.core import HeadgateError
-from headgate.warehouse.declare.plan_tree import PlanTree, join_kind, source_of, sources_in_subqueries
+from headgate.warehouse.declare.plan_tree import (
+    PASSING,
+    PlanTree,
+    join_kind,
+    source_of,
+    sources_in_subqueries,
+    words_for,
+)
 
-_ROW_BY_ROW = {
-    *("Project", "Filter", "SubqueryAlias", "View", "Generate", "Expand", "Sort", "ResolvedHint"),
-    *("Repartition", "RepartitionByExpression", "RebalancePartitions"),
-}
-#: {how rows are joined: the side of the growing source}
+_ROW_BY_ROW = PASSING | {"Project", "Filter", "Generate", "Expand"}
+#: {how rows are joined: the sides that may grow}
 _JOINS = {
-    **{"Inner": ("left", "right"), "Cross": ("left", "right")},
-    **{"LeftOuter": ("left",), "LeftSemi": ("left",), "LeftAnti": ("left",), "RightOuter": ("right",)},
+    "Inner": (0, 1),
+    "Cross": (0, 1),
+    "LeftOuter": (0,),
+    "LeftSemi": (0,),
+    "LeftAnti": (0,),
+    "RightOuter": (1,),
 }
 
 
@@ -35,29 +43,22 @@ def why_not_linear(plan: PlanTree, growing: str) -> str | None:
 
 def _grows(step: PlanTree, growing: str) -> bool:
     """Whether the rows of a step grow with the source; False if they do not depend on it."""
-    if not _mentions(step, growing):
-        return False
-    if source_of(step) is not None:
-        return True
+    source = source_of(step)
+    if source is not None:
+        return source == growing
     if growing in sources_in_subqueries(step):
         raise _NotLinearError("it has a subquery that looks at all rows")
+    grown = [_grows(child, growing) for child in step.children]
+    if not any(grown):
+        return False
     if step.name == "Union":
-        if not all(_grows(child, growing) for child in step.children):
+        if not all(grown):
             raise _NotLinearError("it unites rows that grow with rows that do not")
-        return True
-    if step.name == "Join":
-        sides = [
-            side for side, child in zip(("left", "right"), step.children, strict=True) if _mentions(child, growing)
-        ]
-        if len(sides) > 1:
+    elif step.name == "Join":
+        if all(grown):
             raise _NotLinearError("it joins rows with others of the same source")
-        if sides[0] not in _JOINS.get(join_kind(step), ()):
+        if grown.index(True) not in _JOINS.get(join_kind(step), ()):
             raise _NotLinearError("an outer join keeps rows of the dimension")
-        return _grows(step.children[("left", "right").index(sides[0])], growing)
-    if step.name not in _ROW_BY_ROW:
-        raise _NotLinearError(f"{step.name} looks at many rows at once")
-    return _grows(step.children[0], growing)
-
-
-def _mentions(step: PlanTree, source: str) -> bool:
-    return any(source_of(each) == source or source in sources_in_subqueries(each) for each in step.walk())
+    elif step.name not in _ROW_BY_ROW:
+        raise _NotLinearError(f"{words_for(step)} looks at many rows at once")
+    return True

@@ -11,45 +11,43 @@ their rows come from. Steps that bring rows together (aggregates, windows, disti
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from headgate.core import HeadgateError
 from headgate.warehouse.declare.plan_tree import (
+    CONSTANT,
+    PASSING,
+    UNIT_LENGTHS,
     PlanTree,
+    columns_of_source,
     conjuncts,
+    has_subquery,
     is_one_of,
     join_kind,
     named_columns,
     parse_tree,
-    plan_of,
     source_of,
     tumbling_window,
+    words_for,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, TableSpec
 
 _MICROS = 1_000_000
-#: lengths of what times are truncated to, in microseconds; months and years have none, and weeks begin on Mondays
-_UNITS = {
-    "MICROSECOND": 1,
-    "MILLISECOND": 1_000,
-    "SECOND": _MICROS,
-    "MINUTE": 60 * _MICROS,
-    "HOUR": 3_600 * _MICROS,
-    "DAY": 86_400 * _MICROS,
-    "DD": 86_400 * _MICROS,
-}
 _UTC = ("UTC", "Etc/UTC", "Z")
 #: steps that neither bring rows together nor change columns
-_PASSED = {"Filter", "Sort", "View", "SubqueryAlias", "ResolvedHint", "Repartition", "RepartitionByExpression"}
-#: rows that come from no table of the warehouse
-_CONSTANT = {"LocalRelation", "OneRowRelation", "Range", "LogicalRelation", "LogicalRDD"}
-_AGGREGATES_IN_BLOCK = {"Max", "Min", "First", "Last", "MaxBy", "MinBy", "AnyValue"}
+_PASSED = PASSING | {"Filter"}
+#: {aggregates that choose one of the times of a group: whether there always is one}
+_CHOOSING = {
+    "Max": True,
+    "Min": True,
+    "First": True,
+    "Last": True,
+    "AnyValue": True,
+    "MaxBy": False,
+    "MinBy": False,
+}
 
 
 class _NotLocalError(HeadgateError):
@@ -61,8 +59,10 @@ class _Rows:
     """What is known of the rows of a step. ``output`` are the numbers and names of its columns.
 
     ``blocks`` are the columns that determine the block, ``times`` those of them that are times in it, and
-    ``windows`` and ``days`` those that are windows or days of such times. ``nullable`` are times of an outer join's
-    other side: in the block if they are there at all. Rows of a dimension come from no block: they are ``constant``.
+    ``windows`` and ``days`` those that are windows or days of such times. ``nullable`` are times in the block if they
+    are there at all, as those of an outer join's other side; rows without them may come from any block. ``sides`` are
+    such times of the two sides of a full join: every row has those of one side. Rows of a dimension come from no block:
+    they are ``constant``.
     """
 
     output: tuple[tuple[int, str], ...]
@@ -71,7 +71,15 @@ class _Rows:
     windows: frozenset[int] = frozenset()
     days: frozenset[int] = frozenset()
     nullable: frozenset[int] = frozenset()
+    sides: tuple[frozenset[int], frozenset[int]] | None = None
     constant: bool = False
+
+
+def block_of(table: TableSpec, declared: Mapping[str, NodeSpec]) -> int:
+    """The length of the blocks of a table: whole partitions of it and of its sources, in microseconds."""
+    sources = [declared[name] for name in table.sources]
+    dated = [node for node in sources if not isinstance(node, DimensionSpec) and node.time is not None]
+    return block_length((table.partition, *(node.partition for node in dated)))
 
 
 def block_length(lengths: Iterable[float]) -> int:
@@ -79,18 +87,18 @@ def block_length(lengths: Iterable[float]) -> int:
     return math.lcm(*(round(length * _MICROS) for length in lengths))
 
 
-def why_not_local(result: DataFrame, time: str, times: Mapping[str, str | None], block: int) -> str | None:
+def why_not_local(plan: PlanTree, time: str, times: Mapping[str, str | None], block: int) -> str | None:
     """Why a query is not proved to be local to blocks of ``block`` microseconds; None if it is.
 
-    ``result`` is its analysed frame over ``marked`` sources, ``time`` its column of event time. ``times`` are those of
-    the sources, None for a dimension.
+    ``plan`` is its plan over ``marked`` sources, ``time`` its column of event time. ``times`` are those of the sources,
+    None for a dimension.
     """
-    plan = plan_of(result)
     try:
         rows = _Proof(times, block).rows(plan)
     except _NotLocalError as reason:
         return str(reason)
-    if any(number in rows.times for number, name in rows.output if name == time):
+    # Rows without a time are an error, so there are none.
+    if any(number in rows.times | rows.nullable for number, name in rows.output if name == time):
         return None
     return f"its time {time!r} may lie in another partition than the rows that it comes from"
 
@@ -101,7 +109,6 @@ class _Proof:
 
     times: Mapping[str, str | None]
     block: int
-    shared: dict[int, _Rows] = field(default_factory=dict)
 
     # --- steps ----------------------------------------------------------------------------------------------
 
@@ -110,22 +117,28 @@ class _Proof:
         source = source_of(step)
         if source is not None:
             return self._source_rows(step, source)
-        _refuse_subqueries(step)
-        prove = getattr(self, f"_{step.name.lower()}", None)
-        if prove is not None:
-            rows: _Rows = prove(step)
-            return rows
-        if step.name in _CONSTANT:
+        if has_subquery(step):
+            raise _NotLocalError("it has a subquery, which may look at rows of all times")
+        steps: Mapping[str, Callable[[PlanTree], _Rows]] = {
+            "Aggregate": self._aggregate,
+            "Deduplicate": self._deduplicate,
+            "Distinct": self._distinct,
+            "Generate": self._generate,
+            "Join": self._join,
+            "Project": self._project,
+            "Union": self._union,
+            "Window": self._window,
+        }
+        if step.name in steps:
+            return steps[step.name](step)
+        if step.name in CONSTANT:
             return _Rows(named_columns(step.expressions("output")), constant=True)
         if step.name in _PASSED:
             return self.rows(step.children[0])
-        raise _NotLocalError(f"what {_words(step.name)} gives may depend on rows of all times")
+        raise _NotLocalError(f"what {words_for(step)} gives may depend on rows of all times")
 
     def _source_rows(self, step: PlanTree, source: str) -> _Rows:
-        leaf = step
-        while leaf.children:
-            leaf = leaf.children[0]
-        output = named_columns(leaf.expressions("output"))
+        output = columns_of_source(step)
         time = self.times[source]
         if time is None:
             return _Rows(output, constant=True)
@@ -147,6 +160,7 @@ class _Proof:
             times=frozenset(n for n, each in pairs if self._is_time(each, child)),
             windows=frozenset(n for n, each in pairs if self._is_window(each, child)),
             days=frozenset(n for n, each in pairs if self._is_day(each, child)),
+            nullable=frozenset(n for n, each in pairs if self._may_be_time(each, child)),
             constant=child.constant,
         )
 
@@ -207,10 +221,10 @@ class _Proof:
             raise _NotLocalError("it joins rows of different times: join by the time as well, or state lookback")
         sides = {"LeftOuter": (left, right), "RightOuter": (right, left)}.get(kind)
         if kind == "FullOuter":
-            return _Rows(output, nullable=left.times | right.times)
+            return _Rows(output, nullable=left.times | right.times, sides=(left.times, right.times))
         if sides is not None:
             kept, other = sides
-            return replace(kept, output=output, nullable=other.times)
+            return replace(kept, output=output, nullable=kept.nullable | other.times | other.nullable)
         if kind in ("LeftSemi", "LeftAnti"):
             return left
         return _Rows(
@@ -234,41 +248,10 @@ class _Proof:
                     return True
         return False
 
-    def _withcte(self, step: PlanTree) -> _Rows:
-        *definitions, plan = self._cte_parts(step)
-        for definition in definitions:
-            self.shared[int(definition.fields["id"])] = self.rows(definition.children[0])
-        return self.rows(plan)
-
-    @staticmethod
-    def _cte_parts(step: PlanTree) -> list[PlanTree]:
-        definitions = [child for child in step.children if child.name == "CTERelationDef"]
-        return [*definitions, *(child for child in step.children if child.name != "CTERelationDef")]
-
-    def _cterelationref(self, step: PlanTree) -> _Rows:
-        known = self.shared.get(int(step.fields["cteId"]))
-        if known is None:
-            raise _NotLocalError("its common table expressions refer to each other")
-        output = named_columns(step.expressions("output"))
-        renamed = {before: after for (before, _), (after, _) in zip(known.output, output, strict=True)}
-
-        def follow(numbers: frozenset[int]) -> frozenset[int]:
-            return frozenset(renamed[n] for n in numbers if n in renamed)
-
-        return replace(
-            known,
-            output=output,
-            blocks=follow(known.blocks),
-            times=follow(known.times),
-            windows=follow(known.windows),
-            days=follow(known.days),
-            nullable=follow(known.nullable),
-        )
-
     # --- expressions ----------------------------------------------------------------------------------------
 
     def _is_time(self, expression: PlanTree, rows: _Rows) -> bool:  # noqa: PLR0911 - one for each kind of expression
-        """Whether the values are times in the block that their rows come from."""
+        """Whether the values are times in the block that their rows come from, and never null."""
         match expression.name:
             case "AttributeReference":
                 return expression.id in rows.times
@@ -277,18 +260,39 @@ class _Proof:
             case "TruncTimestamp":
                 unit, time = expression.children
                 in_utc = expression.fields.get("timeZoneId") in _UTC
-                length = _UNITS.get(str(unit.fields.get("value")).upper())
+                length = UNIT_LENGTHS.get(str(unit.fields.get("value")).upper())
                 return in_utc and self._divides(length) and self._is_time(time, rows)
             case "GetStructField":
                 return expression.fields.get("ordinal") == 0 and self._is_window(expression.children[0], rows)
             case "Coalesce":
-                return all(self._is_time(each, rows) or is_one_of(each, rows.nullable) for each in expression.children)
+                return self._may_be_time(expression, rows) and self._is_never_null(expression.children, rows)
             case "AggregateExpression":
-                function = expression.children[0]
-                return function.name in _AGGREGATES_IN_BLOCK and self._is_time(function.children[0], rows)
+                function, *conditions = expression.children
+                is_there = _CHOOSING.get(function.name, False) and not conditions
+                return is_there and self._is_time(function.children[0], rows)
             case "Cast":
                 return self._is_cast_of_a_day(expression, rows)
         return False
+
+    def _may_be_time(self, expression: PlanTree, rows: _Rows) -> bool:
+        """Whether the values are times in the block that their rows come from, or null."""
+        match expression.name:
+            case "Alias":
+                return self._may_be_time(expression.children[0], rows)
+            case "AttributeReference":
+                return expression.id in rows.nullable or expression.id in rows.times
+            case "Coalesce":
+                return all(self._may_be_time(each, rows) for each in expression.children)
+            case "AggregateExpression":
+                function = expression.children[0]
+                return function.name in _CHOOSING and self._may_be_time(function.children[0], rows)
+        return self._is_time(expression, rows)
+
+    def _is_never_null(self, times: Sequence[PlanTree], rows: _Rows) -> bool:
+        """Whether one of ``times``, the arguments of ``coalesce``, is there in every row."""
+        if any(self._is_time(each, rows) for each in times):
+            return True
+        return rows.sides is not None and all(any(is_one_of(each, side) for each in times) for side in rows.sides)
 
     def _is_cast_of_a_day(self, expression: PlanTree, rows: _Rows) -> bool:
         """``cast(to_date(time) as timestamp)``: the day's first moment."""
@@ -304,7 +308,7 @@ class _Proof:
         is_date = expression.name == "ParseToDate" and len(expression.children) == 1
         is_date |= expression.name == "Cast" and expression.fields.get("dataType") == "date"
         in_utc = expression.fields.get("timeZoneId") in _UTC
-        return is_date and in_utc and self._divides(_UNITS["DAY"]) and self._is_time(expression.children[0], rows)
+        return is_date and in_utc and self._divides(UNIT_LENGTHS["DAY"]) and self._is_time(expression.children[0], rows)
 
     def _is_window(self, expression: PlanTree, rows: _Rows) -> bool:
         """Whether the values are tumbling windows that begin in the block that their rows come from."""
@@ -329,23 +333,3 @@ class _Proof:
     def _divides(self, length: int | None) -> bool:
         """Whether blocks consist of whole stretches of so many microseconds."""
         return length is not None and length > 0 and self.block % length == 0
-
-
-def _refuse_subqueries(step: PlanTree) -> None:
-    text = json.dumps({key: value for key, value in step.fields.items() if key not in ("desc", "identifier")})
-    if "catalyst.expressions.ScalarSubquery" in text or "catalyst.expressions.Exists" in text or "ListQuery" in text:
-        raise _NotLocalError("it has a subquery, which may look at rows of all times")
-
-
-def _words(step: str) -> str:
-    """What a step of Spark's is called by people."""
-    return {
-        "GlobalLimit": "limit",
-        "LocalLimit": "limit",
-        "Offset": "offset",
-        "Tail": "tail",
-        "MapInArrow": "a Python function over many rows (mapInArrow or on_spark)",
-        "MapInPandas": "a Python function over many rows (mapInPandas)",
-        "FlatMapGroupsInPandas": "a Python function over groups (applyInPandas)",
-        "Expand": "a sliding window, rollup or cube",
-    }.get(step, f"the step {step}")

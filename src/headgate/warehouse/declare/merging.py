@@ -6,36 +6,52 @@ projections above it, and every aggregate function must have a state that can be
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headgate.core import HeadgateError
 from headgate.warehouse.declare.linear import why_not_linear
-from headgate.warehouse.declare.plan_tree import PlanTree, plan_of, sources_in_subqueries
+from headgate.warehouse.declare.plan_tree import (
+    PASSING,
+    PlanTree,
+    canonical,
+    eval_mode,
+    has_subquery,
+    own_text,
+    source_of,
+    spark_plan,
+    words_for,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: {Spark's aggregate function: how its state is merged}; see ``updates.states``
 STATES: Mapping[str, str] = {
-    **{"Count": "count", "CountIf": "count", "Sum": "sum", "Min": "min", "Max": "max", "Average": "average"},
-    **{"BoolAnd": "min", "BoolOr": "max", "MaxBy": "max_by", "MinBy": "min_by"},
-    **{"StddevSamp": "variance", "StddevPop": "variance", "VarianceSamp": "variance", "VariancePop": "variance"},
+    "Average": "average",
+    "BoolAnd": "min",
+    "BoolOr": "max",
+    "Count": "count",
+    "CountIf": "count",
+    "Max": "max",
+    "MaxBy": "max_by",
+    "Min": "min",
+    "MinBy": "min_by",
+    "StddevPop": "variance",
+    "StddevSamp": "variance",
+    "Sum": "sum",
+    "VariancePop": "variance",
+    "VarianceSamp": "variance",
 }
 #: steps above the aggregate that keep its rows, one for one
-_KEEPING_ROWS = {"Project", "SubqueryAlias", "View", "Sort", "ResolvedHint", "Repartition", "RepartitionByExpression"}
-#: {what an aggregate must not hold: why}
-_REFUSED: Mapping[str, str] = {
-    "catalyst.expressions.ScalarSubquery": "it has a subquery",
-    "PythonUDAF": "it has an aggregate function in Python",
-}
+_KEEPING_ROWS = PASSING | {"Project"}
 _STATE_TYPES = {
     *("boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "string", "binary"),
     *("date", "timestamp"),
 }
-_KEY_TYPES = (_STATE_TYPES - {"float", "double", "binary"}) | {"struct"}
+#: struct, too, if its fields are of these types
+_KEY_TYPES = _STATE_TYPES - {"float", "double", "binary"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,38 +82,48 @@ class MergePlan:
     shown_states: tuple[str | None, ...]
     is_distinct: bool
 
+    @property
+    def text(self) -> str:
+        """What is kept, whatever version of Spark has planned it: states of another text cannot be merged with it."""
+        states = [(state.function, state.merged_as, state.has_filter) for state in self.states]
+        return repr((states, self.shown_keys, self.shown_states, self.is_distinct))
+
 
 class _NotMergedError(HeadgateError):
     """The table cannot be kept by merging; the text says why."""
 
 
-def plan_merge(result: DataFrame, growing: str) -> MergePlan | str:
-    """How the table of this analysed query is kept by merging, or why it cannot be."""
+def plan_merge(result: DataFrame, plan: PlanTree, growing: str) -> MergePlan | str:
+    """How the table of this analysed query is kept by merging, or why it cannot be. ``plan`` is that of ``result``."""
     try:
-        return _plan_merge(result, growing)
+        return _plan_merge(result, plan, growing)
     except _NotMergedError as reason:
         return str(reason)
 
 
-def _plan_merge(result: DataFrame, growing: str) -> MergePlan:
-    plan = plan_of(result)
+def _plan_merge(result: DataFrame, plan: PlanTree, growing: str) -> MergePlan:
     step, depth = plan, 0
     while step.name in _KEEPING_ROWS:
-        if sources_in_subqueries(step):
+        if source_of(step) is not None:
+            raise _NotMergedError("it has no aggregate")
+        if has_subquery(step):
             raise _NotMergedError("it has a subquery")
         step, depth = step.children[0], depth + 1
     if step.name not in ("Aggregate", "Distinct"):
-        raise _NotMergedError(f"{step.name} is not an aggregate")
+        raise _NotMergedError(f"above its aggregate, if it has one, there is {words_for(step)}")
     if reason := why_not_linear(step.children[0], growing):
         raise _NotMergedError(reason)
     if step.name == "Distinct":
         keys, outputs = _columns_of_project(step.children[0]), []
     else:
         keys, outputs = step.expressions("groupingExpressions"), step.expressions("aggregateExpressions")
-    for text, refused in _REFUSED.items():
-        if any(text in _text(each.fields) for tree in (*keys, *outputs) for each in tree.walk()):
-            raise _NotMergedError(refused)
+    for each in (part for tree in (*keys, *outputs) for part in tree.walk()):
+        if has_subquery(each):
+            raise _NotMergedError("it has a subquery")
+        if "PythonUDAF" in own_text(each):
+            raise _NotMergedError("it has an aggregate function in Python")
     states = _states(outputs)
+    _check_outputs(outputs, {canonical(each) for each in (*keys, *(function for _, function in states))})
     shown = _shown(plan, step, outputs or keys)
     merge = MergePlan(
         depth,
@@ -106,7 +132,7 @@ def _plan_merge(result: DataFrame, growing: str) -> MergePlan:
         tuple(shown.get(canonical(each)) for _, each in states),
         is_distinct=step.name == "Distinct",
     )
-    _check_types(result, merge)
+    _check_types(result, merge, [each.children[0] for _, each in states])
     return merge
 
 
@@ -124,26 +150,48 @@ def _state(path: tuple[int, ...], expression: PlanTree) -> AggregateState:
     return AggregateState(path, function, STATES[function], len(expression.children) > 1)
 
 
-def _check_types(result: DataFrame, merge: MergePlan) -> None:
+def _check_outputs(outputs: Iterable[PlanTree], known: set[str]) -> None:
+    """Refuse outputs that are not made of ``known`` keys and functions, but of keys that are written in another way."""
+    for expression in outputs:
+        if canonical(expression) in known:
+            continue
+        if expression.name == "AttributeReference":
+            raise _NotMergedError("it shows keys in another way than it groups by them")
+        _check_outputs(expression.children, known)
+
+
+def _check_types(result: DataFrame, merge: MergePlan, functions: Sequence[PlanTree]) -> None:
     step = aggregate_step(result, merge)
     for key in key_expressions(step, merge):
-        if _type_of(key) not in _KEY_TYPES:
-            raise _NotMergedError(f"a key of type {_type_of(key)} cannot be looked up")
+        if not _is_key_type(key.dataType()):
+            raise _NotMergedError(f"a key of type {key.dataType().simpleString()} cannot be looked up")
         # Spark joins the sessions of rows when it aggregates them; in its plan only a mark of the column says so.
         if key.getClass().getSimpleName() == "AttributeReference" and "sessionWindow" in key.metadata().json():
             raise _NotMergedError("new rows can join two sessions into one")
-    for state in merge.states:
+    for state, tree in zip(merge.states, functions, strict=True):
         function = at_path(step, state.path).children().apply(0)
         # What is compared, in max_by and min_by, is the second argument.
         compared = function.children().apply(1) if state.merged_as in ("max_by", "min_by") else function
         if _type_of(compared) not in _STATE_TYPES:
             raise _NotMergedError(f"the state of {state.function} of type {_type_of(compared)} cannot be merged")
+        if state.merged_as == "sum" and _type_of(function) != "double" and eval_mode(tree) != "ANSI":
+            raise _NotMergedError("a sum that becomes null, or another number, when it is too large cannot be merged")
         if state.merged_as == "average" and _type_of(function) != "double":
             raise _NotMergedError(f"an average of type {_type_of(function)} has no state that can be merged exactly")
 
 
+def _is_key_type(kind: Any) -> bool:
+    if kind.typeName() == "struct":
+        return all(_is_key_type(each.dataType()) for each in kind.fields())
+    return _type_name(kind) in _KEY_TYPES
+
+
 def _type_of(expression: Any) -> str:
-    return str(expression.dataType().typeName()).partition("(")[0]
+    return _type_name(expression.dataType())
+
+
+def _type_name(kind: Any) -> str:
+    return str(kind.typeName()).partition("(")[0]
 
 
 # --- the same places in Spark's own plan --------------------------------------------------------------------
@@ -151,7 +199,7 @@ def _type_of(expression: Any) -> str:
 
 def aggregate_step(frame: DataFrame, merge: MergePlan) -> Any:
     """The aggregate in Spark's analysed plan of a frame."""
-    step = frame._jdf.queryExecution().analyzed()
+    step = spark_plan(frame)
     for _ in range(merge.depth):
         step = step.children().apply(0)
     return step
@@ -212,18 +260,3 @@ def _shown(plan: PlanTree, aggregate: PlanTree, outputs: Sequence[PlanTree]) -> 
         if name is not None:
             shown.setdefault(canonical(each.children[0] if each.name == "Alias" else each), str(name))
     return shown
-
-
-def canonical(expression: PlanTree) -> str:
-    """The same for expressions that are the same but for the numbers Spark gives to their results."""
-    if expression.name == "AttributeReference":
-        return f"#{expression.id}"
-    ignored = {"exprId", "num-children"}
-    if expression.name != "PythonUDF":  # of two Python functions, only the number tells whether they are the same
-        ignored.add("resultId")
-    fields = {key: value for key, value in expression.fields.items() if key not in ignored}
-    return f"{_text(fields)}({', '.join(map(canonical, expression.children))})"
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headgate.core import DeclarationError
 from headgate.warehouse.declare.keys import TableKeys, time_keys
-from headgate.warehouse.declare.locality import block_length
+from headgate.warehouse.declare.locality import block_of
 from headgate.warehouse.declare.merging import MergePlan
 from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, TableSpec, WarehouseSpec
@@ -71,7 +71,7 @@ def _choose_mode(
     """The mode of a table; ``growing`` are the streams and tables whose rows are only ever added."""
     stated = "blocks" if table.mode == "recompute" else table.mode
     changing = [name for name in table.sources if not isinstance(declared[name], DimensionSpec)]
-    block = _block(table, declared)
+    block = block_of(table, declared)
     local = block if analysis.not_local is None else None
     if analysis.has_states:
         return _with_states(table, stated, changing, growing, local)
@@ -151,12 +151,6 @@ def _grows(changing: Sequence[str], growing: Collection[str]) -> bool:
     return len(changing) == 1 and changing[0] in growing
 
 
-def _block(table: TableSpec, declared: Mapping[str, NodeSpec]) -> int:
-    sources = [declared[name] for name in table.sources]
-    dated = [node for node in sources if not isinstance(node, DimensionSpec) and node.time is not None]
-    return block_length((table.partition, *(node.partition for node in dated)))
-
-
 def _with_states(
     table: TableSpec, stated: str, changing: Collection[str], growing: Collection[str], local: int | None
 ) -> TableMode:
@@ -186,6 +180,13 @@ def _stated_keys(table: TableSpec, declared: Mapping[str, NodeSpec], analysis: A
             f"{table.place}: table {table.name!r} states the key {', '.join(table.key)}, but its source "
             f"{missing[0]!r} has no such columns; it has: {', '.join(sorted(columns[missing[0]]))}"
         )
+    types = {each.name: each.dataType.simpleString() for each in analysis.schema}
+    for name in table.key:
+        if any(kind in types[name] for kind in ("array<", "map<", "variant")):
+            raise DeclarationError(
+                f"{table.place}: table {table.name!r} states the key {name!r} of type {types[name]}, by which rows "
+                "cannot be found; state other columns as the key, or mode='whole'"
+            )
     return TableKeys(tuple(table.key), origins)
 
 

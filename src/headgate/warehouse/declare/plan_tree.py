@@ -1,6 +1,7 @@
 """Spark's analysed plans as plain trees, for the proofs of how a table can be kept.
 
 A plan is read from the JSON that Spark writes of it. Sources are marked by an alias, so that they are found in it.
+Common table expressions are written out wherever they are referred to, so that no proof needs to know of them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,11 +18,76 @@ if TYPE_CHECKING:
 
 #: what sources are called in a plan that is analysed
 SOURCE_MARK = "headgate_source_"
+#: steps that change neither rows nor columns
+PASSING = {
+    *("SubqueryAlias", "View", "Sort", "ResolvedHint"),
+    *("Repartition", "RepartitionByExpression", "RebalancePartitions"),
+}
+#: rows that come from no table of the warehouse
+CONSTANT = {"LocalRelation", "OneRowRelation", "Range", "LogicalRelation", "LogicalRDD"}
+_SECOND = 1_000_000
+#: {what times are truncated to: its length in microseconds}; months and years have none, and weeks begin on Mondays
+UNIT_LENGTHS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1_000,
+    "SECOND": _SECOND,
+    "MINUTE": 60 * _SECOND,
+    "HOUR": 3_600 * _SECOND,
+    "DAY": 86_400 * _SECOND,
+    "DD": 86_400 * _SECOND,
+}
+_WORDS = {
+    "Aggregate": "an aggregate",
+    "Deduplicate": "dropDuplicates",
+    "Distinct": "distinct",
+    "Except": "except",
+    "Expand": "a sliding window, rollup or cube",
+    "FlatMapGroupsInArrow": "a Python function over groups (applyInArrow)",
+    "FlatMapGroupsInPandas": "a Python function over groups (applyInPandas)",
+    "GlobalLimit": "limit",
+    "Intersect": "intersect",
+    "Join": "a join",
+    "LocalLimit": "limit",
+    "MapInArrow": "a Python function over many rows (mapInArrow or on_spark)",
+    "MapInPandas": "a Python function over many rows (mapInPandas)",
+    "Offset": "offset",
+    "Sample": "a sample",
+    "Tail": "tail",
+    "Union": "a union",
+    "Window": "a window function",
+}
+_SUBQUERY = re.compile(r"catalyst\.expressions\.(ScalarSubquery|Exists|ListQuery|LateralSubquery)\b")
+
+#: the nodes of a tree in the order of a walk, as Spark writes them
+PlanNodes = Sequence[Mapping[str, Any]]
 
 
-def plan_of(frame: DataFrame) -> PlanTree:
-    """The analysed plan of a frame."""
-    return parse_tree(json.loads(frame._jdf.queryExecution().analyzed().toJSON()))
+def plan_nodes(frame: DataFrame) -> PlanNodes:
+    """The analysed plan of a frame, as it is."""
+    return _nodes(frame._jdf.queryExecution().analyzed())
+
+
+def plan_of(frame: DataFrame, nodes: PlanNodes | None = None) -> PlanTree:
+    """The plan of ``spark_plan`` as a tree; ``nodes`` are those of ``plan_nodes``, if they are there already."""
+    nodes = plan_nodes(frame) if nodes is None else nodes
+    has_common_tables = "catalyst.plans.logical.WithCTE" in json.dumps(nodes)
+    return parse_tree(_nodes(spark_plan(frame)) if has_common_tables else nodes)
+
+
+def spark_plan(frame: DataFrame) -> Any:
+    """Spark's analysed plan of a frame, with common table expressions written out, as Spark's optimiser does."""
+    return _write_out(frame.sparkSession._jvm).apply(frame._jdf.queryExecution().analyzed())
+
+
+@cache
+def _write_out(jvm: Any) -> Any:
+    """Spark's rule that does so; to find its class takes long."""
+    return jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False, False)
+
+
+def _nodes(plan: Any) -> PlanNodes:
+    nodes: PlanNodes = json.loads(plan.toJSON())
+    return nodes
 
 
 def marked(frame: DataFrame, source: str) -> DataFrame:
@@ -51,8 +118,8 @@ class PlanTree:
         return [parse_tree(each) for each in self.fields.get(name) or ()]
 
 
-def parse_tree(nodes: Sequence[Mapping[str, Any]]) -> PlanTree:
-    """A tree out of its nodes in the order of a walk, as Spark writes it."""
+def parse_tree(nodes: PlanNodes) -> PlanTree:
+    """A tree out of its nodes."""
     rest = iter(nodes)
 
     def build() -> PlanTree:
@@ -63,6 +130,9 @@ def parse_tree(nodes: Sequence[Mapping[str, Any]]) -> PlanTree:
     return build()
 
 
+# --- steps --------------------------------------------------------------------------------------------------
+
+
 def source_of(step: PlanTree) -> str | None:
     """The source that a step stands for."""
     if step.name != "SubqueryAlias":
@@ -71,14 +141,39 @@ def source_of(step: PlanTree) -> str | None:
     return name.removeprefix(SOURCE_MARK) if name.startswith(SOURCE_MARK) else None
 
 
+def columns_of_source(step: PlanTree) -> tuple[tuple[int, str], ...]:
+    """The columns of a step that stands for a source."""
+    while step.children:
+        step = step.children[0]
+    return named_columns(step.expressions("output"))
+
+
 def own_text(step: PlanTree) -> str:
-    """What a step says itself, without its children: its expressions, and the plans of subqueries in them."""
-    return json.dumps({key: value for key, value in step.fields.items() if key != "desc"})
+    """What a step or an expression says itself, without its children; with the plans of subqueries in it."""
+    return json.dumps({key: value for key, value in step.fields.items() if key not in ("desc", "identifier")})
+
+
+def has_subquery(step: PlanTree) -> bool:
+    """Whether there is a subquery in a step's own expressions, or in an expression itself."""
+    return _SUBQUERY.search(own_text(step)) is not None
 
 
 def sources_in_subqueries(step: PlanTree) -> list[str]:
     """The sources that subqueries in a step's own expressions read."""
     return [] if source_of(step) is not None else re.findall(f'"{SOURCE_MARK}([^"]+)"', own_text(step))
+
+
+def join_kind(step: PlanTree) -> str:
+    kind = step.fields["joinType"]
+    return str(kind.get("object") or kind.get("product-class")).rpartition(".")[2].removesuffix("$")
+
+
+def words_for(step: PlanTree) -> str:
+    """What a step is called by people."""
+    return _WORDS.get(step.name, f"the step {step.name}")
+
+
+# --- expressions --------------------------------------------------------------------------------------------
 
 
 def quoted(name: str) -> str:
@@ -102,9 +197,25 @@ def conjuncts(condition: PlanTree) -> Iterator[PlanTree]:
         yield condition
 
 
-def join_kind(step: PlanTree) -> str:
-    kind = step.fields["joinType"]
-    return str(kind.get("object") or kind.get("product-class")).rpartition(".")[2].removesuffix("$")
+def canonical(expression: PlanTree, columns: Mapping[int, str] | None = None) -> str:
+    """The same for expressions that are the same but for the numbers Spark gives to their results.
+
+    ``columns`` is how columns are called, if not by their numbers.
+    """
+    if expression.name == "AttributeReference":
+        return (columns or {}).get(expression.id, f"#{expression.id}")
+    ignored = {"exprId", "num-children"}
+    if expression.name != "PythonUDF":  # of two Python functions, only the number tells whether they are the same
+        ignored.add("resultId")
+    fields = {key: value for key, value in expression.fields.items() if key not in ignored}
+    inner = ", ".join(canonical(child, columns) for child in expression.children)
+    return f"{json.dumps(fields, sort_keys=True)}({inner})"
+
+
+def eval_mode(expression: PlanTree) -> str:
+    """What becomes of a number that does not fit: "ANSI" raises, "TRY" gives null, "LEGACY" whatever it may be."""
+    found = re.search(r"ANSI|TRY|LEGACY", json.dumps(expression.fields.get("evalContext")))
+    return "" if found is None else found.group()
 
 
 #: what Spark's expression for the start of a tumbling window consists of
@@ -121,7 +232,11 @@ def tumbling_window(expression: PlanTree) -> tuple[PlanTree, int] | None:
     # Spark writes the start as the time less its remainder by the length; there is no other number in it.
     start = expression.children[1]
     names = {each.name for each in start.walk()}
+    if "PreciseTimestampConversion" not in names or not names <= _PARTS_OF_A_WINDOW:
+        return None
     times = {each.id: each for each in start.walk() if each.name == "AttributeReference"}
     numbers = {int(each.fields["value"]) for each in start.walk() if each.name == "Literal"} - {0}
-    is_start = "PreciseTimestampConversion" in names and names <= _PARTS_OF_A_WINDOW
-    return (*times.values(), *numbers) if is_start and len(times) == len(numbers) == 1 else None  # type: ignore[return-value]
+    if len(times) != 1 or len(numbers) != 1:
+        return None
+    (time,), (length,) = times.values(), numbers
+    return time, length

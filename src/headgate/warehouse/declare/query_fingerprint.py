@@ -5,7 +5,8 @@ of random numbers) and, if the plan calls Python functions, of their code. So wh
 inside a query and the order of declarations do not matter.
 
 Other versions of Spark plan differently and other versions of Python compile differently. Fingerprints of different
-versions are therefore not compared: the query is taken to be the same.
+versions are therefore not compared: the query is taken to be the same. Only what a table that is kept by merging keeps
+of its groups is always compared: a table whose aggregates are others cannot go on with the states it has.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headgate.warehouse.declare.code_text import code_text
+from headgate.warehouse.declare.plan_tree import SOURCE_MARK, PlanNodes
 from headgate.warehouse.declare.spec import TableSpec
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 #: changes when fingerprints are made in another way
 _FORMAT = 1
-#: {"plan": of the plan, "code": of Python functions, "by": the versions that made them}
+#: {"plan": of the plan, "code": of Python functions, "by": the versions that made them}; "merge" is ``MergePlan.text``
 QueryFingerprint = Mapping[str, str]
 
 #: keys of Spark's JSON that differ between analyses of the same query, or are names without a meaning
@@ -40,13 +42,12 @@ _NAMES_ONLY = {"SubqueryAlias", "View"}
 _NAMED = {"Alias", "AttributeReference", "NamedLambdaVariable", "OuterReference"}
 #: expressions with a seed as their last argument
 _RANDOM = {"Rand", "Randn", "RandStr", "Uniform"}
-#: the part of a name in the plan that is a source of the table, see ``locality.marked``
-_MARK = "headgate_source_"
 
 
-def query_fingerprint(table: TableSpec, result: DataFrame, requests: Sequence[Request] = ()) -> dict[str, str]:
+def query_fingerprint(
+    table: TableSpec, result: DataFrame, plan: PlanNodes, requests: Sequence[Request] = ()
+) -> dict[str, str]:
     """Of the query of ``table``, whose analysed frame over empty sources is ``result``, with its stream queries."""
-    plan = json.loads(result._jdf.queryExecution().analyzed().toJSON())
     columns = [(field.name, field.dataType.simpleString()) for field in result.schema]
     written = json.dumps([_Normaliser().of(plan), columns, table.time, table.lookback], sort_keys=True)
     made = {"plan": _hash(written), "by": f"{_FORMAT} spark {_minor(result.sparkSession.version)} python {_PYTHON}"}
@@ -60,7 +61,7 @@ def query_fingerprint(table: TableSpec, result: DataFrame, requests: Sequence[Re
 def has_changed(then: QueryFingerprint, now: QueryFingerprint) -> bool:
     """Whether a query is another one than when the fingerprint ``then`` was made; no if that cannot be told."""
     if then.get("by") != now.get("by"):
-        return False
+        return "merge" in then and "merge" in now and then["merge"] != now["merge"]
     return {"plan": then.get("plan"), "code": then.get("code")} != {"plan": now.get("plan"), "code": now.get("code")}
 
 
@@ -100,7 +101,7 @@ class _Normaliser:
                 seed_follows = False
                 continue
             seed_follows = kind in _RANDOM
-            is_source = kind == "SubqueryAlias" and _MARK in json.dumps(node.get("identifier"))
+            is_source = kind == "SubqueryAlias" and SOURCE_MARK in json.dumps(node.get("identifier"))
             if kind not in _NAMES_ONLY or is_source:
                 kept.append(node)
         return kept

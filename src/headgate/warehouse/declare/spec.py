@@ -104,7 +104,7 @@ NodeSpec = StreamSpec | DimensionSpec | TableSpec
 
 @dataclass(frozen=True, slots=True)
 class WarehouseSpec:
-    """Everything declared in one warehouse, in the order declared."""
+    """Everything declared in one warehouse, in the order declared. ``sync``: commits wait until they are on disk."""
 
     name: str
     path: str
@@ -112,6 +112,7 @@ class WarehouseSpec:
     dimensions: tuple[DimensionSpec, ...]
     tables: tuple[TableSpec, ...]
     place: Place
+    sync: bool = True
 
     def nodes(self) -> tuple[NodeSpec, ...]:
         """All that becomes a Delta table, in the order of ``names``."""

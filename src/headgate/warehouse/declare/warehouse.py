@@ -67,16 +67,18 @@ class Handle:
 class Warehouse:
     """Streams, dimensions and tables that are kept fresh together.
 
-    ``path`` is the folder of its Delta tables: ``<name>.warehouse`` beside the pipeline file, unless stated.
+    ``path`` is the folder of its Delta tables: ``<name>.warehouse`` beside the pipeline file, unless stated. A commit
+    waits until it is on disk; with ``sync=False`` it does not, and a power cut may cost the latest updates.
 
-    Options mean the same everywhere. ``time`` is the column of the event time and always needed. ``partition`` is the
-    length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is the
-    lag that is still on time; a larger ``importance_class`` is more important; ``patience`` is how long an update may
-    wait before it goes first (default: 20 periods). Durations are texts such as "10 seconds", or seconds.
+    Options mean the same everywhere. ``time`` is the column of the event time; tables may have None. ``partition`` is
+    the length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is
+    the lag that is still on time; a larger ``importance_class`` is more important; ``patience`` is how long an update
+    may wait before it goes first (default: 20 periods). Durations are texts such as "10 seconds", or seconds.
     """
 
-    def __init__(self, name: str, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, name: str, path: str | os.PathLike[str] | None = None, *, sync: bool = True) -> None:
         self.name = name
+        self.sync = sync
         self.place = users_line()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
@@ -241,6 +243,7 @@ class Warehouse:
             dimensions=tuple(node for node in self._nodes if isinstance(node, DimensionSpec)),
             tables=tuple(self._resolved(node) for node in self._nodes if isinstance(node, TableSpec)),
             place=self.place,
+            sync=self.sync,
         )
         if mistakes := [*self._mistakes, *find_mistakes(spec)]:
             raise DeclarationErrors(mistakes)
@@ -255,6 +258,7 @@ class Warehouse:
         policy: str = "max-benefit",
         placement: str = "proportional",
         budget: Duration | None = "1 s",
+        time_limit: Duration | None = None,
         master: str = "local[*]",
         conf: Mapping[str, str] | None = None,
         spark: SparkSession | None = None,
@@ -262,11 +266,12 @@ class Warehouse:
     ) -> WarehouseRun:
         """Keep the tables fresh from now on, on threads of this process, until ``stop``.
 
-        ``budget`` is how long one update should take at most; None for no limit. Returns the run. It is a context
-        manager, and its ``runtime`` has statistics and takes changes. If a ``spark`` session is passed, or one runs in
-        this process, its Spark is used and left open, and its settings stay as they are; otherwise Spark is started at
-        ``master``. ``conf`` are settings for the updates. Tables whose query has changed since their rows were computed
-        are rebuilt behind live updates; with ``on_change="keep"`` old rows stay as they are, with "refuse" this raises.
+        ``budget`` is how long one update should take at most; None for no limit. An update is cancelled after
+        ``time_limit``, by default after 20 times its usual time. Returns the run. It is a context manager, and its
+        ``runtime`` has statistics and takes changes. If a ``spark`` session is passed, or one runs in this process, its
+        Spark is used and left open, and its settings stay as they are; otherwise Spark is started at ``master``.
+        ``conf`` are settings for the updates. Tables whose query has changed since their rows were computed are rebuilt
+        behind live updates; with ``on_change="keep"`` old rows stay as they are, with "refuse" this raises.
         """
         from headgate.core import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
@@ -279,6 +284,7 @@ class Warehouse:
             policy=policy_from(policy),
             placement=placement_from(placement),
             budget=math.inf if budget is None else seconds(budget, "budget"),
+            time_limit=None if time_limit is None else seconds(time_limit, "time_limit"),
         )
         if on_change not in ("rebuild", "keep", "refuse"):
             raise ParameterError(f"on_change takes 'rebuild', 'keep' or 'refuse'; got {on_change!r}")

@@ -60,7 +60,7 @@ class TimeSpent:
 #: learned costs are written to a file this often
 KEEP_COSTS_SECONDS = 30.0
 #: how long `stop` waits for running updates before it cancels them
-STOP_SECONDS = 60.0
+STOP_SECONDS = 45.0
 #: how long an update has to end after it was cancelled; then its track goes on without it
 CANCEL_SECONDS = 5.0
 #: how long to wait before Spark is started again, the first time and at most

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from headgate.core import HeadgateError, UnknownNameError
 from headgate.warehouse.schedule.explaining import Standing
+from headgate.warehouse.schedule.retries import MOST_FAILURES
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
@@ -88,7 +89,9 @@ class CatchUp:
         except Exception as error:  # the source cannot be polled
             return f"its source cannot be read: {error}", True
         if waiting:
-            return standing.obstacle or waiting, standing.paused or standing.held
+            # What may pass by itself is tried for ever; whoever waits for it wants to know.
+            is_stuck = standing.paused or standing.held or standing.failures >= MOST_FAILURES
+            return standing.obstacle or waiting, is_stuck
         return "", False
 
     def _waits(self, node: Node) -> str:

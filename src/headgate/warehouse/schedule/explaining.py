@@ -22,8 +22,9 @@ class Standing:
     ``recomputing``: its live update or its backfill runs. ``ready``: an update could run, which would take in ``most``
     of the ``pending`` event time. ``failures`` in a row are those of its live updates, or else of its backfills; it is
     tried again in ``next_try`` seconds, or not before a user says so if it is ``held``. ``note`` says why its source
-    cannot be polled. ``rebuild`` says why it must be computed anew. ``idle`` is the time since its last update, None if
-    there was none. ``mode`` is how a derived table is kept up to date, and why.
+    cannot be polled, ``remark`` what else the source has to say, such as files that are set aside. ``rebuild`` says why
+    it must be computed anew. ``idle`` is the time since its last update, None if there was none. ``mode`` is how a
+    derived table is kept up to date, and why.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Standing:
     error: str = ""
     next_try: float = 0.0
     note: str = ""
+    remark: str = ""
     repairs: Repairs | None = None
     rebuild: str = ""
     idle: float | None = None
@@ -113,6 +115,8 @@ def _lines(table: Standing, standings: Mapping[str, Standing]) -> Iterator[str]:
     if table.ready and table.most < table.pending:
         what = f"an update takes at most {readable(table.most)} of the {readable(table.pending)} of data that wait"
         yield f"{what}; the rest is left to the next ones"
+    if table.remark:
+        yield f"its source says: {table.remark}"
     if table.repairs is not None:
         yield f"to be recomputed: {table.repairs}; {_repairing(table)}"
     if not (table.updating or table.ready or table.obstacle or table.rebuild):

@@ -323,6 +323,9 @@ class Scheduler:
             return [self._cannot_begin(index, track, error, now)]
         if update is None:
             self._loop.finished(track, now)
+            for part in self._nodes.of_table[self._nodes[index].table]:
+                if part != index:  # the table may have found that it must be rebuilt, which is another node's work
+                    self._refresh(part, now)
             return []
         updates = self._running[track] = [update]
         for companion in together[1:]:
@@ -618,7 +621,8 @@ class Scheduler:
             held=failed.retries.held,
             error=failed.error,
             next_try=failed.retries.next_try() - now,
-            note=entry.note,
+            note=entry.note if entry.waiting else "",
+            remark="" if entry.waiting else entry.note,
             repairs=known(lambda: node.repairs),
             rebuild=node.rebuild_reason,
             idle=None if entry.last_update is None else now - entry.last_update,

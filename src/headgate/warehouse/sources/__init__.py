@@ -3,7 +3,7 @@
 Declaring a source imports neither Spark nor Arrow; reading from it does.
 """
 
-from headgate.warehouse.sources.errors import SourceChanged, SourceError, SourceUnreadable
+from headgate.warehouse.sources.errors import SourceBroken, SourceChanged, SourceError, SourceUnreadable
 from headgate.warehouse.sources.files import Files
 from headgate.warehouse.sources.generator import Generator
 from headgate.warehouse.sources.protocol import DataSource, Limit, Notice, Offset, Pending, Range
@@ -17,6 +17,7 @@ __all__ = [
     "Offset",
     "Pending",
     "Range",
+    "SourceBroken",
     "SourceChanged",
     "SourceError",
     "SourceUnreadable",

@@ -3,13 +3,15 @@
 HeadgateError
 └── SourceError              a source cannot give what it is asked for; the message says what to do
     ├── SourceChanged        data that a range names was removed or changed
-    └── SourceUnreadable     the operating system does not allow reading it
+    ├── SourceUnreadable     the operating system does not allow reading it
+    └── SourceBroken         some chunks can never be read as they are
 """
 
 from __future__ import annotations
 
 import getpass
 import os
+from collections.abc import Mapping
 
 from headgate.core import HeadgateError
 
@@ -28,6 +30,16 @@ class SourceChanged(SourceError):  # noqa: N818 - states what happened; it is th
 
 class SourceUnreadable(SourceError):  # noqa: N818 - as above
     """The operating system does not allow reading data that exists."""
+
+
+class SourceBroken(SourceError):  # noqa: N818 - as above
+    """Chunks that can never be read as they are. ``chunks`` says of each what is wrong with it and what to do."""
+
+    def __init__(self, chunks: Mapping[str, str]) -> None:
+        self.chunks = dict(chunks)
+        name, problem = next(iter(self.chunks.items()))
+        more = f" (and {len(self.chunks) - 1} more like it)" if len(self.chunks) > 1 else ""
+        super().__init__(f"{name} cannot be loaded: {problem}{more}")
 
 
 def current_user() -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.core import DeclarationError
-from headgate.warehouse.sources.errors import SourceError
+from headgate.warehouse.sources.errors import SourceBroken, SourceUnreadable
 from headgate.warehouse.sources.file_batch import FileBatch, as_json, ddl, finished, load, no_rows, union
 from headgate.warehouse.sources.line_formats import read_csv, read_json, read_text
 from headgate.warehouse.sources.schema import Column
@@ -50,13 +50,15 @@ def _whole(_path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """How files of one format are read, and how to tell from its content that one is complete."""
+    """How files of one format are read, and how to tell from its content that one is complete (may raise OSError)."""
 
     name: str
     read: Callable[[SparkSession, FileBatch], DataFrame]
     complete: Callable[[str], bool] = _whole
     default_schema: str = ""
     nested: bool = True
+    #: whether a row is a line of text
+    has_lines: bool = False
 
     def check_columns(self, columns: Sequence[Column], where: str) -> None:
         if self.default_schema and [(c.name, c.kind) for c in columns] != [("value", "string")]:
@@ -121,7 +123,9 @@ def _in_nanoseconds(batch: FileBatch, name: str) -> frozenset[str]:
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"{path} is not a readable Parquet file: {error}. Repair it or move it away") from None
+        if isinstance(error, OSError) and error.errno is not None:
+            raise SourceUnreadable(f"{path} cannot be read: {error.strerror}") from None
+        raise SourceBroken({name: f"it is not a readable Parquet file ({error}); mend it or take it away"}) from None
     kept = {field.name.lower(): field.type for field in schema}
     return frozenset(
         column.name
@@ -136,8 +140,6 @@ def _in_nanoseconds(batch: FileBatch, name: str) -> frozenset[str]:
 def parquet_is_complete(path: str) -> bool:
     """Whether the end of a Parquet file, which is written last, is there."""
     beginning, end, size = _ends(path, 4, 8)
-    if size is None:
-        return True
     footer = int.from_bytes(end[:4], "little")
     return beginning in _PARQUET_MAGIC and end[4:] in _PARQUET_MAGIC and footer + 12 <= size
 
@@ -145,31 +147,26 @@ def parquet_is_complete(path: str) -> bool:
 def orc_is_complete(path: str) -> bool:
     """Whether the end of an ORC file, which is written last, is there: the magic, then the length of what it ends."""
     beginning, end, size = _ends(path, 3, 4)
-    return size is None or (size > 4 and beginning == _ORC_MAGIC and end[:3] == _ORC_MAGIC)
+    return size > 4 and beginning == _ORC_MAGIC and end[:3] == _ORC_MAGIC
 
 
-def _ends(path: str, first: int, last: int) -> tuple[bytes, bytes, int | None]:
-    """The first and last bytes of a file and its size; None if it is not readable, which is reported later."""
-    try:
-        with open(path, "rb") as file:
-            beginning = file.read(first)
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - last))
-            return beginning, file.read(last), size
-    except FileNotFoundError:
-        return b"", b"", 0
-    except OSError:
-        return b"", b"", None
+def _ends(path: str, first: int, last: int) -> tuple[bytes, bytes, int]:
+    """The first and last bytes of a file, and its size."""
+    with open(path, "rb") as file:
+        beginning = file.read(first)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - last))
+        return beginning, file.read(last), size
 
 
 #: all formats, by name
 FORMATS = {
     format_.name: format_
     for format_ in (
-        FileFormat("json", read_json),
-        FileFormat("csv", read_csv, nested=False),
+        FileFormat("json", read_json, has_lines=True),
+        FileFormat("csv", read_csv, nested=False, has_lines=True),
         FileFormat("parquet", read_parquet, parquet_is_complete),
         FileFormat("orc", read_orc, orc_is_complete),
-        FileFormat("text", read_text, default_schema="value string"),
+        FileFormat("text", read_text, default_schema="value string", has_lines=True),
     )
 }

@@ -9,14 +9,13 @@ Blank lines are not rows. A byte order mark at the beginning of a line is ignore
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headgate.warehouse.sources.errors import SourceError
+from headgate.warehouse.sources.errors import SourceBroken, SourceUnreadable
 from headgate.warehouse.sources.file_batch import (
     PATH,
     FileBatch,
@@ -28,6 +27,7 @@ from headgate.warehouse.sources.file_batch import (
     sql_text,
     union,
 )
+from headgate.warehouse.sources.limits import OPENERS
 from headgate.warehouse.sources.schema import PRIVATE_PREFIX, Column
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def read_csv(spark: SparkSession, batch: FileBatch) -> DataFrame:
     else:
         by_header: dict[str, list[str]] = {}
         for name in batch.names:
-            by_header.setdefault(_header(batch.path(name)), []).append(name)
+            by_header.setdefault(_header(batch, name), []).append(name)
         by_header.pop("", None)
         frames = [_with_header(spark, batch, names, header, options) for header, names in sorted(by_header.items())]
     return union(frames) if frames else no_rows(spark, batch.columns)
@@ -219,21 +219,22 @@ def _quotes_are_closed(options: Mapping[str, str]) -> str:
     return f"((length({text}) - length(replace({text}, {sql_text(quote)}, ''))) % 2 = 0)"
 
 
-_OPENERS: dict[str, Callable[..., IO[Any]]] = {"": open, ".gz": gzip.open, ".bz2": bz2.open}
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
 
 
-def _header(path: str) -> str:
+def _header(batch: FileBatch, name: str) -> str:
     """The first line of a file that is not blank; empty if there is none."""
-    suffix = os.path.splitext(path)[1].lower()
-    opener = _OPENERS.get(suffix if suffix in _COMPRESSED else "")
+    suffix = os.path.splitext(name)[1].lower()
+    opener = OPENERS.get(suffix) if suffix in _COMPRESSED else open
     if opener is None:
-        raise SourceError(f"the header of {path} cannot be read: compress CSV files as .gz or .bz2, or not at all")
+        raise SourceBroken({name: "its header cannot be read: compress CSV files as .gz or .bz2, or not at all"})
     try:
-        with opener(path, "rt", encoding="utf-8-sig") as file:
+        with opener(batch.path(name), "rt", encoding="utf-8-sig") as file:
             return next((line.rstrip("\n") for line in file if line.strip()), "")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise SourceError(f"the header of {path} cannot be read: {error}. Repair the file or move it away") from None
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise SourceUnreadable(f"{batch.path(name)} cannot be read: {error.strerror}") from None
+        raise SourceBroken({name: f"its header cannot be read ({error}); mend it or take it away"}) from None
 
 
 def _found_columns(header: str, batch: FileBatch, options: Mapping[str, str]) -> list[Column]:

@@ -1,130 +1,30 @@
 """Which files of a directory are new and complete, found cheaply even if the directory has many old files.
 
-A *look* lists the directory, compares every name with those already loaded, and calls ``stat`` for each file that is
-new since the last look or not complete yet. What is remembered between looks only saves work: a new `Listing` gives
-the same answers.
+A *look* compares every name in the directory with those already loaded, and calls ``stat`` for each file that is new
+since the last look or not complete yet. As long as neither the directory nor what is loaded has changed, a look only
+checks the files that may have become complete or readable. What is remembered between looks only saves work: a new
+`Listing` gives the same answers.
 
-Listing ten thousand names takes some milliseconds, too long to do ten times a second for every stream. So a
-`Directory` lists again only when something may have changed. The modification time of a directory changes whenever a
-name is added or removed; as long as it is the same, the last listing is still right. There are two exceptions. A change
-in the same tick of the file system's clock as the listing does not change the time, so a recent modification time is
-not trusted. And some file systems (mounted object stores) do not update it, so the directory is listed every few
-seconds anyway.
+A link is followed if it leads to a file inside the directory. One that leads out of it would let whoever may write
+there have any file of this machine loaded, so it is left out unless ``follow_links`` is set.
 """
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import re
 import stat
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.warehouse.sources.errors import SourceError, SourceUnreadable, current_user
+from headgate.warehouse.sources.directory import Directory, Identity
+from headgate.warehouse.sources.errors import current_user
 from headgate.warehouse.sources.protocol import Notice
-
-#: a modification time younger than this when the directory is listed is not trusted: clocks of file systems tick in
-#: steps of some milliseconds, or of one or two whole seconds
-FINE_STEP_NS, COARSE_STEP_NS = 100_000_000, 2_500_000_000
-#: an unchanged modification time is trusted for this long
-LIST_ANYWAY_SECONDS = 5.0
-
-
-@dataclass(slots=True)
-class _Folder:
-    """One listed directory. ``names`` of files and ``folders`` are relative to the top directory."""
-
-    modified: int
-    trusted: bool
-    listed_at: float
-    names: list[str]
-    folders: list[str]
-
-
-class Directory:
-    """The files of a directory by name; with ``recursive`` those of the directories below it, too.
-
-    Directories whose names begin with a dot or an underscore are not entered, nor are links to directories. Not
-    safe to use from several threads at once.
-    """
-
-    def __init__(self, path: Path, *, recursive: bool, clock: Callable[[], float]) -> None:
-        self._path = path
-        self._recursive = recursive
-        self._clock = clock
-        self._folders: dict[str, _Folder] = {}
-
-    def names(self) -> list[str] | None:
-        """The names below the directory, relative to it; None if it does not exist."""
-        folders: dict[str, _Folder] = {}
-        try:
-            for relative, folder in self._walk():
-                folders[relative] = folder
-        except FileNotFoundError:
-            return None
-        except NotADirectoryError:
-            raise SourceError(
-                f"{self._path} is not a directory: a source of files takes the directory that they lie in. "
-                f"Use pattern={self._path.name!r} to read just that file"
-            ) from None
-        except PermissionError as error:
-            raise SourceUnreadable(
-                f"{error.filename or self._path} cannot be listed: {error.strerror}. "
-                f"Allow {current_user()} to read and enter the directory"
-            ) from None
-        finally:
-            self._folders = folders
-        if len(folders) == 1:
-            return folders[""].names
-        return [name for folder in folders.values() for name in folder.names]
-
-    def _walk(self) -> Iterator[tuple[str, _Folder]]:
-        waiting = [""]
-        while waiting:
-            relative = waiting.pop()
-            try:
-                folder = self._folder(relative)
-            except (FileNotFoundError, NotADirectoryError):
-                if relative == "":
-                    raise
-                continue  # it was removed between the listing of its parent and now
-            yield relative, folder
-            waiting.extend(folder.folders)
-
-    def _folder(self, relative: str) -> _Folder:
-        path = os.path.join(self._path, relative) if relative else str(self._path)
-        # The system's clock, even if another was passed in, because this is compared with times of the file system.
-        looked_at_ns = time.time_ns()
-        modified = os.stat(path).st_mtime_ns
-        now = self._clock()
-        known = self._folders.get(relative)
-        if (
-            known is not None
-            and known.trusted
-            and known.modified == modified
-            and abs(now - known.listed_at) < LIST_ANYWAY_SECONDS
-        ):
-            return known
-        names, folders = self._listed(path, relative)
-        step = COARSE_STEP_NS if modified % 1_000_000_000 == 0 else FINE_STEP_NS
-        return _Folder(modified, looked_at_ns - modified > step, now, names, folders)
-
-    def _listed(self, path: str, relative: str) -> tuple[list[str], list[str]]:
-        prefix = f"{relative}/" if relative else ""
-        names, folders = [], []
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if not entry.is_dir():
-                    names.append(prefix + entry.name)
-                elif self._recursive and not entry.name.startswith((".", "_")) and not entry.is_symlink():
-                    folders.append(prefix + entry.name)
-        return names, folders
-
 
 #: names that writers give to files they are still writing
 UNFINISHED_SUFFIXES = (".tmp", ".part", ".inprogress", ".crdownload")
@@ -154,25 +54,61 @@ class Found(NamedTuple):
         return Stamp(self.size, self.modified)
 
 
+class SetAside(NamedTuple):
+    """A file that could not be loaded and is left out until it changes: its content, its name, or who may read it.
+
+    ``changed`` is its change time in microseconds, ``declared`` identifies the declaration that it was read by: with
+    another one, it is tried again.
+    """
+
+    size: int
+    modified: int
+    changed: int
+    declared: int
+    reason: str
+
+
 def stamp_of(status: os.stat_result) -> Stamp:
     return Stamp(status.st_size, status.st_mtime_ns // 1_000)
 
 
+def changed_at(status: os.stat_result) -> int:
+    return status.st_ctime_ns // 1_000
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look at the directory found beyond the loaded files."""
+    """What one look at the directory found beyond the loaded files.
+
+    ``whole`` can be loaded. ``unfinished`` are not complete yet. ``unreadable`` cannot be read, with the reason.
+    ``aside`` have been set aside and are still as they were. ``size``, ``oldest`` and ``newest`` are of ``whole``: the
+    bytes of all, and when the first and the last arrived.
+    """
 
     exists: bool = True
     whole: list[Found] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    aside: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+    oldest: float | None = None
+    newest: float | None = None
     notices: tuple[Notice, ...] = ()
+
+
+class _Watched(NamedTuple):
+    """A file that is not complete: how it was at a look, and when that look was."""
+
+    stamp: Stamp
+    changed: int
+    since: float
 
 
 class Listing:
     """The new files of one directory. Any thread may call; only one look runs at a time.
 
     A file is complete when it has not changed for ``settle`` seconds and ``complete`` returns True for its path.
-    ``clock`` must not differ from the clock of the file system by more than ``settle``.
+    ``declared`` identifies the declaration of the source, see `SetAside`.
     """
 
     def __init__(
@@ -184,70 +120,163 @@ class Listing:
         settle: float,
         complete: Callable[[str], bool],
         clock: Callable[[], float],
+        follow_links: bool = False,
+        declared: int = 0,
     ) -> None:
         self._folder = folder
         self._matches = re.compile(fnmatch.translate(pattern)).match
         self._settle = settle
         self._complete = complete
         self._clock = clock
+        self._follow_links = follow_links
+        self._declared = declared
         # guards everything below; held for the length of a look
         self._lock = threading.Lock()
         self._directory = Directory(folder, recursive=recursive, clock=clock)
         self._whole: dict[str, Found] = {}
+        #: files that have changed too recently
+        self._watched: dict[str, _Watched] = {}
         #: {name of an incomplete file: its stamp}, so that its end is not read again until it has changed
         self._incomplete: dict[str, Stamp] = {}
         self._unwanted: set[str] = set()
-        self._reported: set[str] = set()
+        #: all notices so far, and those that nobody has been given yet
+        self._reported: set[tuple[str, str]] = set()
+        self._untold: list[Notice] = []
+        #: the loaded files, in the order in which they are checked for changes
+        self._to_check: tuple[Mapping[str, Stamp], list[str]] = ({}, [])
         self._next_to_check = 0
+        #: a listing, what was loaded, and what a look found: another one finds the same as long as those are the same
+        self._last: tuple[list[str], Mapping[str, Stamp], Look] | None = None
+        #: a listing, and its names as a set
+        self._present: tuple[list[str], frozenset[str]] = ([], frozenset())
+        #: {loaded file: when it was first found missing}, for `missing_for`
+        self._missing: dict[str, float] = {}
 
-    def look(self, loaded: Mapping[str, Stamp], *, check_loaded: bool = False) -> Look:
-        """The files that are not in ``loaded``; with ``check_loaded``, also notices about some that are."""
+    # --- new files --------------------------------------------------------------------------------------------
+
+    def look(
+        self, loaded: Mapping[str, Stamp], aside: Mapping[str, SetAside] | None = None, *, notices: bool = False
+    ) -> Look:
+        """The files that are neither in ``loaded`` nor ``aside``.
+
+        With ``notices``, some of the loaded files are checked, and all notices since the last time are returned.
+        """
         with self._lock:
             names = self._directory.names()
             if names is None:
                 return Look(exists=False)
-            whole: dict[str, Found] = {}
-            unfinished: list[str] = []
-            notices: list[Notice] = []
-            now = self._clock()
-            for name in self._new(names, loaded, notices):
+            look = self._same_as_last(names, loaded, aside or {})
+            if look is None:
+                look = self._looked(names, loaded, aside or {})
+                is_final = not (look.unfinished or look.unreadable)
+                self._last = (names, loaded, look) if is_final else None
+            if notices:
+                self._check_loaded(loaded)
+                look = replace(look, notices=tuple(self._untold))
+                self._untold.clear()
+            return look
+
+    def _same_as_last(
+        self, names: list[str], loaded: Mapping[str, Stamp], aside: Mapping[str, SetAside]
+    ) -> Look | None:
+        """The last look, if another one would find the same; None if it may not."""
+        if self._last is None:
+            return None
+        last_names, last_loaded, look = self._last
+        if last_names is not names or last_loaded is not loaded:
+            return None
+        as_before = look.aside.keys() == aside.keys() and all(
+            self._is_as_set_aside(name, known) for name, known in aside.items()
+        )
+        return look if as_before else None
+
+    def _looked(self, names: list[str], loaded: Mapping[str, Stamp], aside: Mapping[str, SetAside]) -> Look:
+        look, now = Look(), self._clock()
+        whole: dict[str, Found] = {}
+        for name in self._new(names, loaded):
+            if name in aside and self._is_as_set_aside(name, aside[name]):
+                look.aside[name] = reason = aside[name].reason
+                self._tell(name, f"is set aside: {reason}. It is tried again when it changes")
+                continue
+            try:
                 found = self._whole.get(name) or self._examined(name, now)
-                if isinstance(found, Found):
-                    whole[name] = found
-                elif found:
-                    unfinished.append(name)
-            self._whole = whole
-            self._incomplete = {name: self._incomplete[name] for name in unfinished if name in self._incomplete}
-            if check_loaded:
-                notices.extend(self._changed_after_loading(loaded))
-            return Look(whole=list(whole.values()), unfinished=unfinished, notices=tuple(notices))
+            except FileNotFoundError:
+                continue  # it has gone again, or is a link to nothing
+            except OSError as error:
+                look.unreadable[name] = reason = error.strerror or str(error)
+                self._tell(name, f"is left out: {current_user()} cannot read it: {reason}")
+                continue
+            if isinstance(found, Found):
+                whole[name] = found
+            elif found:
+                look.unfinished.append(name)
+        self._whole = whole
+        look.whole.extend(whole.values())
+        waiting = set(look.unfinished)
+        self._watched = {name: seen for name, seen in self._watched.items() if name in waiting}
+        self._incomplete = {name: seen for name, seen in self._incomplete.items() if name in waiting}
+        return replace(
+            look,
+            size=sum(file.size for file in look.whole),
+            oldest=min((file.arrived for file in look.whole), default=None),
+            newest=max((file.arrived for file in look.whole), default=None),
+        )
 
-    def unchanged(self, files: Iterable[Found]) -> bool:
-        """Whether all of ``files`` are still as they were found; if not, look again."""
+    def unchanged(self, files: Iterable[Found]) -> list[Found]:
+        """Those of ``files`` that are still as they were found, and readable. The others are examined again."""
         with self._lock:
-            changed = [file.name for file in files if self._stamp(file.name) != file.stamp]
-            for name in changed:
-                self._whole.pop(name, None)
-            return not changed
+            still = []
+            for file in files:
+                if self._is_still(file):
+                    still.append(file)
+                else:
+                    self._whole.pop(file.name, None)
+                    self._last = None
+            return still
 
-    def gone(self, loaded: Mapping[str, Stamp]) -> tuple[str, ...]:
-        """Those of ``loaded`` that are no longer in the directory."""
-        with self._lock:
-            names = self._directory.names()
-            missing = loaded.keys() - set(names) if names is not None else ()
-            # A listing may skip a name while others change, so each missing name is checked.
-            return tuple(sorted(name for name in missing if not os.path.lexists(self._path(name))))
+    def status(self, name: str) -> os.stat_result:
+        """The status of a file, or of what it is a link to; an OSError if it is not there or may not be read."""
+        path = self.path(name)
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            if not self._follow_links and not self._is_inside(path):
+                raise PermissionError(
+                    errno.EPERM, "it is a link that leads out of the directory, and follow_links is not set", path
+                )
+            status = os.stat(path)
+        return status
 
-    def _path(self, name: str) -> str:
+    def path(self, name: str) -> str:
         return os.path.join(self._folder, name)
+
+    def _is_inside(self, path: str) -> bool:
+        home = os.path.realpath(self._folder)
+        return os.path.realpath(path).startswith(home.rstrip("/") + "/")
+
+    def _is_still(self, file: Found) -> bool:
+        try:
+            if stamp_of(self.status(file.name)) != file.stamp:
+                return False
+            _check_access(self.path(file.name))
+        except OSError:
+            return False
+        return True
+
+    def _is_as_set_aside(self, name: str, known: SetAside) -> bool:
+        try:
+            status = self.status(name)
+        except OSError:
+            return False
+        seen = (*stamp_of(status), changed_at(status), self._declared)
+        return seen == (known.size, known.modified, known.changed, known.declared)
 
     def _stamp(self, name: str) -> Stamp | None:
         try:
-            return stamp_of(os.stat(self._path(name)))
+            return stamp_of(self.status(name))
         except OSError:
             return None
 
-    def _new(self, names: list[str], loaded: Mapping[str, Stamp], notices: list[Notice]) -> list[str]:
+    def _new(self, names: list[str], loaded: Mapping[str, Stamp]) -> list[str]:
         """Those of ``names`` that are wanted and not loaded."""
         if len(self._unwanted) > len(names):
             self._unwanted.intersection_update(names)
@@ -261,7 +290,7 @@ class Listing:
             elif not name.isprintable() and not _is_text(name):
                 unwanted.add(name)
                 shown = os.fsencode(name).decode("utf-8", "backslashreplace")
-                notices.append(Notice(shown, "is left out: its name is not valid UTF-8; rename it"))
+                self._tell(shown, "is left out: its name is not valid UTF-8; rename it")
             else:
                 new.append(name)
         return new
@@ -275,38 +304,95 @@ class Listing:
         )
 
     def _examined(self, name: str, now: float) -> Found | bool:
-        """The file if it is complete, True if it is not complete yet, False if it is no file or has gone already."""
-        try:
-            status = os.stat(self._path(name))
-        except OSError:
-            return False
+        """The file if it is complete, True if it is not complete yet, False if it is no file."""
+        status = self.status(name)
         if not stat.S_ISREG(status.st_mode):
             return False
-        # The change time, unlike the modification time, cannot be set back by copying tools.
-        if self._settle > 0 and now - status.st_ctime < self._settle:
-            return True
         stamp = stamp_of(status)
-        if self._incomplete.get(name) == stamp:
+        if not self._has_settled(name, status, now) or self._incomplete.get(name) == stamp:
             return True
-        if not self._complete(self._path(name)):
+        _check_access(self.path(name))
+        if not self._complete(self.path(name)):
             self._incomplete[name] = stamp
             return True
         return Found(name, *stamp, status.st_ctime)
 
-    def _changed_after_loading(self, loaded: Mapping[str, Stamp]) -> list[Notice]:
-        """Notices about loaded files that are different now. A few files are checked each time, in turn."""
-        names = list(loaded)
+    def _has_settled(self, name: str, status: os.stat_result, now: float) -> bool:
+        """Whether a file has not changed for a while.
+
+        By its change time, which copying tools cannot set back. If the clocks differ or have been set, by what earlier
+        looks have seen.
+        """
+        if now - status.st_ctime >= self._settle:
+            return True
+        stamp, changed = stamp_of(status), changed_at(status)
+        seen = self._watched.get(name)
+        if seen is None or (seen.stamp, seen.changed) != (stamp, changed) or now < seen.since:
+            seen = self._watched[name] = _Watched(stamp, changed, now)
+        return now - seen.since >= self._settle
+
+    def _check_loaded(self, loaded: Mapping[str, Stamp]) -> None:
+        """Tell of loaded files that are different now. A few files are checked each time, in turn."""
+        if self._to_check[0] is not loaded:
+            self._to_check = (loaded, list(loaded))
+        names = self._to_check[1]
         first = self._next_to_check if self._next_to_check < len(names) else 0
         self._next_to_check = first + CHECKED_PER_LOOK
-        notices = []
         for name in names[first : self._next_to_check]:
             stamp = self._stamp(name)
-            if stamp is not None and stamp != loaded[name] and name not in self._reported:
-                self._reported.add(name)
-                notices.append(
-                    Notice(name, "changed after it was loaded; it is not loaded again: write new rows to a new file")
-                )
-        return notices
+            if stamp is not None and stamp != loaded[name]:
+                self._tell(name, "changed after it was loaded; it is not loaded again: write new rows to a new file")
+
+    def _tell(self, name: str, problem: str) -> None:
+        """Have the next notices contain one about a file, unless it was given before."""
+        if (name, problem) not in self._reported:
+            self._reported.add((name, problem))
+            self._untold.append(Notice(name, problem))
+
+    # --- loaded files that have gone --------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Identity | None:
+        """Which directory was looked at last; None if it was not there."""
+        with self._lock:
+            return self._directory.identity
+
+    def present(self) -> frozenset[str]:
+        """All names that the directory has."""
+        with self._lock:
+            names = self._directory.names() or []
+            if self._present[0] is not names:
+                self._present = (names, frozenset(names))
+            return self._present[1]
+
+    def really_missing(self, names: Iterable[str]) -> list[str]:
+        """Those of ``names`` that are not there. A listing may skip a name while others change, so each is checked."""
+        return sorted(name for name in names if _is_missing(self.path(name)))
+
+    def missing_for(self, names: Iterable[str]) -> float:
+        """For how many seconds all of ``names`` have been found missing, by the looks of this process."""
+        now = self._clock()
+        with self._lock:
+            before = self._missing
+            self._missing = {name: min(before.get(name, now), now) for name in names}
+            return now - max(self._missing.values(), default=now)
+
+
+def _is_missing(path: str) -> bool:
+    """Whether there is nothing; False also if the file system cannot tell."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _check_access(path: str) -> None:
+    """Raise an OSError if a file may not be read. Opening it would take three times as long."""
+    if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
 def _is_text(name: str) -> bool:

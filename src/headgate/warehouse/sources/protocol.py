@@ -19,7 +19,7 @@ process stops in between. Methods may be called on different threads at the same
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
@@ -251,4 +251,33 @@ class DataSource(Protocol):
         """Raise SourceChanged if the chunks of ``loaded`` have changed; called after reading and before the commit.
 
         Spark reads a data frame only when its result is needed, so ``read`` cannot notice changes after it returned.
+        """
+
+
+@runtime_checkable
+class SetsAside(Protocol):
+    """A source whose chunks can be read one by one, and left out for good if one of them cannot be read.
+
+    A chunk that is set aside is not pending until it changes; what ``latest`` returns has its name and the reason.
+    """
+
+    def chunks_of(self, wanted: Range) -> Mapping[str, Range]:
+        """The chunks of a range by name, each as a range of its own."""
+
+    def without(self, wanted: Range, left_out: Collection[str]) -> Range:
+        """A range without some of its chunks, which stay pending."""
+
+    def set_aside(self, wanted: Range, reasons: Mapping[str, str]) -> Range:
+        """A range whose commit also sets chunks aside, each for a reason; they are no longer among its chunks."""
+
+
+@runtime_checkable
+class HasContents(Protocol):
+    """A source with contents that change as a whole, for dimensions: files that are replaced, added and removed."""
+
+    def contents(self, loaded: Range | None) -> tuple[Range | None, Pending]:
+        """All chunks that are there now, to replace ``loaded``, and what the source has to say.
+
+        None if there is nothing, or if the contents are just being changed. A range without chunks says that all that
+        was loaded has been removed for good.
         """

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from headgate.warehouse.storage.errors import StorageError
 from headgate.warehouse.storage.files import DataFile, NewFile, RowChanges
-from headgate.warehouse.storage.parquet import visible, write_file, write_rows
+from headgate.warehouse.storage.parquet import read_file, visible, write_file, write_rows
 from headgate.warehouse.storage.partitions import split_by_partition
 from headgate.warehouse.storage.schemas import storable
 from headgate.warehouse.storage.store import TableStore
@@ -50,7 +49,7 @@ def replace_rows(
     kept: dict[str | None, list[pa.Table]] = {}
     gone: list[pa.Table] = []
     for path, indices in positions.items():
-        there = pq.read_table(store.directory / path, partitioning=None).select(stored.schema.names)
+        there = read_file(store.directory / path).select(stored.schema.names)
         there = there.cast(stored.schema, safe=False)
         stays = np.ones(there.num_rows, dtype=bool)
         stays[indices] = False

@@ -3,8 +3,12 @@
 StorageError               something about the table or its files on disk is not as it must be
 ├── AlreadyCommittedError  the update, or a newer one, is in the log: its work is done, do not do it again
 ├── SchemaError            a column has a type that Delta readers do not share, was lost, or changed its type
-├── HistoryLostError       the log entries asked for were cleaned up: start from a snapshot instead
-└── ForeignCommitError     somebody else wrote to the log of a table that has one writer
+├── HistoryLostError       the changes since a version cannot be followed: start from a snapshot instead
+│   ├── TableRecreatedError    the table was deleted and made anew, or set back to an older version
+│   └── ForeignHistoryError    another program changed rows without saying which
+├── ForeignCommitError     somebody else wrote to the log of a table that has one writer
+├── TableVanishedError     the folder of the table was deleted under its writer
+└── DamagedFileError       a data file is not what was written: its checksum differs
 """
 
 from __future__ import annotations
@@ -37,13 +41,31 @@ class SchemaError(StorageError):
 
 
 class HistoryLostError(StorageError):
-    """The log entry of ``version``, or a file that only old versions have, was cleaned up."""
+    """The log entry of ``version``, or a file that only old versions have, was cleaned up.
+
+    ``reason`` says in a few words why the changes of the table cannot be followed.
+    """
+
+    def __init__(self, table: str, version: int, reason: str = "") -> None:
+        cleaned_up = f"version {version} of {table!r} is not known any more: its log entry or its files were cleaned up"
+        self.version = version
+        self.reason = reason or cleaned_up
+        super().__init__(f"{self.reason}. Compute from a snapshot of the newest version instead, and go on from there.")
+
+
+class TableRecreatedError(HistoryLostError):
+    """The table has another identity than the one whose ``version`` was read, or does not have that version yet."""
 
     def __init__(self, table: str, version: int) -> None:
-        self.version = version
+        super().__init__(table, version, f"{table!r} was deleted and made anew since its version {version} was read")
+
+
+class ForeignHistoryError(HistoryLostError):
+    """``version`` was not written by headgate, and does not say which rows it changes."""
+
+    def __init__(self, table: str, version: int) -> None:
         super().__init__(
-            f"version {version} of table {table!r} is not known any more: its log entry or its files were cleaned up. "
-            "Compute from a snapshot of the newest version instead, and go on from there."
+            table, version, f"version {version} of {table!r} was not written by headgate: another program changed rows"
         )
 
 
@@ -55,4 +77,24 @@ class ForeignCommitError(StorageError):
         super().__init__(
             f"version {expected} of the table in {directory} was written by another process, but a table has one "
             "writer. Stop the other one (another `headgate run`, a notebook, a maintenance job), then try again."
+        )
+
+
+class TableVanishedError(StorageError):
+    """The folder of a table, or its log, was deleted since it was last read. The next use finds what there is now."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            f"the table in {directory} was deleted since it was last written, so nothing can be added to it. It is "
+            "made anew with the next update: from its source, or from the tables that it is computed from."
+        )
+
+
+class DamagedFileError(StorageError):
+    """Data files (``paths``) cannot be read as they were written."""
+
+    def __init__(self, paths: str, error: Exception) -> None:
+        super().__init__(
+            f"{paths} cannot be read as it was written: {error}. A table that is computed from others can be rebuilt "
+            "with headgate backfill; else bring the file back from a copy."
         )

@@ -62,21 +62,6 @@ class NewFile:
 
 
 @dataclass(frozen=True, slots=True)
-class TableChanges:
-    """How the rows of the table changed between two versions.
-
-    As multisets, rows(until) = rows(since) + rows(added) - rows(removed). Rewriting files without changing rows does
-    not count, so ``added`` may name files that were merged into others since: they stay on disk until vacuumed. Files
-    of `RowChanges` are among them, which were never part of the table.
-    """
-
-    since: int
-    until: int
-    added: tuple[DataFile, ...]
-    removed: tuple[DataFile, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RowChanges:
     """The rows that a commit adds and removes, in files of their own that are not part of the table.
 

@@ -1,4 +1,4 @@
-"""Reading the log of a table: single entries, the changes between two versions, earlier states.
+"""Reading the log of a table: single entries, the entries between two versions, earlier states.
 
 An entry is a JSON file with one action per line; its name is its version. Entries that Headgate wrote hold more than
 others: the state, and for each removed file its rows and event times.
@@ -12,14 +12,14 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from headgate.warehouse.storage import PARTITION_COLUMN
-from headgate.warehouse.storage.errors import HistoryLostError, StorageError
-from headgate.warehouse.storage.files import DataFile, RowChanges, State, TableChanges
+from headgate.warehouse.storage.errors import ForeignHistoryError, HistoryLostError, StorageError
+from headgate.warehouse.storage.files import DataFile, RowChanges, State
 from headgate.warehouse.storage.partitions import parse_time
 
 LOG_DIRECTORY = "_delta_log"
@@ -29,6 +29,10 @@ STATE_KEY = "headgate"
 REMOVED_KEY = "headgateRemoved"
 #: the key that holds the files with the changed rows, in commits that say which rows have changed
 CHANGED_KEY = "headgateChanged"
+#: the key that holds the number of files named in the entry, and its update: by them a torn entry is recognised
+SIZE_KEY = "headgateSize"
+#: the key that holds a random text, which no other entry has
+TOKEN_KEY = "headgateToken"
 _REMEMBERED_ENTRIES = 256
 _NAMED = re.compile(rb'"path":"data/([^/"]+)/')
 
@@ -38,8 +42,9 @@ class LogEntry:
     """One version: its update (None: maintenance), its state, and the files with the rows that it added and removed.
 
     Files that maintenance rewrote without changing rows are left out. If the commit has `RowChanges`, their files are
-    here instead of those of the table. If another program wrote the entry, the details
-    of files may be missing; ``unknown`` says which.
+    here instead of those of the table. ``is_foreign``: another program wrote the entry and changed rows, which it need
+    not name. Then no files are named here either. ``token`` tells the entry from another one of the same version, in a
+    table that was put back from a copy; entries of other programs and older releases have none.
     """
 
     version: int
@@ -47,7 +52,8 @@ class LogEntry:
     state: State | None
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()
-    unknown: str | None = None
+    is_foreign: bool = False
+    token: str = ""
 
 
 def entry_path(table: Path, version: int) -> Path:
@@ -55,25 +61,35 @@ def entry_path(table: Path, version: int) -> Path:
 
 
 def read_entry(table: Path, version: int, time_column: str | None) -> LogEntry:
-    """The entry of ``version``; HistoryLostError if it was cleaned up."""
+    """The entry of ``version``; HistoryLostError if it was cleaned up or is damaged."""
     try:
-        lines = entry_path(table, version).read_text(encoding="utf-8").splitlines()
+        actions = read_actions(entry_path(table, version))
     except FileNotFoundError:
         raise HistoryLostError(table.name, version) from None
-    actions = [json.loads(line) for line in lines if line]
+    except ValueError as error:
+        raise HistoryLostError(table.name, version, f"version {version} of {table.name!r} is damaged") from error
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     update = next((action["txn"]["version"] for action in actions if "txn" in action), None)
     state = info.get(STATE_KEY)
-    details = info.get(REMOVED_KEY, {})
+    details, token = info.get(REMOVED_KEY, {}), str(info.get(TOKEN_KEY, ""))
     if CHANGED_KEY in info:
         changed = info[CHANGED_KEY]
-        return LogEntry(version, update, state, _row_files(changed["added"]), _row_files(changed["removed"]))
-    try:
-        added = tuple(_added(action["add"], time_column) for action in _changing(actions, "add"))
-        removed = tuple(_removed(action["remove"], details) for action in _changing(actions, "remove"))
-    except (KeyError, TypeError) as error:
-        return LogEntry(version, update, state, unknown=str(error))
-    return LogEntry(version, update, state, added, removed)
+        added, removed = _row_files(changed["added"]), _row_files(changed["removed"])
+        return LogEntry(version, update, state, added, removed, token=token)
+    adds, removes = _changing(actions, "add"), _changing(actions, "remove")
+    if state is None:
+        return LogEntry(version, None, None, is_foreign=bool(adds or removes))
+    added = tuple(_added(action["add"], time_column) for action in adds)
+    removed = tuple(_removed(action["remove"], details) for action in removes)
+    return LogEntry(version, update, state, added, removed, token=token)
+
+
+def read_actions(entry: Path) -> list[dict[str, Any]]:
+    """The actions of an entry; ValueError if it is damaged."""
+    actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines() if line]
+    if not all(isinstance(action, dict) for action in actions):
+        raise ValueError(f"{entry} must have a JSON object in every line")
+    return actions
 
 
 def removal_details(files: Iterable[DataFile]) -> dict[str, list[int | None]]:
@@ -134,27 +150,29 @@ class History:
         """The entry of ``version``; HistoryLostError if it was cleaned up."""
         return self._remembered.get(version) or read_entry(self._table, version, self._time_column)
 
-    def changes(self, since: int, until: int) -> TableChanges:
-        """The changes after ``since`` up to ``until``, without files that were added and removed in between."""
-        added: dict[str, DataFile] = {}
-        removed: dict[str, DataFile] = {}
-        for entry in self.entries(since, until):
-            for file in entry.removed:
-                if added.pop(file.path, None) is None:
-                    removed[file.path] = file
-            added.update((file.path, file) for file in entry.added)
-        return TableChanges(since, until, tuple(added.values()), tuple(removed.values()))
-
     def entries(self, since: int, until: int) -> Iterator[LogEntry]:
-        """The entries after ``since`` up to ``until``; raises if one does not say which rows have changed."""
+        """The entries after ``since`` up to ``until``; HistoryLostError if one does not say which rows have changed.
+
+        An entry of another program that changes no rows has the state of the one before.
+        """
         for version in range(since + 1, until + 1):
             entry = self.entry(version)
-            if entry.unknown is not None:
-                raise StorageError(
-                    f"version {version} of the table in {self._table} was not written by headgate: it changes rows "
-                    f"without saying which ({entry.unknown}). Compute what depends on this table from a snapshot of it."
-                )
-            yield entry
+            if entry.is_foreign:
+                raise ForeignHistoryError(self._table.name, version)
+            yield entry if entry.state is not None else replace(entry, state=self.state(version))
+
+    def token(self, version: int) -> str:
+        """The token of an entry; empty if it has none. HistoryLostError if the entry was cleaned up."""
+        return self.entry(version).token
+
+    def is_foreign_since_update(self, version: int) -> bool:
+        """Whether another program changed rows after the newest update that is not after ``version``."""
+        for entry in self._backwards(version):
+            if entry.is_foreign:
+                return True
+            if entry.update is not None:
+                break
+        return False
 
     def states(self, version: int) -> Iterator[State]:
         """The state at ``version`` and after each earlier update, newest first, as far back as the log goes."""
@@ -230,11 +248,11 @@ def clean_up_log(table: Path, newest: int, seconds: float) -> None:
     limit = time.time() - seconds
     log = table / LOG_DIRECTORY
     checkpoints = [path for path in log.glob("*.checkpoint.parquet") if path.stat().st_mtime <= limit]
-    start = max((version for path in checkpoints if (version := _version_of(path)) <= newest), default=0)
+    start = max((version for path in checkpoints if (version := version_of(path)) <= newest), default=0)
     for path in [*log.glob("*.json"), *checkpoints]:
-        if _version_of(path) < start:
+        if version_of(path) < start:
             path.unlink()
 
 
-def _version_of(path: Path) -> int:
+def version_of(path: Path) -> int:
     return int(path.name.split(".")[0])

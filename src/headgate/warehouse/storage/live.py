@@ -130,9 +130,15 @@ class LiveTable:
     """The newest version of a table. Not thread-safe.
 
     ``last_update`` is the number of the newest committed update. It and ``version`` are -1 before the table exists.
+    ``table_id`` is the same for all versions of a table, and another one if it was deleted and made anew; ``token`` is
+    that of the newest log entry.
+    ``is_foreign``: another program has changed rows since the newest update.
     """
 
     history: History
+    table_id: str = ""
+    token: str = ""
+    is_foreign: bool = False
     version: int = -1
     last_update: int = -1
     state: State = field(default_factory=dict)
@@ -151,15 +157,18 @@ class LiveTable:
             self.index.add(new.file)
         self.version = version
         self.state = commit.state
+        self.token = commit.token
         if commit.grown_schema is not None:
             self.schema = commit.grown_schema
         if commit.update is None:
-            self.history.remember(LogEntry(version, None, commit.state))
+            self.history.remember(LogEntry(version, None, commit.state, token=commit.token))
         else:
             self.last_update = commit.update
+            self.is_foreign = False
             # The entry on disk does not have the arrival of removed files, so this one must not have it either.
             added = tuple(new.file for new in commit.added)
             removed_files = tuple(replace(file, arrived=0) for file in commit.removed)
             if commit.changes is not None:
                 added, removed_files = commit.changes.added, commit.changes.removed
-            self.history.remember(LogEntry(version, commit.update, commit.state, added, removed_files))
+            entry = LogEntry(version, commit.update, commit.state, added, removed_files, token=commit.token)
+            self.history.remember(entry)

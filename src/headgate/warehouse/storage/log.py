@@ -11,10 +11,10 @@ Not thread-safe.
 
 from __future__ import annotations
 
-import json
+import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -25,13 +25,20 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from headgate.warehouse.storage import PARTITION_COLUMN
-from headgate.warehouse.storage.errors import ForeignCommitError, HistoryLostError, StorageError
+from headgate.warehouse.storage.errors import (
+    ForeignCommitError,
+    HistoryLostError,
+    StorageError,
+    TableVanishedError,
+)
 from headgate.warehouse.storage.files import DataFile, NewFile, RowChanges, State, directory_of
 from headgate.warehouse.storage.history import (
     CHANGED_KEY,
     LOG_DIRECTORY,
     REMOVED_KEY,
+    SIZE_KEY,
     STATE_KEY,
+    TOKEN_KEY,
     change_details,
     clean_up_log,
     entry_path,
@@ -39,11 +46,15 @@ from headgate.warehouse.storage.history import (
     removal_details,
 )
 from headgate.warehouse.storage.partitions import EVENT_TIME
+from headgate.warehouse.storage.repair import LAST_CHECKPOINT, hinted_checkpoint, is_whole, set_aside_torn
 from headgate.warehouse.storage.schemas import with_partition
+from headgate.warehouse.storage.sync import sync, with_directories
 
 CHECKPOINT_INTERVAL = 50
 #: this many of the newest entries are kept, however old they are, so that a table that changes rarely has a history
 KEPT_ENTRIES = 4 * CHECKPOINT_INTERVAL
+#: the number of a file on disk and when it was written
+_Stamp = tuple[int, int]
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -64,12 +75,14 @@ class Commit:
     update: int | None
     grown_schema: pa.Schema | None = None
     changes: RowChanges | None = None
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
     """A version of the table, read from the log; ``last_update`` is -1 if there was none."""
 
+    table_id: str
     version: int
     last_update: int
     schema: pa.Schema
@@ -77,7 +90,9 @@ class LoadedTable:
 
 
 class DeltaLog:
-    def __init__(self, directory: Path, time_column: str | None, history_seconds: int) -> None:
+    """The log of one table. With ``syncs``, a commit is on disk when `append` returns, and its data files before it."""
+
+    def __init__(self, directory: Path, time_column: str | None, history_seconds: int, syncs: bool = True) -> None:
         if "\\" in str(directory) or unquote(str(directory)) != str(directory):
             raise StorageError(
                 f"no table can be kept in {directory}: the Delta library takes backslashes and percent signs followed "
@@ -86,20 +101,52 @@ class DeltaLog:
         self._directory = directory
         self._time_column = time_column
         self._history_seconds = history_seconds
+        self._syncs = syncs
         self._application = f"headgate/{directory.name}"
         self._handle: DeltaTable | None = None
         #: the newest version as far as this process knows; -1 before the table exists
         self.version = -1
+        #: Delta's id of the table: the same for all its versions; empty before it exists
+        self.table_id = ""
+        #: tells the entry of ``version`` from another one of the same name
+        self._stamp: _Stamp | None = None
 
     def load(self) -> LoadedTable | None:
-        """The newest version from disk; None if the table does not exist."""
-        self._handle = None
-        self.version = -1
-        if not DeltaTable.is_deltatable(str(self._directory)):
+        """The newest version from disk; None if the table does not exist. A log that a crash has torn is repaired."""
+        self._handle, self._stamp = None, None
+        self.version, self.table_id = -1, ""
+        try:
+            handle = self._opened()
+        except DeltaError as error:
+            if not set_aside_torn(self._directory):
+                raise StorageError(
+                    f"the log of the table in {self._directory} cannot be read: {error}. Bring it back from a copy; or "
+                    "delete the folder, then the table is made anew from what it is computed from."
+                ) from error
+            handle = self._opened()
+        if handle is not None and not is_whole(self._directory, handle.version()):
+            set_aside_torn(self._directory)
+            handle = self._opened()
+        if handle is None:
             return None
-        handle = DeltaTable(self._directory)
-        self._handle, self.version = handle, handle.version()
+        self._handle, self.version, self.table_id = handle, handle.version(), str(handle.metadata().id)
+        self._stamp = self._stamp_of(self.version)
         return self._loaded(handle)
+
+    def _opened(self) -> DeltaTable | None:
+        return DeltaTable(self._directory) if DeltaTable.is_deltatable(str(self._directory)) else None
+
+    def is_as_known(self) -> bool:
+        """Whether the newest entry on disk is the one that this process knows."""
+        is_newest = not entry_path(self._directory, self.version + 1).exists()
+        return is_newest and self._stamp_of(self.version) == self._stamp
+
+    def _stamp_of(self, version: int) -> _Stamp | None:
+        try:
+            status = entry_path(self._directory, version).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return (status.st_ino, status.st_mtime_ns)
 
     def load_version(self, version: int) -> LoadedTable:
         """An older version; HistoryLostError if the log does not reach back to it."""
@@ -116,6 +163,9 @@ class DeltaLog:
     def append(self, commit: Commit) -> int:
         """Write ``commit`` as the next entry; an error that the library raises after writing it is ignored."""
         expected = self.version + 1
+        if self._stamp_of(self.version) != self._stamp:
+            raise TableVanishedError(self._directory)
+        self._sync(self._data_files(commit))
         try:
             if self.version < 0:
                 self._create(commit)
@@ -130,7 +180,12 @@ class DeltaLog:
                 ) from error
             if not self._is_ours(commit, expected):
                 raise ForeignCommitError(self._directory, expected) from error
-        self.version = expected
+        self._sync([entry_path(self._directory, expected)])
+        if expected == 0 and self._syncs:
+            sync([self._directory, *list(self._directory.parents)[:2]])
+        self.version, self._stamp = expected, self._stamp_of(expected)
+        if not self.table_id:
+            self.table_id = str(self._current().metadata().id)
         return expected
 
     def checkpoint(self) -> None:
@@ -141,15 +196,14 @@ class DeltaLog:
         handle = self._current()
         self._handle = None
         handle.create_checkpoint()
+        log = self._directory / LOG_DIRECTORY
+        self._sync([*log.glob(f"{self.version:020}.checkpoint*"), log / LAST_CHECKPOINT])
         clean_up_log(self._directory, self.version - KEPT_ENTRIES, self._history_seconds)
 
     def checkpoint_is_due(self) -> bool:
-        try:
-            pointer = (self._directory / LOG_DIRECTORY / "_last_checkpoint").read_text(encoding="utf-8")
-            newest: int = json.loads(pointer)["version"]
-        except FileNotFoundError:
-            newest = -1
-        return self.version - newest >= CHECKPOINT_INTERVAL
+        hint = self._directory / LOG_DIRECTORY / LAST_CHECKPOINT
+        newest = hinted_checkpoint(hint) if hint.exists() else -1
+        return newest is None or not 0 <= self.version - newest < CHECKPOINT_INTERVAL
 
     def _current(self) -> DeltaTable:
         """The table at the known version; raises ForeignCommitError if the log is ahead of it."""
@@ -160,6 +214,14 @@ class DeltaLog:
         if self._handle.version() != self.version:
             raise ForeignCommitError(self._directory, self.version + 1)
         return self._handle
+
+    def _sync(self, files: Sequence[Path]) -> None:
+        if self._syncs and files:
+            sync(with_directories(self._directory, files))
+
+    def _data_files(self, commit: Commit) -> list[Path]:
+        changes = () if commit.changes is None else (*commit.changes.added, *commit.changes.removed)
+        return [self._directory / file.path for file in (*(new.file for new in commit.added), *changes)]
 
     def _is_ours(self, commit: Commit, version: int) -> bool:
         text = entry_path(self._directory, version).read_text(encoding="utf-8")
@@ -218,7 +280,8 @@ class DeltaLog:
         )
 
     def _properties(self, commit: Commit) -> CommitProperties:
-        metadata: dict[str, Any] = {STATE_KEY: dict(commit.state)}
+        size = [len(commit.added) + len(commit.removed), commit.update]
+        metadata: dict[str, Any] = {STATE_KEY: dict(commit.state), SIZE_KEY: size, TOKEN_KEY: commit.token}
         if commit.update is not None and commit.removed:
             metadata[REMOVED_KEY] = removal_details(commit.removed)
         if commit.changes is not None:
@@ -245,7 +308,11 @@ class DeltaLog:
         columns = pa.schema([field for field in schema if field.name != PARTITION_COLUMN])
         last_update = handle.transaction_version(self._application)
         return LoadedTable(
-            handle.version(), -1 if last_update is None else last_update, columns, self._live_files(handle)
+            table_id=str(handle.metadata().id),
+            version=handle.version(),
+            last_update=-1 if last_update is None else last_update,
+            schema=columns,
+            files=self._live_files(handle),
         )
 
     def _live_files(self, handle: DeltaTable) -> list[DataFile]:

@@ -19,7 +19,7 @@ import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from headgate.warehouse.storage import HIDDEN_PREFIX, PARTITION_COLUMN
-from headgate.warehouse.storage.errors import SchemaError, StorageError
+from headgate.warehouse.storage.errors import DamagedFileError, SchemaError, StorageError
 from headgate.warehouse.storage.files import DATA_DIRECTORY, DataFile, NewFile
 from headgate.warehouse.storage.partitions import format_time, partition_start, split_by_partition
 from headgate.warehouse.storage.schemas import is_stored_as_is, storable
@@ -30,6 +30,12 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 DESCRIBED_COLUMNS = 32
 _LONGEST_TEXT = 32
 _EPOCH_DAY = date(1970, 1, 1)
+#: files are compared with their checksums when they are read; those that have none are read as they are
+_CHECKED = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+)
+#: what Arrow raises about a file that is not what was written, or is not there
+_DAMAGE = (OSError, pa.ArrowInvalid)
 
 
 def write_rows(
@@ -53,7 +59,7 @@ def write_file(table: Path, path: Path, rows: pa.Table, partition: str | None, t
     """Write ``rows``, whose columns are storable already, as the one file ``path``."""
     footers: list[pq.FileMetaData] = []
     # Without Arrow's own schema in the footer a file reads the same whether Spark or this process wrote it.
-    pq.write_table(rows, path, store_schema=False, metadata_collector=footers)
+    pq.write_table(rows, path, store_schema=False, metadata_collector=footers, write_page_checksum=True)
     return _described(table, path, footers[0], visible(rows.schema), partition, time_column)
 
 
@@ -86,7 +92,19 @@ def hidden_columns(path: Path) -> list[pa.Field]:
 
 def read_rows(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
     """The rows of the files in the order given; columns that a file does not have are null."""
-    return ds.dataset([str(path) for path in paths], schema=schema, format="parquet").to_table()
+    files = [str(path) for path in paths]
+    try:
+        return ds.dataset(files, schema=schema, format=_CHECKED).to_table()
+    except _DAMAGE as error:
+        raise DamagedFileError(", ".join(files), error) from error
+
+
+def read_file(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """The rows of one file, with its own columns or those named."""
+    try:
+        return pq.read_table(path, columns=columns, partitioning=None, page_checksum_verification=True)
+    except _DAMAGE as error:
+        raise DamagedFileError(str(path), error) from error
 
 
 def _described(

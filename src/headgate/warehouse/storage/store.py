@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import secrets
 import shutil
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -18,11 +19,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from deltalake.exceptions import DeltaError
 
 from headgate.warehouse.storage import maintenance, parquet
 from headgate.warehouse.storage.admission import admit_files, admit_schema, admit_state
-from headgate.warehouse.storage.errors import AlreadyCommittedError, HistoryLostError, StorageError
+from headgate.warehouse.storage.errors import (
+    AlreadyCommittedError,
+    HistoryLostError,
+    StorageError,
+    TableRecreatedError,
+)
 from headgate.warehouse.storage.files import (
     ALL,
     DataFile,
@@ -32,7 +37,6 @@ from headgate.warehouse.storage.files import (
     Staging,
     State,
     StoreStatistics,
-    TableChanges,
     TableSnapshot,
     directory_of,
 )
@@ -40,6 +44,7 @@ from headgate.warehouse.storage.history import History, LogEntry, named_director
 from headgate.warehouse.storage.live import FileIndex, LiveTable
 from headgate.warehouse.storage.log import Commit, DeltaLog
 from headgate.warehouse.storage.maintenance import TARGET_BYTES, Rewrite
+from headgate.warehouse.storage.sync import sync, with_directories
 
 #: how long old versions and changes can be read, unless a table is created with another length
 HISTORY_SECONDS = 86_400
@@ -66,19 +71,28 @@ class TableStore:
     Failure: a method that raises has not changed the rows. If the log could not be written, or the writing was
     interrupted, the log is read again, and a second attempt either succeeds or raises AlreadyCommittedError.
 
+    Durability: with ``syncs``, a commit is on disk when it returns, and everything that it names was before it. So a
+    power cut leaves the table as a kill does. Without, it may lose the newest commits, or tear them (``repair``).
+
     Cost: planning and committing do work in proportion to the files and partitions named. `deltalake` adds some
     microseconds for each live file and each log entry kept, which rolling up and the length of history bound.
     """
 
     def __init__(
-        self, directory: Path | str, time_column: str | None = None, *, history_seconds: int = HISTORY_SECONDS
+        self,
+        directory: Path | str,
+        time_column: str | None = None,
+        *,
+        history_seconds: int = HISTORY_SECONDS,
+        syncs: bool = True,
     ) -> None:
         self.directory = Path(directory).absolute()
         self.time_column = time_column
         self.history_seconds = history_seconds
         self._writing = threading.Lock()
         self._guard = threading.Lock()
-        self._delta = DeltaLog(self.directory, time_column, history_seconds)
+        self.syncs = syncs
+        self._delta = DeltaLog(self.directory, time_column, history_seconds, syncs)
         self._staging = Staging(self.directory)
         #: the directories that log entries name; read from the log when first needed, then kept up
         self._named: set[str] | None = None
@@ -104,6 +118,24 @@ class TableStore:
         """The newest version; -1 before the first commit."""
         with self._settled() as table:
             return table.version
+
+    @property
+    def table_id(self) -> str:
+        """Told apart by this, two tables are never the same, even in one place; empty before the first commit."""
+        with self._settled() as table:
+            return table.table_id
+
+    @property
+    def version_id(self) -> str:
+        """Tells the newest version from all others: also from one of the same number, if the table was put back."""
+        with self._settled() as table:
+            return f"{table.table_id}/{table.token}"
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another program has changed rows since the newest update."""
+        with self._settled() as table:
+            return table.is_foreign
 
     @property
     def state(self) -> dict[str, object]:
@@ -141,6 +173,28 @@ class TableStore:
         with self._settled() as table:
             return table.index.partitions_between(first, last)
 
+    def look(self) -> None:
+        """Notice what others did to the table: if the log on disk is not what is known of it, it is read again.
+
+        Two looks at the directory, if nothing happened. A commit looks by itself.
+        """
+        if not self._writing.acquire(blocking=False):
+            return
+        try:
+            if not self._delta.is_as_known():
+                with self._guard:
+                    self._in_doubt = True
+                with self._settled():
+                    pass
+        finally:
+            self._writing.release()
+
+    def missing(self, files: Iterable[DataFile]) -> list[str]:
+        """The paths of those ``files`` that are not on disk any more; files that are live are not looked for."""
+        with self._settled() as table:
+            old = [file.path for file in files if file.path not in table.index]
+        return [path for path in old if not (self.directory / path).exists()]
+
     def path_of(self, file: DataFile) -> Path:
         return self.directory / file.path
 
@@ -154,31 +208,30 @@ class TableStore:
             size = (index.partition_count, len(index), index.rows, index.size)
             return StoreStatistics(table.version, *size, staged=len(self._staging))
 
-    def changes(self, since: int, until: int | None = None) -> TableChanges:
-        """How the rows changed after version ``since`` (-1: from nothing) up to ``until`` (default: the newest)."""
-        with self._settled() as table:
-            last = table.version if until is None else until
-            self._check_since(since, last, table.version)
-            history = table.history
-        return history.changes(since, last)
-
-    def versions(self, since: int) -> tuple[LogEntry, ...]:
+    def versions(self, since: int, version_id: str = "") -> tuple[LogEntry, ...]:
         """The versions after ``since`` one by one, with the rows that each added and removed.
 
-        From nothing (-1), if the log is long or was cleaned up, one entry stands for all: the newest version.
+        From nothing (-1), if the log is long or cannot be followed, one entry stands for all: the newest version.
+        HistoryLostError if these are not what comes after version ``since``, whose id was ``version_id`` if stated.
         """
         with self._settled() as table:
-            newest, history = table.version, table.history
-            whole = LogEntry(newest, None, table.state, table.index.files())
+            newest, history, table_id = table.version, table.history, table.table_id
         if since == -1 and newest >= MOST_ENTRIES:
-            return (whole,)
-        self._check_since(since, newest, newest)
+            return (self.whole(),)
+        is_known = since == -1 or not version_id or version_id == f"{table_id}/{history.token(min(since, newest))}"
+        if since > newest or not is_known:
+            raise TableRecreatedError(self.directory.name, since)
         try:
             return tuple(history.entries(since, newest))
         except HistoryLostError:
             if since == -1:
-                return (whole,)
+                return (self.whole(),)
             raise
+
+    def whole(self) -> LogEntry:
+        """The newest version as if it had added all rows of the table."""
+        with self._settled() as table:
+            return LogEntry(table.version, None, table.state, table.index.files(), token=table.token)
 
     def states(self) -> Iterator[State]:
         """The state now and after each earlier update, newest first, as far back as the log goes."""
@@ -305,6 +358,20 @@ class TableStore:
             if self.exists:
                 self._delta.checkpoint()
 
+    def drop(self) -> None:
+        """Delete the table with all its files; the next commit makes it anew."""
+        with self._writing:
+            gone = self.directory.with_name(f".{self.directory.name}-{secrets.token_hex(6)}")
+            self.directory.rename(gone)  # first, so that a process that dies here leaves no half of a table
+            with self._guard:
+                self._in_doubt = True
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def bring_to_disk(self, paths: Iterable[Path]) -> None:
+        """Wait until files below the table are on disk, if it syncs: for files that not its own next commit names."""
+        if self.syncs:
+            sync(with_directories(self.directory, paths))
+
     # ---- inside ------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -337,7 +404,17 @@ class TableStore:
             return LiveTable(history)
         state = history.state(loaded.version)
         index = FileIndex(loaded.files)
-        return LiveTable(history, loaded.version, loaded.last_update, state, loaded.schema, index)
+        return LiveTable(
+            history,
+            table_id=loaded.table_id,
+            token=history.token(loaded.version),
+            is_foreign=history.is_foreign_since_update(loaded.version),
+            version=loaded.version,
+            last_update=loaded.last_update,
+            state=state,
+            schema=loaded.schema,
+            index=index,
+        )
 
     def _append(self, commit: Commit) -> int:
         """Write a commit to the log and apply it in memory; called with ``_writing`` held and nothing in doubt."""
@@ -349,6 +426,7 @@ class TableStore:
                 if commit.update is not None:
                     self._staging.release_updates(commit.update)
                 self._table.apply(version, commit)
+                self._table.table_id = self._delta.table_id
         return version
 
     def _rewrite(self, rewrites: Sequence[Rewrite], schema: pa.Schema) -> int | None:
@@ -389,16 +467,8 @@ class TableStore:
         try:
             if self._delta.checkpoint_is_due():
                 self._delta.checkpoint()
-        except (DeltaError, OSError, StorageError) as error:
+        except Exception as error:  # whatever it is, the commit stands
             _log.warning("no checkpoint in %s, which the next commit will try again: %s", self.directory, error)
-
-    def _check_since(self, since: int, last: int, newest: int) -> None:
-        if not -1 <= since <= last <= newest:
-            raise StorageError(
-                f"changes of table {self.directory.name!r} were asked for from version {since} to {last}; "
-                f"expected -1 <= from <= to <= {newest}, its newest. If the table was deleted and made "
-                "anew, compute what depends on it from a snapshot."
-            )
 
     def _check_version(self, version: int, newest: int) -> None:
         if not 0 <= version <= newest:

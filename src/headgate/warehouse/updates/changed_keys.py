@@ -29,6 +29,7 @@ from headgate.warehouse.updates.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 class KeyedTable:
@@ -100,20 +101,34 @@ def _changed_rows(spark: SparkSession, source: SourceTable, plan: DerivePlan, fi
 
     parts = plan.changed[source.name]
     added, removed = (read_source(spark, source, part, files) for part in parts)
-    if source.time is None and parts[1]:
+    if source.time is None and parts[1] and not _has_maps(source.schema):
         # Such a table is often written anew as a whole, with few changes.
         return [added.exceptAll(removed), removed.exceptAll(added)]
     changed = [rows for rows, part in zip((added, removed), parts, strict=True) if part]
     if source.time is not None and plan.several_sources:
-        micros = F.unix_micros(F.col(source.time))
+        micros = F.unix_micros(F.col(quoted(source.time)))
         changed = [rows.where(micros <= F.lit(Decimal(plan.edge))) for rows in changed]
         assert plan.edge_before is not None
         between = (plan.edge_before + 1, plan.edge)
-        labels = source.store.partitions_between(*between) if between[0] <= between[1] else ()
-        if labels:
-            rows = read_source(spark, source, source.store.files_in(labels), files)
+        # Of the files as planned: those that the source has now may belong to a later version.
+        reached = [file for file in plan.files[source.name] if _overlaps(file, between)]
+        if reached:
+            rows = read_source(spark, source, reached, files)
             changed.append(rows.where(is_among(micros, [between])))
     return changed
+
+
+def _overlaps(file: DataFile, span: Span) -> bool:
+    """Whether a file may have rows with event times in ``span``, which may be empty."""
+    if file.first is None or file.last is None:
+        return span[0] <= span[1]
+    return max(file.first, span[0]) <= min(file.last, span[1])
+
+
+def _has_maps(schema: StructType) -> bool:
+    """Whether there are values in it that Spark does not compare with each other."""
+    text = schema.simpleString()
+    return "map<" in text or "variant" in text
 
 
 def _keys_of(rows: DataFrame, keys: TableKeys, source: str) -> DataFrame:

@@ -21,14 +21,14 @@ class CommitState:
     """The state of a table after update number ``update``; number 0 is before the first update.
 
     ``freshness`` is the event time up to which the table reflects its sources, in microseconds. A derived table has
-    ``sources``, the versions it has consumed, and ``dirty``, the event times still to be recomputed. A stream or
-    dimension has the ``range`` that the update loaded, and in some commits the whole ``offset``, both as the source
-    writes them. ``time`` is the event-time column, None in tables without; readers without the declaration need it.
-    ``queries`` are the stream queries in the table's function and the files with their states
-    (``headgate.stream.spark``). ``rejected_files`` are the files with rows that these queries rejected, and the update
+    ``sources``, the versions it has consumed, ``source_ids``, the ids of these versions, and ``dirty``, the event times
+    still to be recomputed. Commits of older releases have no ids. A stream or dimension has the ``range`` that the
+    update loaded, and in some commits the whole ``offset``, both as the source writes them. ``time`` is the event-time
+    column, None in tables without; readers without the declaration need it. ``queries`` are the stream queries in the
+    table's function and the files with their states (``headgate.stream.spark``). ``rejected_files`` are the files with
+    rows that these queries rejected, or for a stream or dimension the folders with its rejected rows, and the update
     that wrote them. ``query`` is the fingerprint of the query that computed the rows of a derived table
-    (``declare.query_fingerprint``), ``mode`` how it was kept up to date (``declare.modes``). ``latest`` is, for
-    rejected rows of a stream, the latest event time that was still accepted.
+    (``declare.query_fingerprint``), ``mode`` how it was kept up to date (``declare.modes``).
     """
 
     update: int = 0
@@ -37,13 +37,13 @@ class CommitState:
     rows: int = 0
     rejected: int = 0
     sources: Mapping[str, int] = field(default_factory=dict)
+    source_ids: Mapping[str, str] = field(default_factory=dict)
     dirty: tuple[Span, ...] = ()
     range: Mapping[str, Any] | None = None
     offset: Mapping[str, Any] | None = None
     time: str | None = None
     queries: Mapping[str, Any] = field(default_factory=dict)
     rejected_files: Mapping[str, Any] | None = None
-    latest: int | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     mode: str | None = None
 
@@ -57,13 +57,13 @@ class CommitState:
             "rows": self.rows,
             "rejected": self.rejected,
             "sources": dict(self.sources),
+            "source_ids": dict(self.source_ids),
             "dirty": [list(span) for span in self.dirty],
             "range": self.range,
             "offset": self.offset,
             "time": self.time,
             "queries": dict(self.queries),
-            "set_aside": self.rejected_files,
-            "latest": self.latest,
+            "set_aside": self.rejected_files,  # its name in tables that are there already
             "query": dict(self.query),
             "mode": self.mode,
         }
@@ -86,13 +86,13 @@ class CommitState:
             rows=int(stored.get("rows", 0)),
             rejected=int(stored.get("rejected", 0)),
             sources={str(name): int(version) for name, version in stored.get("sources", {}).items()},
+            source_ids={str(name): str(version_id) for name, version_id in stored.get("source_ids", {}).items()},
             dirty=tuple((int(first), int(last)) for first, last in stored.get("dirty", ())),
             range=stored.get("range"),
             offset=stored.get("offset"),
             time=stored.get("time"),
             queries=stored.get("queries", {}),
             rejected_files=stored.get("set_aside"),
-            latest=stored.get("latest"),
             query=stored.get("query", {}),
             mode=stored.get("mode"),
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import Update, UserCodeError
+from headgate.stream.spark.state_files import SnapshotError
 from headgate.stream.spark.update import HostedUpdate
 from headgate.warehouse.declare.analysis import Analysis, apply_query
 from headgate.warehouse.declare.modes import TableMode
@@ -87,6 +88,8 @@ class TableDeriver:
             result = apply_query(self.spec, frames, spark)
             hosted = self._hosted_update(plan)
             hosted.take(result)
+        except SnapshotError:
+            raise
         except Exception as error:
             raise self._writer.failed(error) from error
         return hosted
@@ -138,6 +141,7 @@ class TableDeriver:
             plan.freshness,
             written.rows,
             sources=plan.versions,
+            source_ids=plan.source_ids,
             dirty=plan.dirty,
             time=self.spec.time,
             mode=self.mode.name,
@@ -169,6 +173,7 @@ class TableDeriver:
             rows=0,
             rejected=0,
             sources=plan.versions,
+            source_ids=plan.source_ids,
             dirty=plan.dirty,
             mode=self.mode.name,
             query=self.query,
@@ -210,7 +215,10 @@ class TableDeriver:
 
     def _write_merged(self, frame: DataFrame, number: int, plan: DerivePlan, merger: GroupMerger) -> WrittenFiles:
         new = self._writer.arrow(merger.states(frame))
-        positions, states = merge_groups(self.table, self._files_of_groups(plan), merger, new)
+        try:
+            positions, states = merge_groups(self.table, self._files_of_groups(plan), merger, new)
+        except OverflowError as error:
+            raise self._writer.failed(error) from error
         rows = self._writer.checked(merger.complete(states, frame))
         return replaced(self.table, number, positions, None, rows, self.spec.partition)
 

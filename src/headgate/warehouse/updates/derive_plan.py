@@ -13,6 +13,7 @@ from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
+from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.plan import RecomputePlan, SourceState
@@ -74,6 +75,11 @@ class DerivePlan:
         return {source.name: source.version for source in self.sources}
 
     @property
+    def source_ids(self) -> dict[str, str]:
+        """The ids of these versions."""
+        return {source.name: source.version_id for source in self.sources}
+
+    @property
     def bytes(self) -> int:
         return sum(file.size for files in self.files.values() for file in files)
 
@@ -112,7 +118,7 @@ def up_to_edge(spark: SparkSession, source: SourceTable, plan: DerivePlan, files
     frame = read_source(spark, source, chosen, files)
     if source.time is None or not chosen:
         return frame
-    micros = F.unix_micros(F.col(source.time))
+    micros = F.unix_micros(F.col(quoted(source.time)))
     if plan.several_sources:
         frame = frame.where(micros <= F.lit(Decimal(plan.edge)))
     if plan.blocks is not None and not all(is_covered(file, plan.blocks.read) for file in chosen):

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.core import Update
+from headgate.stream.spark.state_files import SnapshotError
 from headgate.warehouse.declare.modes import TableMode
+from headgate.warehouse.storage.errors import DamagedFileError
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.updates.derive import TableDeriver
 from headgate.warehouse.updates.derive_plan import DerivePlan, PlanKind, SourceTable
@@ -56,6 +59,7 @@ class TableNode(Node):
         spec, sources = deriver.spec, deriver.sources
         self.table = spec.name
         self.store = deriver.table
+        self.rejected = deriver.hosted.rejected
         self.sources = tuple(source.name for source in sources)
         self.spec = spec
         self.mode: TableMode = deriver.mode
@@ -73,7 +77,9 @@ class TableNode(Node):
             appended=self.mode.name == "append",
         )
         state = self.state
-        self._changes = {s.name: SourceChanges(s.name, s.store, state.sources.get(s.name, -1)) for s in sources}
+        self._changes = self._unconsumed()
+        #: the table and its newest update as this process knows them; others may put another one in its place
+        self._known = (self.store.table_id, state.update)
         #: event times to recompute that no commit has noted as dirty yet
         self._to_recompute: list[Span] = []
         #: the whole past is to be recomputed; becomes part of ``_to_recompute`` when no update runs
@@ -85,7 +91,16 @@ class TableNode(Node):
         self._rebuild_afterwards = ""
         if self.store.exists and self.mode.name == "merge" and state.mode != "merge":
             self.rebuild_reason = "its groups have no states yet"
+        self._look()
         self._read_all_changes()
+
+    def _unconsumed(self) -> dict[str, SourceChanges]:
+        """What each source has that the newest commit does not name."""
+        versions, ids = self.state.sources, self.state.source_ids
+        return {
+            name: SourceChanges(name, source.store, versions.get(name, -1), ids.get(name, ""))
+            for name, source in self._sources.items()
+        }
 
     @property
     def block_seconds(self) -> float:
@@ -102,6 +117,24 @@ class TableNode(Node):
 
     # --- what is pending ------------------------------------------------------------------------------------
 
+    def _look(self) -> None:
+        """Notice what others did to the table and its sources; called while no update runs.
+
+        If the table was deleted, it starts anew, or goes on from the copy in its place. If another program has changed
+        rows, it is rebuilt.
+        """
+        for store in (self.store, *(source.store for source in self._sources.values())):
+            store.look()
+        found = (self.store.table_id, self.state.update)
+        if found[0] != self._known[0] or found[1] < self._known[1]:
+            self._changes = self._unconsumed()
+            self._to_recompute, self._recompute_all = [], False
+            if not self.store.exists:
+                self.rebuild_reason = ""
+        self._known = found
+        if self.store.is_foreign:
+            self.rebuild_reason = "another program has changed its rows"
+
     def _read_all_changes(self) -> None:
         for name in self.sources:
             self.source_changed(name)
@@ -112,8 +145,8 @@ class TableNode(Node):
         was_known = changes.version >= 0
         new = changes.read()
         if changes.lost:
-            changes.lost = False
-            self._must_be_rebuilt(f"the log of {name!r} no longer has all changes since it was last read")
+            self._must_be_rebuilt(changes.lost)
+            changes.lost = ""
         if self._follows(self._sources[name]):
             rewritten = [version for version in new if version.removed]
             if self.mode.name == "merge" and rewritten:
@@ -174,6 +207,7 @@ class TableNode(Node):
                 freshness=changes.freshness,
                 changed=changes.spans,
                 is_dimension=self._sources[name].is_dimension,
+                version_id=changes.version_id,
             )
             for name, changes in self._changes.items()
         )
@@ -228,7 +262,10 @@ class TableNode(Node):
     # --- updates --------------------------------------------------------------------------------------------
 
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
-        if self._running or self.plan() is None:
+        if self._running:
+            return False
+        self._look()
+        if self.plan() is None:
             return False
         start = self._start(self._table_state(), 0)
         match self.mode.name:
@@ -247,14 +284,19 @@ class TableNode(Node):
                 update.size = float(sum(file.rows for files in grown for file in files))
         return begun
 
-    def _begin(self, update: Update, choose: Callable[[], DerivePlan | None]) -> bool:
+    def _begin(self, update: Update, choose: Callable[[], DerivePlan | None], rebuilds: bool = False) -> bool:
         """Give ``update`` the plan of ``choose``; repeated until no source has changed during planning."""
         while True:
             self._read_all_changes()
+            if self.rebuild_reason and not rebuilds:
+                return False  # what was just read cannot be taken in, so no commit may name these versions
             update.plan = choose()
             if all(changes.is_current for changes in self._changes.values()):
                 break
         if update.plan is None:
+            return False
+        if deleted := self._deleted_file(update.plan):
+            self.rebuild_reason = deleted
             return False
         self._running = True
         if update.plan.blocks is not None:  # what is planned is what is reported, and what costs are learned from
@@ -266,12 +308,20 @@ class TableNode(Node):
             self._changes[source.name].begin(source.version)
         return True
 
+    def _deleted_file(self, plan: DerivePlan) -> str:
+        """Names a file with changes that was deleted before this table has read it; empty if all are there."""
+        for name, source in self._sources.items():
+            added, removed = plan.changed.get(name, ((), ()))
+            if missing := source.store.missing([*plan.files.get(name, ()), *added, *removed]):
+                return f"{missing[0]} of {name!r} was deleted before its changes were taken in"
+        return ""
+
     def _plan_new_rows(self, most_seconds: float) -> DerivePlan | None:
         """Append the rows of new source rows, or merge them into groups: up to ``most_seconds`` of them."""
         (growing,) = (s for s in self._sources.values() if not s.is_dimension)
         taken = self._first_versions(self._changes[growing.name], most_seconds)
         sources = tuple(
-            replace(state, version=taken[-1].version, freshness=taken[-1].freshness)
+            replace(state, version=taken[-1].version, version_id=taken[-1].version_id, freshness=taken[-1].freshness)
             if state.name == growing.name and taken
             else state
             for state in self._source_states()
@@ -327,14 +377,14 @@ class TableNode(Node):
     ) -> DerivePlan:
         dirty = self._table_state().dirty
         return DerivePlan(
-            kind,
-            sources,
-            files,
-            self.state.update,
-            tuple(self._to_recompute),
-            edge,
-            edge,
-            dirty,
+            kind=kind,
+            sources=sources,
+            files=files,
+            number_before=self.state.update,
+            to_recompute=tuple(self._to_recompute),
+            edge=edge,
+            freshness=edge,
+            dirty=dirty,
             several_sources=self._shape.several_sources,
         )
 
@@ -359,7 +409,8 @@ class TableNode(Node):
     def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
         plan: DerivePlan = update.plan
         can_share = self._deriver.hosted.any and plan.kind == "append" and plan.computes
-        return self._deriver.call_function(spark, plan, files) if can_share else None
+        with self._damage_noted():
+            return self._deriver.call_function(spark, plan, files) if can_share else None
 
     def run(
         self,
@@ -368,19 +419,31 @@ class TableNode(Node):
         files: FileReader | None = None,
         hosted: HostedUpdate | None = None,
     ) -> None:
-        self._deriver.run(update, spark, files or FileReader(spark), hosted)
+        with self._damage_noted():
+            self._deriver.run(update, spark, files or FileReader(spark), hosted)
+
+    @contextmanager
+    def _damage_noted(self) -> Iterator[None]:
+        """Files with the states of stream queries, or the table's own, may be damaged: then only a rebuild helps."""
+        try:
+            yield
+        except (SnapshotError, DamagedFileError) as error:
+            self._rebuild_afterwards = str(error)
+            raise
 
     def end(self, update: Update) -> None:
         plan: DerivePlan = update.plan
         self._running = False
         # The number tells whether there is a commit although the update failed, while it waited for the answer.
-        committed = update.committed or self.state.update != plan.number_before
+        committed = update.committed or self.state.update > plan.number_before
         for changes in self._changes.values():
             changes.end(committed)
         if not committed:
             self._recompute_later(plan.to_recompute)
-        elif plan.kind == "rebuild":
-            self.rebuild_reason = ""
+        else:
+            self._known = (self.store.table_id, self.state.update)
+            if plan.kind == "rebuild":
+                self.rebuild_reason = ""
         if self._rebuild_afterwards:
             self.rebuild_reason, self._rebuild_afterwards = self._rebuild_afterwards, ""
         if self._recompute_all or self._to_recompute:
@@ -401,10 +464,11 @@ class TableNode(Node):
     def _commit_dirty(self) -> None:
         """Note in a commit without rows what is to be recomputed."""
         state, dirty = self.state, self._table_state().dirty
-        if state.freshness is None or dirty == state.dirty:
-            return
+        if state.freshness is None or dirty == state.dirty or self.store.is_foreign:
+            return  # until the rebuild, the log itself notes that another program has changed rows
         noted = replace(state, update=state.update + 1, kind="note", rows=0, dirty=dirty)
         self.store.commit(noted.update, (), replace=None, state=noted.to_json(), schema=self.store.schema)
+        self._known = (self.store.table_id, noted.update)
         self._to_recompute = []
 
     def can_backfill(self) -> bool:
@@ -420,10 +484,13 @@ class TableNode(Node):
 
     def begin_backfill(self, update: Update, most_seconds: float) -> bool:
         """Begin to recompute a chunk of the past, and what is new: a commit names one version of each source only."""
+        if self._running:
+            return False
+        self._look()
         if not self.can_backfill():
             return False
         if self.rebuilds or self.rebuild_reason:
-            return self._begin(update, lambda: self._plan_everything("rebuild"))
+            return self._begin(update, lambda: self._plan_everything("rebuild"), rebuilds=True)
         return self._begin(update, lambda: self._plan_chunk(most_seconds))
 
     def _plan_chunk(self, most_seconds: float) -> DerivePlan | None:

@@ -9,11 +9,13 @@ the next start does it: the newest commit still names the files.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from headgate.core import UserCodeError
 from headgate.stream.spark.ordering import ArrivalOrder, ArrivedFile
-from headgate.stream.spark.update import HostedUpdate, StoredStates, read_rejected, state_folder
+from headgate.stream.spark.state_files import read_rejected
+from headgate.stream.spark.update import HostedUpdate, StoredStates, state_folder
 from headgate.warehouse.declare.spec import TableSpec
 from headgate.warehouse.storage.files import ALL, DataFile
 from headgate.warehouse.storage.store import TableStore
@@ -25,16 +27,20 @@ REJECTED_COLUMNS = ("reason", "operator", "raw")
 
 
 class HostedQueries:
-    """The queries of one table. ``any`` says whether there are any, ``have_states`` whether these keep states."""
+    """The queries of one table. ``any`` says whether there are any, ``have_states`` whether these keep states.
+
+    ``rejected`` is the table of the rows that they reject.
+    """
 
     def __init__(self, spec: TableSpec, table: TableStore, rejected: TableStore, hosts: bool, has_states: bool) -> None:
         self.any = hosts
         self.have_states = has_states
         self._spec = spec
         self._table = table
-        self._rejected = rejected
+        self.rejected = rejected
         if hosts:
-            self.commit_rejected()  # left undone if the process died between the two commits
+            with suppress(Exception):  # the next update finds the same, and it becomes the failure of that table
+                self.commit_rejected()  # left undone if the process died between the two commits
 
     def next_update(
         self, clock: tuple[str, int], files: Collection[tuple[str, DataFile]], rebuild: bool
@@ -43,7 +49,8 @@ class HostedQueries:
 
         ``clock`` is the source's time column and its freshness. ``files`` are the files to read, each with its path.
         """
-        self.commit_rejected()
+        if not rebuild:  # which finds all of them again
+            self.commit_rejected()
         before = CommitState.from_json(self._table.state, self._spec.name)
         return HostedUpdate(
             number=before.update + 1,
@@ -70,8 +77,9 @@ class HostedQueries:
         return UserCodeError(f"{self._spec.place}: table {self._spec.name!r} failed: {verdict}")
 
     def commit_fields(self, update: HostedUpdate, rebuild: bool) -> dict[str, Any]:
-        """What the commit says about the queries: fields of ``CommitState``."""
+        """What the commit says about the queries: fields of ``CommitState``. The files that it names are on disk."""
         files = update.rejected_files()
+        self._table.bring_to_disk(update.folder / name for name in (*update.new_state_files(), *files))
         rejected = {"update": update.number, "files": list(files), "anew": rebuild}
         return {
             "rejected": update.rejected_rows(),
@@ -81,15 +89,17 @@ class HostedQueries:
 
     def commit_rejected(self) -> None:
         """Commit the rejected rows that the table's newest commit names, unless that is done already."""
+        if not self._table.exists and self.rejected.exists:
+            self.rejected.drop()  # of a table that was deleted; all of its rows are computed again
         named = CommitState.from_json(self._table.state).rejected_files
-        if named is None or CommitState.from_json(self._rejected.state).update >= named["update"]:
+        if named is None or CommitState.from_json(self.rejected.state).update >= named["update"]:
             return
         number = int(named["update"])
         rows = read_rejected(state_folder(self._table.directory), rejected_files(named)).select(REJECTED_COLUMNS)
-        files = self._rejected.write_arrow(number, rows, None) if rows.num_rows else []
+        files = self.rejected.write_arrow(number, rows, None) if rows.num_rows else []
         state = CommitState(number, "rejected", rows=rows.num_rows).to_json()
-        replaced = ALL if named["anew"] and self._rejected.exists else None
-        self._rejected.commit(number, files, replace=replaced, state=state, schema=rows.schema)
+        replaced = ALL if named["anew"] and self.rejected.exists else None
+        self.rejected.commit(number, files, replace=replaced, state=state, schema=rows.schema)
 
 
 def stored_states(state: CommitState) -> dict[str, StoredStates]:

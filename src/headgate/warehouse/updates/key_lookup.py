@@ -23,7 +23,10 @@ def look_up(keys: pa.Table, rows: pa.Table) -> NDArray[np.int64]:
     size = keys.num_rows
     codes = codes_of([keys, rows])
     if codes is None:
-        raise HeadgateError(f"rows cannot be found by keys of these types: {keys.schema.types}")
+        raise HeadgateError(
+            f"rows cannot be found by keys of these types: {', '.join(map(str, keys.schema.types))}; state "
+            "mode='whole' for the table, or a key without lists and maps"
+        )
     places = np.full(int(codes.max()) + 1 if len(codes) else 1, -1, dtype=np.int64)
     places[codes[:size]] = np.arange(size)
     return places[codes[size:]]

@@ -2,38 +2,44 @@
 
 Rows that do not parse, have no event time or one too far in the future go to ``<stream>__rejected`` with the reason:
 every row of the source is in the table or in the table of rejected rows. The two tables cannot be committed together.
-So the rejected rows are committed first, with the range that they came from and the latest event time that was still
-accepted. If the process dies in between, the next update finds the table of rejected rows ahead, loads exactly that
-range again, rejects the same rows and commits the good ones.
+So rejected rows are written to files first, the commit of the table names these files, and then they are committed to
+the table of rejected rows. If the process dies in between, the next update does it: the newest commit of the table
+still names the files. If it dies before the first commit, nothing has happened.
+
+A chunk of the source that cannot be read is left out and, after some tries, set aside: see ``bad_chunks``.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from decimal import Decimal
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-
 from headgate.core import Update
-from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec
 from headgate.warehouse.session import tune
-from headgate.warehouse.sources import Limit, Offset, Pending, Range
-from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
-from headgate.warehouse.storage.files import ALL
+from headgate.warehouse.sources import Limit, Offset, Pending, Range, SourceBroken
+from headgate.warehouse.sources.protocol import HasContents
+from headgate.warehouse.storage.files import ALL, DATA_DIRECTORY, directory_of
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.bad_chunks import TRIES, BadChunks
 from headgate.warehouse.updates.commit_state import CommitState
+from headgate.warehouse.updates.good_rows import (
+    REJECTED_SCHEMA,
+    EventTimes,
+    split_frame,
+    split_rows,
+    without_text_of_good_rows,
+)
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.plan import MICROS
 from headgate.warehouse.updates.spark_files import LARGE_BYTES, WrittenFiles, write_with_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from headgate.stream.spark.update import HostedUpdate
     from headgate.warehouse.updates.spark_files import FileReader
@@ -42,24 +48,8 @@ if TYPE_CHECKING:
 OFFSET_EVERY = 50
 #: from so many bytes on, the file and the text of good rows are dropped by Spark: for less, the longer plan costs more
 DROP_TEXT_BYTES = 1 << 20
-NO_TIME = "it has no event time"
 
-
-@dataclass(frozen=True, slots=True)
-class EventTimes:
-    """Which event times of a stream are accepted: those in ``column`` up to ``latest``, in microseconds.
-
-    ``latest`` is ``max_future`` seconds from when the rows are loaded; both are None if there is no limit.
-    """
-
-    column: str
-    latest: int | None = None
-    max_future: float | None = None
-
-    @property
-    def reason(self) -> str:
-        """Why a row beyond ``latest`` is rejected."""
-        return f"its event time is more than {readable(self.max_future or 0.0)} in the future"
+_log = logging.getLogger(__name__)
 
 
 class LoadedNode(Node):
@@ -69,7 +59,10 @@ class LoadedNode(Node):
         self.table = spec.name
         self.store = store
         self.source = spec.source
-        self._rejected = rejected
+        self._rejected = self.rejected = rejected
+        #: the last update whose rejected rows are committed
+        self._rejected_after = CommitState.from_json(rejected.state, self.table).update
+        self._bad_chunks = BadChunks(spec.source)
         self._time = spec.time if isinstance(spec, StreamSpec) else None
         self._partition = spec.partition if isinstance(spec, StreamSpec) else None
 
@@ -83,9 +76,12 @@ class LoadedNode(Node):
         return True
 
     def _write(
-        self, spark: SparkSession, wanted: Range, number: int, replace: bool, times: EventTimes | None = None
-    ) -> tuple[WrittenFiles, int]:
-        """Write the good rows of ``wanted`` and commit the bad ones; the files, and how many rows were bad."""
+        self, spark: SparkSession, wanted: Range, number: int, times: EventTimes | None = None
+    ) -> tuple[WrittenFiles, WrittenFiles]:
+        """Write the rows of ``wanted``: the good ones, and the bad ones beside the table of rejected rows."""
+        if not self.store.exists and self._rejected.exists:
+            self._rejected.drop()  # of a table that was deleted; all of its rows are loaded again
+            self._rejected_after = 0
         tune(spark, wanted.bytes)
         frame = self.source.read(spark, wanted)
         if wanted.bytes > LARGE_BYTES:
@@ -101,13 +97,41 @@ class LoadedNode(Node):
             good_files = self.store.write_arrow(number, good_rows, self._partition)
             good = WrittenFiles(good_files, good_rows.num_rows, good_rows.schema)
         self.source.verify(wanted)
-        known = CommitState.from_json(self._rejected.state).update
-        if known < number and (bad.rows or (replace and known)):
-            latest = None if times is None else times.latest
-            state = CommitState(update=number, kind="load", rows=bad.rows, range=wanted.to_json(), latest=latest)
-            replaced = ALL if replace else None
-            self._rejected.commit(number, bad.files, replace=replaced, state=state.to_json(), schema=bad.schema)
-        return good, bad.rows
+        return good, bad
+
+    def _commit(self, good: WrittenFiles, bad: WrittenFiles, state: CommitState, *, replace: bool) -> None:
+        """Commit the table, then its rejected rows."""
+        folders = sorted({directory_of(new.file.path) for new in bad.files})
+        self._rejected.bring_to_disk(self._rejected.path_of(new.file) for new in bad.files)
+        if folders or (replace and self._rejected.exists):
+            state = dataclasses.replace(
+                state, rejected_files={"update": state.update, "files": folders, "anew": replace}
+            )
+        replaced = ALL if replace else None
+        stored = state.to_json()
+        self.store.commit(state.update, good.files, replace=replaced, state=stored, schema=good.schema)
+        try:
+            self._commit_rejected()
+        except Exception:
+            _log.warning("the rejected rows of %s are committed later", self.table, exc_info=True)
+
+    def _owes_rejected(self) -> bool:
+        """Whether the newest commit of the table names rejected rows that are not committed yet."""
+        named = self.state.rejected_files
+        return named is not None and self._rejected_after < int(named["update"])
+
+    def _commit_rejected(self) -> None:
+        """Commit the rejected rows that the newest commit of the table names, unless that is done already."""
+        named = self.state.rejected_files
+        if named is None or not self._owes_rejected():
+            return
+        number, data = int(named["update"]), self._rejected.directory / DATA_DIRECTORY
+        if CommitState.from_json(self._rejected.state, self.table).update < number:
+            files = [new for folder in named["files"] for new in self._rejected.adopt(data / str(folder))]
+            state = CommitState(number, "load", rows=sum(new.file.rows for new in files)).to_json()
+            replaced = ALL if named["anew"] and self._rejected.exists else None
+            self._rejected.commit(number, files, replace=replaced, state=state, schema=REJECTED_SCHEMA)
+        self._rejected_after = number
 
 
 class StreamNode(LoadedNode):
@@ -160,7 +184,7 @@ class StreamNode(LoadedNode):
 
     def plan(self) -> Update | None:
         waiting = self.last_poll = self.source.latest(self.offset)
-        if not waiting.chunks:
+        if not waiting.chunks and not self._owes_rejected():
             return None
         arrived = None
         if waiting.oldest is not None and waiting.newest is not None:
@@ -168,6 +192,14 @@ class StreamNode(LoadedNode):
         update = self._planned(self._gain(waiting), arrived)
         update.size, update.unit = float(waiting.bytes), "bytes"
         return update
+
+    def note_death(self, update: Update, reason: str) -> None:
+        """Spark died while it ran an update of this stream; called before ``end``.
+
+        Its chunks are loaded one by one then, and one that Spark dies of again is set aside.
+        """
+        if update.plan is not None:
+            self._bad_chunks.note_death(update.plan, reason)
 
     def _gain(self, waiting: Pending) -> float:
         """How much event time is waiting: about as much as the time over which the data arrived.
@@ -188,26 +220,21 @@ class StreamNode(LoadedNode):
             first=self.spec.catch_up,
         )
         waiting = update.arrived
-        wanted = self._interrupted() or self.source.next_range(self.offset, limit)
-        if wanted is None or not self._loads(update, wanted):
-            return False
+        wanted = self.source.next_range(self.offset, self._bad_chunks.limited(limit))
+        if wanted is None:
+            update.plan, update.arrived = None, None
+            return self._owes_rejected()
+        wanted = self._bad_chunks.without_deadly(wanted)
+        self._loads(update, wanted)
         self._is_cut = waiting is not None and wanted.chunks < waiting[2]
         if self._is_cut and self.spec.catch_up == "oldest" and update.size > 0:
             update.gained *= min(1.0, wanted.bytes / update.size)
         update.size = float(wanted.bytes)
         return True
 
-    def _interrupted(self) -> Range | None:
-        """The range whose rejected rows are committed, but not its good ones."""
-        rejected = CommitState.from_json(self._rejected.state, self.table)
-        return Range.from_json(rejected.range) if rejected.update > self.state.update else None
-
     def _event_times(self) -> EventTimes:
-        """What the update that begins now accepts; after an interrupted load, what that one did."""
-        rejected = CommitState.from_json(self._rejected.state, self.table)
+        """What the update that begins now accepts."""
         ahead = self.spec.max_future
-        if rejected.update > self.state.update:
-            return EventTimes(self.spec.time, rejected.latest, ahead)
         latest = None if ahead is None else round((self._clock() + ahead) * MICROS)
         return EventTimes(self.spec.time, latest, ahead)
 
@@ -219,10 +246,13 @@ class StreamNode(LoadedNode):
         hosted: HostedUpdate | None = None,
     ) -> None:
         started = time.perf_counter()
-        wanted: Range = update.plan
+        self._commit_rejected()  # left undone by a process that died, or by a commit that failed
         before = self.state
+        if update.plan is None:
+            update.work, update.freshness = time.perf_counter() - started, before.freshness
+            return
         number = before.update + 1
-        good, update.rejected = self._write(spark, wanted, number, replace=False, times=self._event_times())
+        wanted, good, bad = self._written(spark, update.plan, number)
         update.work = time.perf_counter() - started
         known = [moment for moment in (before.freshness, good.last) if moment is not None]
         after = self.source.advance(self.offset, wanted)
@@ -231,47 +261,76 @@ class StreamNode(LoadedNode):
             kind="load",
             freshness=max(known, default=None),
             rows=good.rows,
-            rejected=update.rejected,
+            rejected=bad.rows,
             range=wanted.to_json(),
             offset=after.to_json() if number % OFFSET_EVERY == 1 else None,
             time=self.spec.time,
         )
-        self.store.commit(number, good.files, replace=None, state=state.to_json(), schema=good.schema)
+        self._commit(good, bad, state, replace=False)
         self._known, self._known_after = after, number
-        update.rows, update.freshness = good.rows, state.freshness
+        update.rows, update.rejected, update.freshness = good.rows, bad.rows, state.freshness
+
+    def _written(self, spark: SparkSession, wanted: Range, number: int) -> tuple[Range, WrittenFiles, WrittenFiles]:
+        """Write the rows of ``wanted`` without the chunks that cannot be read: what it is then, and its files."""
+        times = self._event_times()
+        while True:
+            try:
+                return wanted, *self._write(spark, wanted, number, times)
+            except Exception as error:
+                wanted = self._bad_chunks.left_out(spark, wanted, error)
 
     def end(self, update: Update) -> None:
         if not update.committed or update.arrived is None:
             return
+        self._bad_chunks.note_load()
         _, newest, chunks = update.arrived
         catches_up = self._is_cut or self._newer_is_left
         self._newer_is_left = self._is_cut and self.spec.catch_up == "oldest"
         before, self._last_arrival = self._last_arrival, max(newest, self._last_arrival or newest)
         # Files of a backlog may have been copied in a moment, which tells nothing about how often data comes.
         if self.spec.period is None and before is not None and newest > before and not catches_up:
-            seen = (newest - before) / chunks
+            seen = (newest - before) / max(1, chunks)
             self.period = seen if self.period is None else self.period + self.LEARNING * (seen - self.period)
 
 
 class DimensionNode(LoadedNode):
-    """A table without event time, replaced as a whole when its source has changed."""
+    """A table without event time, replaced as a whole when its source has changed.
+
+    If a chunk cannot be read, the table stays as it was: without the rows of that chunk it would be wrong.
+    """
+
+    def __init__(self, spec: DimensionSpec, store: TableStore, rejected: TableStore) -> None:
+        super().__init__(spec, store, rejected)
+        #: contents that could not be loaded, how often that was tried, and why; not tried again until they change
+        self._failed: tuple[Range, int, str] | None = None
 
     def plan(self) -> Update | None:
-        # All files are compared, because one may be replaced by another of the same name.
-        found = self.source.next_range(self.source.start(), Limit())
-        self.last_poll = self.source.latest(self.source.start()) if found is None else Pending()
-        wanted = self._unless_loaded(found)
-        return None if wanted is None else self._planned(0.0, (wanted.newest, wanted.newest, wanted.chunks))
+        wanted, self.last_poll = self._wanted()
+        if wanted is None:
+            return self._planned(0.0) if self._owes_rejected() else None
+        return self._planned(0.0, (wanted.newest, wanted.newest, wanted.chunks))
 
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
-        return self._loads(update, self._unless_loaded(self.source.next_range(self.source.start(), Limit())))
+        wanted, _ = self._wanted()
+        update.plan = None
+        return self._loads(update, wanted) or self._owes_rejected()
 
-    def _unless_loaded(self, wanted: Range | None) -> Range | None:
+    def _wanted(self) -> tuple[Range | None, Pending]:
         """All that the source has now, unless it is what was loaded last; None as long as it has nothing."""
-        loaded = self.state.range
-        if wanted is None or (loaded is not None and wanted.names_the_same_as(Range.from_json(loaded))):
-            return None
-        return wanted
+        stored = self.state.range
+        loaded = None if stored is None else Range.from_json(stored)
+        if isinstance(self.source, HasContents):
+            found, said = self.source.contents(loaded)
+        else:
+            found = self.source.next_range(self.source.start(), Limit())
+            said = self.source.latest(self.source.start()) if found is None else Pending()
+        if found is None or (loaded is not None and found.names_the_same_as(loaded)):
+            return None, said
+        if self._failed is not None and found.names_the_same_as(self._failed[0]):
+            _, tries, reason = self._failed
+            if tries >= TRIES:
+                return None, dataclasses.replace(said, note=f"the table stays as it was: {reason}")
+        return found, said
 
     def run(
         self,
@@ -281,72 +340,30 @@ class DimensionNode(LoadedNode):
         hosted: HostedUpdate | None = None,
     ) -> None:
         started = time.perf_counter()
-        wanted: Range = update.plan
-        # After an interrupted load the table of rejected rows is ahead; this update replaces what it holds.
-        number = max(self.state.update, CommitState.from_json(self._rejected.state).update) + 1
-        good, update.rejected = self._write(spark, wanted, number, replace=True)
+        self._commit_rejected()
+        wanted: Range | None = update.plan
+        if wanted is None:
+            update.work = time.perf_counter() - started
+            return
+        # Tables of rejected rows that an older version of Headgate wrote may be ahead.
+        number = max(self.state.update, self._rejected_after) + 1
+        try:
+            good, bad = self._write(spark, wanted, number)
+        except Exception as error:
+            self._note_failure(wanted, error, self._bad_chunks.found(spark, wanted, error)[0])
+            raise
         update.work = time.perf_counter() - started
-        state = CommitState(
-            update=number, kind="replace", rows=good.rows, rejected=update.rejected, range=wanted.to_json()
-        ).to_json()
-        self.store.commit(number, good.files, replace=ALL, state=state, schema=good.schema)
-        update.rows = good.rows
+        state = CommitState(update=number, kind="replace", rows=good.rows, rejected=bad.rows, range=wanted.to_json())
+        self._commit(good, bad, state, replace=True)
+        update.rows, update.rejected = good.rows, bad.rows
+        self._failed = None
 
-
-# --- good rows and bad ones -------------------------------------------------------------------------------------
-
-
-def _reason(times: EventTimes | None) -> Column:
-    """Why a row is bad; null for a good one."""
-    from pyspark.sql import functions as F
-
-    reason = F.col(ERROR_COLUMN)
-    if times is None:
-        return reason
-    reason = F.coalesce(reason, F.when(F.col(times.column).isNull(), F.lit(NO_TIME)))
-    if times.latest is None:
-        return reason
-    # A decimal, because the limit changes with every update: see ``headgate.warehouse.updates.derive_plan``.
-    too_late = F.unix_micros(F.col(times.column)) > F.lit(Decimal(times.latest))
-    return F.coalesce(reason, F.when(too_late, F.lit(times.reason)))
-
-
-def without_text_of_good_rows(rows: DataFrame, times: EventTimes | None) -> DataFrame:
-    """Without the file and the raw text of good rows, which nobody reads and which are most of a row's bytes."""
-    from pyspark.sql import functions as F
-
-    bad = _reason(times).isNotNull()
-    return rows.withColumns({name: F.when(bad, F.col(name)) for name in (FILE_COLUMN, RAW_COLUMN)})
-
-
-def split_frame(rows: DataFrame, times: EventTimes | None) -> tuple[DataFrame, DataFrame]:
-    """As ``split_rows``, inside Spark: (bad, good)."""
-    from pyspark.sql import functions as F
-
-    reason = _reason(times)
-    bad = rows.where(reason.isNotNull()).select(
-        reason.alias("reason"), F.col(FILE_COLUMN).alias("file"), F.col(RAW_COLUMN).alias("raw")
-    )
-    return bad, rows.where(reason.isNull()).drop(FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)
-
-
-def split_rows(rows: pa.Table, times: EventTimes | None) -> tuple[pa.Table, pa.Table]:
-    """(good rows with the declared columns, bad rows with reason, file and raw text), of rows read from a source."""
-    reason = rows.column(ERROR_COLUMN)
-    if times is not None:
-        moments = pc.cast(rows.column(times.column), pa.int64())
-        reason = pc.if_else(pc.and_(pc.is_null(reason), pc.is_null(moments)), NO_TIME, reason)
-        if times.latest is not None:
-            too_late = pc.fill_null(pc.greater(moments, times.latest), False)
-            reason = pc.if_else(pc.and_(pc.is_null(reason), too_late), times.reason, reason)
-    is_good = pc.is_null(reason)
-    columns = [name for name in rows.column_names if name not in (FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)]
-    bad_rows = rows.filter(pc.invert(is_good))
-    bad = pa.table(
-        {
-            "reason": reason.filter(pc.invert(is_good)),
-            "file": bad_rows.column(FILE_COLUMN),
-            "raw": bad_rows.column(RAW_COLUMN),
-        }
-    )
-    return rows.filter(is_good).select(columns), bad
+    def _note_failure(self, wanted: Range, error: Exception, bad: Mapping[str, str]) -> None:
+        if not bad:
+            return
+        name, reason = min(bad.items())
+        tries = 0
+        if self._failed is not None and wanted.names_the_same_as(self._failed[0]):
+            tries = self._failed[1]
+        tries = TRIES if isinstance(error, SourceBroken) else tries + 1
+        self._failed = (wanted, tries, f"{name} cannot be loaded: {reason}")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from headgate.core import Update
 from headgate.stream.spark.update import state_folder, tidy_states
+from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.hosted import rejected_files, stored_states
 from headgate.warehouse.updates.node import Node
 
@@ -30,8 +32,15 @@ PARTITIONS_KEPT, PARTITIONS_TO_ONE = 48, 24
 ABANDONED_SECONDS = 3600.0
 
 
+#: the file in the folder of a table that has the version at which it was last cleaned up
+CLEANED = "_headgate_cleaned"
+
+
 class MaintenanceNode(Node):
-    """The maintenance of one table. ``Update.plan`` is whether the update also cleans up: all but merging files."""
+    """The maintenance of one table and of its rejected rows.
+
+    ``Update.plan`` are the tables that the update also cleans up: all but merging files.
+    """
 
     layer = "maintenance"
 
@@ -40,22 +49,34 @@ class MaintenanceNode(Node):
         self.store = of.store
         self.sources = (of.table,)
         self._partition = partition
-        self._cleaned = self.store.version
+        self._stores = [of.store, *([] if of.rejected is None else [of.rejected])]
+        self._cleaned = {store.directory: _cleaned_at(store) for store in self._stores}
 
     def plan(self) -> Update | None:
-        statistics = self.store.statistics()
-        has_many_files = statistics.files - statistics.partitions >= MOST_EXTRA_FILES
-        return self._planned(1.0) if has_many_files or self._cleaning_is_due() else None
+        has_work = any(map(_has_many_files, self._stores)) or self._to_clean_up()
+        return self._planned(1.0) if has_work else None
 
-    def _cleaning_is_due(self) -> bool:
-        return self.store.version - self._cleaned >= COMMITS_BETWEEN_CLEANING
+    def _to_clean_up(self) -> list[TableStore]:
+        return [store for store in self._stores if self._cleaning_is_due(store) and not self._is_awaited(store)]
+
+    def _cleaning_is_due(self, store: TableStore) -> bool:
+        cleaned = self._cleaned[store.directory]
+        # A table that was made anew begins with version 0.
+        return store.version - (cleaned if cleaned <= store.version else 0) >= COMMITS_BETWEEN_CLEANING
+
+    def _is_awaited(self, store: TableStore) -> bool:
+        """Whether the table's newest commit names files of rejected rows that are not committed to ``store`` yet."""
+        named = self.state.rejected_files
+        if store is self.store or named is None:
+            return False
+        return CommitState.from_json(store.state).update < int(named["update"])
 
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
+        for store in self._stores:
+            store.look()
         if self.plan() is None:
             return False
-        update.plan = self._cleaning_is_due()
-        if update.plan:
-            self._cleaned = self.store.version
+        update.plan = self._to_clean_up()
         return True
 
     def run(
@@ -66,16 +87,24 @@ class MaintenanceNode(Node):
         hosted: HostedUpdate | None = None,
     ) -> None:
         started = time.perf_counter()
-        self.store.compact()
-        if update.plan:
-            if self._partition is not None:
-                self._roll_up(self._partition)
-            self.store.vacuum()
-            self.store.sweep(ABANDONED_SECONDS)
+        for store in self._stores:
+            store.compact()
+        for store in update.plan:
+            self._clean_up(store)
+        update.work = time.perf_counter() - started
+
+    def _clean_up(self, store: TableStore) -> None:
+        version = store.version
+        if store is self.store and self._partition is not None:
+            self._roll_up(self._partition)
+        store.vacuum()
+        store.sweep(ABANDONED_SECONDS)
+        if store is self.store:
             state = self.state
             kept = rejected_files(state.rejected_files)
-            tidy_states(state_folder(self.store.directory), stored_states(state), kept, ABANDONED_SECONDS)
-        update.work = time.perf_counter() - started
+            tidy_states(state_folder(store.directory), stored_states(state), kept, ABANDONED_SECONDS)
+        self._cleaned[store.directory] = version
+        (store.directory / CLEANED).write_text(str(version), encoding="utf-8")
 
     def _roll_up(self, partition: float) -> None:
         statistics = self.store.statistics()
@@ -86,3 +115,16 @@ class MaintenanceNode(Node):
         oldest = min((file.first for file in kept if file.first is not None), default=None)
         if oldest is not None:
             self.store.roll_up(oldest, round(partition) * PARTITIONS_TO_ONE)
+
+
+def _has_many_files(store: TableStore) -> bool:
+    statistics = store.statistics()
+    return statistics.files - statistics.partitions >= MOST_EXTRA_FILES
+
+
+def _cleaned_at(store: TableStore) -> int:
+    """The version at which a table was last cleaned up, by this or an earlier process; 0 if it was not."""
+    try:
+        return int((store.directory / CLEANED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.warehouse.declare.merging import MergePlan, aggregate_step, at_path, canonical, key_expressions
-from headgate.warehouse.declare.plan_tree import PlanTree, plan_of, quoted
+from headgate.warehouse.declare.merging import MergePlan, aggregate_step, at_path, key_expressions
+from headgate.warehouse.declare.plan_tree import PlanTree, canonical, plan_of, quoted, spark_plan
 from headgate.warehouse.storage import HIDDEN_PREFIX
 from headgate.warehouse.updates.key_lookup import look_up
 from headgate.warehouse.updates.states import KINDS, StateKind
@@ -94,7 +94,10 @@ class GroupMerger:
         return look_up(new.select(self._keys), kept.select(self._keys))
 
     def merged(self, new: pa.Table, kept: pa.Table, places: NDArray[np.int64]) -> pa.Table:
-        """``new`` with the states of ``kept`` merged in; row i of ``kept`` is of the group at ``places[i]``."""
+        """``new`` with the states of ``kept`` merged in; row i of ``kept`` is of the group at ``places[i]``.
+
+        Raises OverflowError if a value does not fit into its type any more.
+        """
         if not kept.num_rows:
             return new
         # Row by row beside each other: the states kept, and null states for groups that are new.
@@ -106,7 +109,15 @@ class GroupMerger:
         columns = {name: fresh.column(name) for name in self._keys}
         for i, names in enumerate(self._parts):
             before = [beside.column(name).cast(fresh.column(name).type) for name in names]
-            after = self._kind(i).merge(before, [fresh.column(name) for name in names])
+            try:
+                after = self._kind(i).merge(before, [fresh.column(name) for name in names])
+            except pa.ArrowInvalid as error:
+                function, column = self._plan.states[i].function, self._plan.shown_states[i]
+                of_column = "" if column is None else f" in column {column!r}"
+                raise OverflowError(
+                    f"{function}{of_column} of type {fresh.column(names[0]).type} has become too large for its type "
+                    f"({error}): cast what it is computed from to a larger type"
+                ) from error
             columns |= dict(zip(names, after, strict=True))
         others = new.take(pa.array(np.flatnonzero(row_of < 0)))
         merged = pa.table({name: columns[name].cast(new.schema.field(name).type) for name in new.column_names})
@@ -165,7 +176,7 @@ def _steps_above(result: DataFrame, plan: MergePlan) -> list[list[Column]]:
     Keys are called ``__headgate_k0`` and so on, functions ``__headgate_f0``.
     """
     spark = result.sparkSession
-    tree, step = plan_of(result), result._jdf.queryExecution().analyzed()
+    tree, step = plan_of(result), spark_plan(result)
     above: list[tuple[PlanTree, Any]] = []
     for _ in range(plan.depth):
         above.insert(0, (tree, step))

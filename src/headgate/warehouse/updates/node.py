@@ -50,12 +50,16 @@ class Node(ABC):
 
     table: str
     store: TableStore
+    #: the table with its rejected rows, if it may have any
+    rejected: TableStore | None = None
     layer: Layer = "live"
     sources: tuple[str, ...] = ()
     #: why the table must be computed anew before live updates go on; empty if it need not
     rebuild_reason: str = ""
     #: what the source said when it was last polled, by ``plan``; a node without a source has nothing to say
     last_poll: Pending = Pending()
+    #: the version of the table whose state was last asked for, and the state
+    _parsed: tuple[str, CommitState] | None = None
 
     @property
     def name(self) -> str:
@@ -63,8 +67,11 @@ class Node(ABC):
 
     @property
     def state(self) -> CommitState:
-        """What the newest commit of the table says."""
-        return CommitState.from_json(self.store.state, self.store.directory.name)
+        """What the newest commit of the table says. It is asked for often, so that it is parsed once per version."""
+        version = self.store.version_id  # before the state: if there is a commit in between, it is parsed again
+        if self._parsed is None or self._parsed[0] != version:
+            self._parsed = (version, CommitState.from_json(self.store.state, self.store.directory.name))
+        return self._parsed[1]
 
     @property
     def freshness(self) -> int | None:

@@ -6,14 +6,14 @@ Opening analyses every query on empty data and reads the state of every table fr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headgate.core import DeclarationError, Graph
-from headgate.warehouse.declare.analysis import Analysis, analyse
+from headgate.warehouse.declare.analysis import Analysis, analyse, stored_columns
 from headgate.warehouse.declare.modes import TableMode, table_modes
 from headgate.warehouse.declare.query_fingerprint import has_changed
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
@@ -28,6 +28,7 @@ from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.unopened import CannotOpenError, UnopenedTable
 
 if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
 
 
@@ -106,8 +107,8 @@ def open_warehouse(
         node, analysis = declared[name], analyses[name]
         is_dimension = isinstance(node, DimensionSpec)
         time_column = None if isinstance(node, DimensionSpec) else node.time
-        store = TableStore(root / name, time_column)
-        rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}")
+        store = TableStore(root / name, time_column, syncs=spec.sync)
+        rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}", syncs=spec.sync)
         source_table = SourceTable(name, store, analysis.schema, time_column, is_dimension)
         open_node: Callable[[], Node]
         if isinstance(node, TableSpec):
@@ -151,7 +152,7 @@ def _try_to_open(store: TableStore, rejected: TableStore, open_node: Callable[[]
 def changed_tables(warehouse: OpenWarehouse, analyses: Mapping[str, Analysis], on_change: OnChange) -> tuple[str, ...]:
     """The tables to be rebuilt because their query has changed since their rows were computed.
 
-    With ``"refuse"`` this raises if there are any, with ``"keep"`` there are only those kept by merging.
+    With ``"refuse"`` this raises if there are any, with ``"keep"`` there are only those that cannot go on.
     """
     changed = tuple(
         node.table
@@ -165,5 +166,22 @@ def changed_tables(warehouse: OpenWarehouse, analyses: Mapping[str, Analysis], o
             "rebuild (on_change='rebuild') they are computed anew; with keep, old rows stay as they are and new rows "
             "follow the new query"
         )
-    # New rows cannot be merged into the states that another query left.
-    return tuple(name for name in changed if on_change == "rebuild" or warehouse.modes[name].name == "merge")
+    return tuple(
+        node.table
+        for node in warehouse.tables()
+        if node.table in analyses
+        and ((node.table in changed and on_change == "rebuild") or _cannot_go_on(node, analyses[node.table], changed))
+    )
+
+
+def _cannot_go_on(node: TableNode, analysis: Analysis, changed: Collection[str]) -> bool:
+    """Whether a table cannot keep the rows it has."""
+    if node.mode.name == "merge" and node.table in changed:
+        return True  # new rows cannot be merged into the states that another query left
+    # Where single rows are replaced, all must have the same columns.
+    replaces_rows = node.mode.name in ("keys", "whole", "merge") and node.store.exists
+    return replaces_rows and _types(node.store.schema) != _types(stored_columns(analysis.schema))
+
+
+def _types(columns: pa.Schema) -> dict[str, pa.DataType]:
+    return {column.name: column.type for column in columns}

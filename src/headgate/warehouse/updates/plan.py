@@ -36,7 +36,8 @@ Occupied = Callable[[Spans], Spans]
 class SourceState:
     """A source when an update is planned: its version and freshness, and what changed since the table consumed it.
 
-    ``changed`` are the event times of files added or removed. A dimension has no freshness.
+    ``changed`` are the event times of files added or removed. A dimension has no freshness. ``version_id`` tells the
+    version from another one of the same number, if the table was made anew or put back from a copy.
     """
 
     name: str
@@ -44,6 +45,7 @@ class SourceState:
     freshness: int | None
     changed: tuple[Span, ...] = ()
     is_dimension: bool = False
+    version_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headgate.core import HeadgateError
+from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.updates.derive_plan import is_among, is_covered
 from headgate.warehouse.updates.plan import RecomputePlan
 from headgate.warehouse.updates.spans import Span
@@ -80,14 +81,15 @@ def _write_with_spark(
     """The same as for small results, but the rows do not pass through the driver."""
     from pyspark.sql import functions as F
 
+    if writer.spec.lookback:
+        assert writer.spec.time is not None
+        # The rows of earlier times are there for later ones only. Nulls stay: they are an error.
+        micros = F.unix_micros(F.col(quoted(writer.spec.time)))
+        frame = frame.where(is_among(micros, plan.spans) | micros.isNull())
     written = writer.write_with_spark(number, frame)
     strays = [file for file in written.files if not is_covered(file.file, plan.spans)]
-    if strays and not writer.spec.lookback:
-        raise _misplaced(writer, min(file.file.first for file in strays if file.file.first is not None))
     if strays:
-        assert writer.spec.time is not None
-        micros = F.unix_micros(F.col(writer.spec.time))
-        written = writer.write_with_spark(number, frame.where(is_among(micros, plan.spans)))
+        raise _misplaced(writer, min(file.file.first for file in strays if file.file.first is not None))
     neighbours = _neighbours(writer, written.schema, replaced, plan)
     kept = pa.concat_tables(neighbours) if neighbours else None
     if kept is not None and kept.num_rows:

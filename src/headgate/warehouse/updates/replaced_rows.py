@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from headgate.core import HeadgateError
 from headgate.warehouse.storage.copy_on_write import replace_rows
 from headgate.warehouse.storage.files import DataFile
-from headgate.warehouse.storage.parquet import visible
+from headgate.warehouse.storage.parquet import read_file, visible
 from headgate.warehouse.storage.schemas import storable
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.key_lookup import codes_of, look_up
@@ -31,7 +31,7 @@ def merge_groups(
     kept: list[pa.Table] = []
     places: list[NDArray[np.int64]] = []
     for file in files:
-        rows = pq.read_table(store.path_of(file), columns=merger.kept, partitioning=None)
+        rows = read_file(store.path_of(file), merger.kept)
         found = merger.find(new, rows)
         hits = np.flatnonzero(found >= 0)
         if len(hits):
@@ -78,6 +78,12 @@ def replaced(
     ``old`` are the rows at ``positions``, if they are known: those that are among the new ones stay where they are.
     """
     stored = new.cast(storable(new.schema), safe=False)
+    columns = visible(stored.schema).names
+    if store.exists and set(columns) != set(store.schema.names):
+        raise HeadgateError(
+            f"single rows of table {store.directory.name!r} cannot be replaced by rows with other columns: it has "
+            f"{', '.join(store.schema.names)}, they have {', '.join(columns)}; it must be rebuilt"
+        )
     if old:
         positions, stored = _without_common(positions, old, stored)
     written = replace_rows(store, number, positions, stored, length)

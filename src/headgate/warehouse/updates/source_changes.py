@@ -15,9 +15,13 @@ from headgate.warehouse.updates.spans import Span, join
 
 @dataclass(frozen=True, slots=True)
 class SourceVersion:
-    """One version of a source: its freshness, and the files with the rows that it added and removed."""
+    """One version of a source: its freshness, and the files with the rows that it added and removed.
+
+    ``version_id`` tells it from another one of the same number.
+    """
 
     version: int
+    version_id: str
     freshness: int | None
     added: tuple[DataFile, ...]
     removed: tuple[DataFile, ...]
@@ -31,17 +35,22 @@ class SourceChanges:
     """The versions of a source that a table has not consumed yet.
 
     ``begin`` takes the first of them for an update; they are consumed if it is committed, pending again if it fails.
-    If old versions are gone from the source's log, ``lost`` is set: only a rebuild gets the table right again.
+    If the source's log does not tell what has changed, ``lost`` says why: only a rebuild gets the table right again.
+    Then the newest version of the source stands for all.
+
+    ``consumed`` is the version that the table has consumed, ``version_id`` its id; empty if that is not known.
     """
 
-    def __init__(self, name: str, store: TableStore, consumed: int) -> None:
+    def __init__(self, name: str, store: TableStore, consumed: int, version_id: str) -> None:
         self.name = name
         self._store = store
         self._pending: list[SourceVersion] = []
         self._taken: list[SourceVersion] = []
         self._seen = consumed
+        #: the id of the newest version that was read
+        self.version_id = version_id
         self._spans: tuple[Span, ...] = ()
-        self.lost = False
+        self.lost = ""
 
     @property
     def version(self) -> int:
@@ -51,7 +60,9 @@ class SourceChanges:
     @property
     def is_current(self) -> bool:
         """Whether there is no newer version than the newest that was read."""
-        return not self._store.exists or self._store.version == self._seen
+        if not self._store.exists:
+            return True
+        return self._store.version == self._seen and self._store.version_id == self.version_id
 
     @property
     def pending(self) -> tuple[SourceVersion, ...]:
@@ -87,13 +98,17 @@ class SourceChanges:
         if self.is_current:
             return ()
         try:
-            entries = self._store.versions(self._seen)
-        except HistoryLostError:
-            self.lost = True
-            entries = self._store.versions(-1)[-1:]
+            entries = self._store.versions(self._seen, self.version_id)
+        except HistoryLostError as error:
+            self.lost = error.reason
+            entries = (self._store.whole(),)
+            # What was read before may have been of another table.
+            self._pending, self._taken, self._spans = [], [], ()
         new = tuple(map(self._version, entries))
         if new:
-            self._seen = new[-1].version
+            self._seen, self.version_id = new[-1].version, new[-1].version_id
+        else:  # it was not known
+            self.version_id = self._store.version_id
         self._pending.extend(new)
         self._spans = join([*self._spans, *_spans(new)])
         return new
@@ -101,7 +116,8 @@ class SourceChanges:
     def _version(self, entry: LogEntry) -> SourceVersion:
         state = {} if entry.state is None else entry.state
         freshness = CommitState.from_json(state, self.name).freshness
-        return SourceVersion(entry.version, freshness, entry.added, entry.removed)
+        version_id = f"{self._store.table_id}/{entry.token}"
+        return SourceVersion(entry.version, version_id, freshness, entry.added, entry.removed)
 
     def begin(self, until: int) -> tuple[SourceVersion, ...]:
         """Take the pending versions up to ``until`` for an update."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.files import DataFile, Everything, NewFile, RowChanges
 from headgate.warehouse.storage.parquet import visible
@@ -93,7 +94,7 @@ def write_with_spark(
 
     directory = store.stage(update)
     if time is not None and partition is not None:
-        labelled = frame.withColumn(PARTITION_COLUMN, _label(F.col(time), partition))
+        labelled = frame.withColumn(PARTITION_COLUMN, _label(F.col(quoted(time)), partition))
         labelled.repartition(PARTITION_COLUMN).write.partitionBy(PARTITION_COLUMN).parquet(str(directory))
     else:
         frame.write.parquet(str(directory))
@@ -103,8 +104,14 @@ def write_with_spark(
 
 
 def _label(moment: Column, length: float) -> Column:
-    """The label of the partition of a moment, in Spark; the same as ``storage.partitions.partition_label``."""
+    """The label of the partition of a moment, in Spark; the same as ``storage.partitions.partition_label``.
+
+    Whole numbers and a timestamp without a time zone: the session may have any.
+    """
     from pyspark.sql import functions as F
 
-    seconds = F.floor(F.unix_micros(moment) / F.lit(round(length * 1_000_000))) * F.lit(round(length))
-    return F.date_format(F.timestamp_seconds(seconds), "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    micros = F.unix_micros(moment)
+    start = micros - F.pmod(micros, F.lit(round(length * 1_000_000)))
+    seconds = (start.cast("decimal(20,0)") / F.lit(1_000_000)).cast("decimal(18,6)")
+    local = F.expr("timestamp_ntz'1970-01-01 00:00:00'") + F.make_dt_interval(secs=seconds)
+    return F.concat(F.replace(local.cast("string"), F.lit(" "), F.lit("T")), F.lit("Z"))

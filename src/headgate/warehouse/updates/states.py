@@ -143,19 +143,26 @@ class _VarianceState(StateKind):
 
 #: by ``AggregateState.merged_as``
 KINDS: Mapping[str, StateKind] = {
-    **{
-        "count": _SumState(),
-        "sum": _SumState(),
-        "min": _LargestOrLeast(largest=False),
-        "max": _LargestOrLeast(largest=True),
-    },
-    **{"min_by": _LargestOrLeastBy(largest=False), "max_by": _LargestOrLeastBy(largest=True)},
-    **{"average": _AverageState(), "variance": _VarianceState()},
+    "average": _AverageState(),
+    "count": _SumState(),
+    "max": _LargestOrLeast(largest=True),
+    "max_by": _LargestOrLeastBy(largest=True),
+    "min": _LargestOrLeast(largest=False),
+    "min_by": _LargestOrLeastBy(largest=False),
+    "sum": _SumState(),
+    "variance": _VarianceState(),
 }
 
 
 def _added(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.coalesce(pc.add_checked(one, other).cast(one.type), one, other)
+    kind = one.type
+    if pa.types.is_decimal(kind):
+        # Arrow gives a sum one digit more than its parts have, and 38 is the most that it can: the cast back checks.
+        wide = pa.decimal256(kind.precision, kind.scale)
+        added = pc.add_checked(one.cast(wide), other.cast(wide))
+    else:
+        added = pc.add_checked(one, other)
+    return pc.coalesce(added.cast(kind), one, other)
 
 
 def _is_beyond(new: pa.ChunkedArray, kept: pa.ChunkedArray, largest: bool) -> pa.ChunkedArray:

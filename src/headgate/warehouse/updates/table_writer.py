@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class TableWriter:
-    """Writes the rows of one table. Errors of Spark are the user's, with the place of the declaration."""
+    """Writes the rows of one table. Errors of Spark are the user's, with the place of the declaration.
+
+    Errors of the system (``OSError``) stay what they are.
+    """
 
     def __init__(self, spec: TableSpec, table: TableStore) -> None:
         self.spec = spec
@@ -27,6 +30,8 @@ class TableWriter:
         """What a frame computes."""
         try:
             return frame.toArrow()
+        except OSError:
+            raise  # as of a full disk, which is nobody's query
         except Exception as error:
             raise self.failed(error) from error
 
@@ -54,6 +59,8 @@ class TableWriter:
     def write_with_spark(self, number: int, frame: DataFrame) -> WrittenFiles:
         try:
             return write_with_spark(frame, self.table, number, self.spec.time, self.spec.partition)
+        except OSError:
+            raise
         except Exception as error:
             raise self.failed(error) from error
 

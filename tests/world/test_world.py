@@ -1,0 +1,119 @@
+"""Simulated worlds: whatever happens to the machine and to the files, every table becomes its query again.
+
+``python -m scripts.simulate_world FIRST COUNT`` plays many more, and makes those that fail smaller. A kind of fault
+that is mended is taken out of ``NOT_SURVIVED``; then its seeds here must pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headgate.warehouse.updates.load import StreamNode
+from tests.world import tables
+from tests.world.clock import START
+from tests.world.events import Crash, Land, Line, Restart
+from tests.world.schedule import FAULTS, NOT_SURVIVED, Schedule, random_schedule
+from tests.world.shrink import played, shrunk
+from tests.world.tables import DERIVED, Declaration
+
+SURVIVED = tuple(name for name in FAULTS if name not in NOT_SURVIVED)
+
+#: (kind of fault, seed, what was wrong when it was found)
+FOUND = [
+    ("power cut", 0, "a table could not be opened: entries of its log were lost"),
+    ("torn log entry", 0, "a table could not be opened"),
+    ("torn checkpoint", 0, "commits stood but counted as failures, and dependants missed rows"),
+    ("empty pointer", 12, "commits stood but counted as failures, and dependants missed rows"),
+    ("disk full", 54, "the keeper ended because it could not note what is to be recomputed"),
+    ("disk full for long", 0, "the stream was held until a person acted"),
+    ("log cleaned while held", 22, "files with changes were deleted before the held table had read them"),
+    ("bad line mended", 0, "the stream insisted on the file as it was"),
+    ("broken file", 4, "the stream waited for the broken file for ever"),
+    ("share empty", 0, "files that came back were loaded twice"),
+    ("shops replaced", 0, "the rows of the replaced file were gone for a moment"),
+    ("shops deleted", 0, "the dimension was never empty again"),
+    ("clock set back", 0, "nothing was looked at until the clock had caught up"),
+    ("table removed", 1, "the table was held for ever"),
+    ("table removed", 4, "the keeper ended: a table had consumed a later version of its source than there was"),
+    ("foreign delete", 0, "the keeper ended"),
+]
+
+
+def failure(schedule: Schedule, real_log: bool = False) -> str:
+    """What is wrong at the end of a world, with all that is needed to see it again; empty if nothing is."""
+    problems = played(schedule, real_log).problems
+    return "\n".join([*problems, str(schedule)]) if problems else ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 300, 25), ids=lambda first: f"seeds {first} to {first + 24}")
+def test_tables_are_their_queries_whatever_happens(first: int) -> None:
+    for seed in range(first, first + 25):
+        assert not failure(random_schedule(seed, SURVIVED))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_kind_of_fault_is_survived(name: str, request: pytest.FixtureRequest) -> None:
+    if name in NOT_SURVIVED:
+        request.applymarker(pytest.mark.xfail(reason=NOT_SURVIVED[name], strict=False))
+    for seed in range(4):
+        assert not failure(random_schedule(seed, [name]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed", "what"), FOUND, ids=[f"{name} {seed}" for name, seed, _ in FOUND])
+def test_what_was_once_wrong_stays_right(name: str, seed: int, what: str, request: pytest.FixtureRequest) -> None:
+    if name in NOT_SURVIVED:
+        request.applymarker(pytest.mark.xfail(reason=what, strict=True))
+    assert not failure(random_schedule(seed, [name]))
+
+
+@pytest.mark.slow
+def test_worlds_go_the_same_way_with_the_real_delta_library() -> None:
+    for seed in range(8):
+        assert not failure(random_schedule(seed, ["crash", "commits fail", "answers are lost"]), real_log=True)
+
+
+def test_the_same_seed_gives_the_same_world() -> None:
+    one, two = (played(random_schedule(7, SURVIVED)) for _ in range(2))
+    assert one == two
+    assert one.steps > 20
+
+
+def test_every_step_may_be_the_last() -> None:
+    """One file through all tables: the process dies before and after every single step that changes something."""
+    lines = (Line(1, round(START) * 1_000_000 - 1, "a", 80), Line(2, round(START) * 1_000_000 - 2, "b", 5, "garbage"))
+    quiet = Schedule(0, Declaration(("large", "hourly")), (Land(0.0, "f.json", lines),))
+    assert not failure(quiet)
+    for kind in ("write", "commit", "change"):
+        for step in range(1, 5):
+            for how in ("before", "after"):
+                dies = Crash(0.0, step, how, 1.0, kind)  # type: ignore[arg-type]
+                assert not failure(replace(quiet, events=(*quiet.events, dies)))
+
+
+# --- the world itself must be able to find what is wrong --------------------------------------------------------
+
+
+def test_a_table_that_is_not_its_query_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake Spark that computes something else stands for any defect of the warehouse."""
+    kind = tables.KINDS["large"]
+    monkeypatch.setitem(tables.KINDS, "large", replace(kind, computed=lambda least: kind.computed(least + 30)))
+    schedule = replace(random_schedule(3, SURVIVED), declared=Declaration(DERIVED))
+    outcome = played(schedule)
+    assert "large is not its query" in outcome.problems[0]
+    small, wrong = shrunk(schedule, outcome)
+    assert small.declared.tables == ("large",)
+    assert [len(event.lines) for event in small.events if isinstance(event, Land)] == [1]
+    assert "large is not its query" in wrong.problems[0]
+
+
+def test_rows_that_are_loaded_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that forgets at a restart what it has loaded."""
+    monkeypatch.setattr(StreamNode, "_stored_offset", lambda node: node.source.start())
+    landed = Land(0.0, "f.json", (Line(1, round(START) * 1_000_000 - 1),))
+    outcome = played(Schedule(0, Declaration(("large",)), (landed, Restart(10.0))))
+    assert "orders has row 1 2 times" in outcome.problems
