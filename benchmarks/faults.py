@@ -28,10 +28,10 @@ SMOKE = ("worker", "clock", "jvm")
 AFTER_JVM = 20.0
 
 
-def measure(part: str, faults: Sequence[str], seed: int, brief: bool) -> list[Row]:
+def measure(part: str, faults: Sequence[str], seed: int, brief: bool, restart: bool = True) -> list[Row]:
     """One run with these faults; a row for each kind of them, and one for all with what the oracle found."""
     print(f"faults {part}: seed {seed}, {len(faults)} faults", file=sys.stderr)
-    outcome = trial(faults, seed, brief=brief, pause=0.3 if brief else 1.0)
+    outcome = trial(faults, seed, brief=brief, pause=0.3 if brief else 1.0, restart=restart)
     rows: list[Row] = []
     for kind in dict.fromkeys(faults):
         found = [hit.recovered for name, hit in outcome.hits if name == kind]
@@ -70,7 +70,7 @@ def run(context: Context) -> Results:
     parts = [context.part] if context.part else [*FAULTS, MANY]
     arguments: list[dict[str, Any]] = []
     if context.smoke and context.part is None:
-        arguments.append({"part": "smoke", "faults": SMOKE, "seed": context.seed, "brief": True})
+        arguments.append({"part": "smoke", "faults": SMOKE, "seed": context.seed, "brief": True, "restart": False})
     else:
         for part in parts:
             times = context.times or (3 if context.smoke else TIMES[part])

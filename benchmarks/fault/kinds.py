@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from benchmarks.fault.feeder import BAD, Feeder, land
 from benchmarks.fault.oracle import COLUMNS, DERIVED, is_damaged
-from benchmarks.fault.power import cut_copy
+from benchmarks.fault.power import cut_copy, put_in_place
 from benchmarks.fault.process import HeadgateRun, Process, RunError, processes, send
 
 Found = TypeVar("Found")
@@ -193,8 +193,8 @@ def flipped_bits(target: Target) -> Hit:
     """
     run = target.run
     run.stop()
-    name = target.chance.choice(LEAVES)
-    files = [path for path in (run.tables / name).rglob("*") if path.is_file() and path.stat().st_size]
+    name = target.chance.choice([leaf for leaf in LEAVES if (run.tables / leaf / "_delta_log").exists()])
+    files = sorted(path for path in (run.tables / name).rglob("*") if path.is_file() and path.stat().st_size)
     path = target.chance.choice(files)
     content = bytearray(path.read_bytes())
     bit = target.chance.randrange(8 * len(content))
@@ -220,8 +220,7 @@ def power_cut(target: Target) -> Hit:
     counts: Counter[str] = cut_copy(run.warehouse, copy, target.syncs, target.chance)
     at = time.time()
     run.kill()
-    shutil.rmtree(run.warehouse)
-    copy.rename(run.warehouse)
+    put_in_place(copy, run.warehouse, target.syncs)
     run.start()
     what = ", ".join(f"{count} files {fate}" for fate, count in sorted(counts.items()))
     return Hit(f"power cut: {what}", run.wait_for_commit(at, PATIENCE))
@@ -243,7 +242,7 @@ FAULTS: dict[str, Fault] = {
 #: how often each comes among many: those that need a new start of Spark more rarely
 SHARES = {
     **{"driver": 2, "jvm": 2, "worker": 6, "disk-full": 4, "stopped": 4, "clock": 5, "foreign": 4},
-    **{"flipped-bits": 1, "bad-file": 4},
+    **{"flipped-bits": 1, "power-cut": 1, "bad-file": 4},
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +23,22 @@ def cut_copy(source: Path, target: Path, syncs: Path, chance: random.Random) -> 
     target.mkdir(parents=True)
     _copy(source, target, synced, chance, counts)
     return counts
+
+
+def put_in_place(copy: Path, folder: Path, syncs: Path) -> None:
+    """Replace the content of `folder`, which may be a mount point, by that of `copy`: now all of it is on disk."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    for path in copy.iterdir():
+        shutil.move(path, folder / path.name)
+    copy.rmdir()
+    with syncs.open("a", encoding="utf-8") as log:
+        for path in (folder, *folder.rglob("*")):
+            found = path.lstat()
+            log.write(f"{time.time_ns()} {found.st_dev} {found.st_ino} {path}\n")
 
 
 def _copy(

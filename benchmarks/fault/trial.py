@@ -22,6 +22,8 @@ from benchmarks.fault.process import HeadgateRun, RunError
 HOOK = Path(__file__).parent / "hook"
 #: megabytes of the warehouse's own file system
 SMALL_DISK = 256
+#: seconds within which the run must have caught up, or ended
+CATCHING_UP = 300.0
 
 
 @dataclass
@@ -46,8 +48,12 @@ def chosen(name: str, times: int, chance: random.Random) -> list[str]:
     return chance.choices(list(SHARES), list(SHARES.values()), k=times)
 
 
-def trial(faults: Sequence[str], seed: int, *, brief: bool = True, pause: float = 1.0) -> Outcome:
-    """Hit a run with `faults`, in this order, with about `pause` seconds between them."""
+def trial(faults: Sequence[str], seed: int, *, brief: bool = True, pause: float = 1.0, restart: bool = True) -> Outcome:
+    """Hit a run with `faults`, in this order, with about `pause` seconds between them.
+
+    In the end the run is stopped and catches up with `headgate run --once`, or if there is no time for that
+    (`restart`), it goes on until it has caught up.
+    """
     with tempfile.TemporaryDirectory(prefix="headgate-faults-") as temporary:
         folder = Path(temporary)
         clock, syncs = folder / "clock", folder / "syncs.txt"
@@ -65,7 +71,7 @@ def trial(faults: Sequence[str], seed: int, *, brief: bool = True, pause: float 
         with _small_disk(run.warehouse, "disk-full" in faults) as target.small_disk:
             try:
                 _hit_all(target, faults, pause, outcome)
-                _judge(target, outcome)
+                _judge(target, outcome, restart)
             finally:
                 run.kill()
                 if outcome.wrong:
@@ -77,7 +83,7 @@ def _hit_all(target: Target, faults: Sequence[str], pause: float, outcome: Outco
     run, began = target.run, time.monotonic()
     run.start()
     target.feeder.start()
-    run.wait_for_commit(time.time(), 120.0)
+    run.wait_for_commit(time.time(), CATCHING_UP)
     for number, name in enumerate(faults, 1):
         time.sleep(target.chance.uniform(0.0, 2.0 * pause))
         try:
@@ -96,19 +102,25 @@ def _hit_all(target: Target, faults: Sequence[str], pause: float, outcome: Outco
     outcome.seconds = time.monotonic() - began
 
 
-def _judge(target: Target, outcome: Outcome) -> None:
+def _judge(target: Target, outcome: Outcome, restart: bool) -> None:
     run, feeder = target.run, target.feeder
     feeder.stop()
     with target.clock.open("r+b") as file:
         file.write(struct.pack("d", 0.0))
-    status = run.stop(90.0)
+    began = time.monotonic()
+    if not restart:
+        while compare(feeder.landing, run.tables) and time.monotonic() < began + CATCHING_UP:
+            time.sleep(0.5)
+        outcome.catching_up = time.monotonic() - began
+    status = run.stop(CATCHING_UP)
     if status != 0:
         outcome.wrong.append(f"headgate run ended with {status} after headgate stop; {run.last_words()}")
-    began = time.monotonic()
-    status = run.catch_up()
-    outcome.catching_up = time.monotonic() - began
-    if status != 0:
-        outcome.wrong.append(f"headgate run --once ended with {status}; {run.last_words()}")
+    if restart:
+        began = time.monotonic()
+        status = run.catch_up(CATCHING_UP)
+        outcome.catching_up = time.monotonic() - began
+        if status != 0:
+            outcome.wrong.append(f"headgate run --once ended with {status}; {run.last_words()}")
     outcome.wrong += map(str, compare(feeder.landing, run.tables))
     outcome.tables, outcome.files = len(COLUMNS), feeder.files
     outcome.rows = sum(rows.total() for rows in expected(feeder.landing).values())
