@@ -1,10 +1,10 @@
 """Play thousands of simulated worlds, and make what goes wrong as small as possible.
 
-    python -m scripts.simulate_world FIRST_SEED SEEDS [--all] [--faults "crash, slow"] [--real-log] [--keep-going]
+    python -m scripts.simulate_world FIRST_SEED SEEDS [--faults "crash, slow"] [--real-log] [--keep-going]
 
-By default with every kind of fault that Headgate is known to survive; with --all, with every kind; with --faults, with
-those named. --real-log plays with the real Delta library, which takes three times as long. It ends at the first world
-that fails, unless told to keep going, and prints its seed, what is wrong, and the smallest schedule that fails so.
+With every kind of fault, or with --faults those named. --real-log plays with the real Delta library, which takes three
+times as long. It ends at the first world that fails, unless told to keep going, and prints its seed, what is wrong, and
+the smallest schedule that fails so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from tests.world.schedule import FAULTS, NOT_SURVIVED, random_schedule
+from tests.world.schedule import FAULTS, random_schedule
 from tests.world.shrink import played, shrunk
 from tests.world.world import Outcome
 
@@ -41,14 +41,13 @@ def main() -> int:
     parser.add_argument("first", type=int)
     parser.add_argument("count", type=int)
     parser.add_argument("--faults", default="", help="kinds of faults, separated by commas")
-    parser.add_argument("--all", action="store_true", help="also the kinds that Headgate does not survive yet")
     parser.add_argument("--real-log", action="store_true", help="with the real Delta library")
     parser.add_argument("--keep-going", action="store_true", help="after a world that fails")
     options = parser.parse_args()
     named = tuple(name.strip() for name in options.faults.split(",") if name.strip())
     if unknown := [name for name in named if name not in FAULTS]:
         parser.error(f"there is no fault {unknown[0]!r}; there are: {', '.join(FAULTS)}")
-    faults = named or tuple(name for name in FAULTS if options.all or name not in NOT_SURVIVED)
+    faults = named or tuple(FAULTS)
     end = options.first + options.count
     portions = [range(first, min(first + PORTION, end)) for first in range(options.first, end, PORTION)]
     started, worlds, failed = time.monotonic(), 0, 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.warehouse.declare.analysis import apply_query
+from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.declare.spec import WarehouseSpec
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
@@ -83,7 +84,8 @@ def batch(warehouse: OpenWarehouse, name: str, spark: SparkSession) -> list[tupl
     for source in table.sources:
         rows = warehouse.nodes[source].store.arrow()
         frame = spark.createDataFrame(rows.select([name for name in rows.column_names if name != "_partition"]))
-        in_time = F.unix_micros(F.col(times[source])) <= F.lit(edge) if times.get(source) else F.lit(True)
+        time = times.get(source)
+        in_time = F.lit(True) if time is None else F.unix_micros(F.col(quoted(time))) <= F.lit(edge)
         frames[source] = frame.where(in_time)
     result = apply_query(replace(table, query=table.query), frames, spark).toArrow()
     return sorted((tuple(row.values()) for row in result.to_pylist()), key=repr)

@@ -18,6 +18,7 @@ from headgate.warehouse.declare.spec import WarehouseSpec
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
+from tests.warehouse.random_trial import interpreted
 from tests.warehouse.test_opened import START, arrive, assert_all_as_batch, rows_of
 
 if TYPE_CHECKING:
@@ -209,6 +210,7 @@ def test_queries_are_kept_in_the_way_that_is_proved_right_for_them(tmp_path: Pat
 
 
 def test_after_every_update_they_are_their_queries(tmp_path: Path, spark: SparkSession) -> None:
+    spark = interpreted(spark)
     arrive(tmp_path, "people", "1", PEOPLE)
     spec = everything(tmp_path)
     warehouse = open_warehouse(spec, spark)

@@ -14,7 +14,9 @@ from typing import Any
 
 from headgate.core import Update
 from headgate.warehouse.run.runtime import Runtime
+from headgate.warehouse.run.steady_clock import SteadyClock
 from headgate.warehouse.run.tracks import run_updates
+from headgate.warehouse.schedule.retries import is_transient
 from headgate.warehouse.schedule.scheduler import RunOptions
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
@@ -70,7 +72,7 @@ class WorldTracks:
             next(work.updates)
         except Exception as error:  # not in one update, as in ``Tracks``
             update.began = self._clock.time()
-            update.fails(error)
+            update.fails(error, transient=is_transient(error))
         if work.left:
             work.due = self._clock.steady + self._seconds()
         else:
@@ -117,14 +119,16 @@ class Keeper:
         wait: Callable[[float], bool],
         observer: Callable[[Update], None],
         adopted: Callable[[float, OpenWarehouse], None],
+        reopen: Callable[[], OpenWarehouse],
     ) -> None:
         self.runtime = Runtime(
             opened,
             session,  # type: ignore[arg-type]
             options,
             observer,
-            clock=clock.time,
+            clock=SteadyClock(clock.time, clock.monotonic),
             on_redeclared=adopted,
+            reopen=lambda spark: reopen(),
         )
         tracks = WorldTracks(session, self.runtime._node_of, clock, seconds)
         self.runtime._tracks = tracks  # type: ignore[assignment]

@@ -185,24 +185,6 @@ FAULTS: Mapping[str, FaultMaker] = {
 }
 
 
-#: kinds of faults that Headgate does not survive yet, and what is wrong then
-NOT_SURVIVED: Mapping[str, str] = {
-    "power cut": "nothing is synced",
-    "torn log entry": "the table cannot be opened",
-    "torn checkpoint": "commits stand but count as failures",
-    "empty pointer": "commits stand but count as failures",
-    "disk full": "the keeper ends if it cannot note what is to be recomputed",
-    "log cleaned while held": "files with changes are deleted before the table has read them",
-    "disk full for long": "the table is held until a person acts",
-    "bad line mended": "the stream insists on the file as it was",
-    "broken file": "the stream waits for it",
-    "share empty": "files that come back are loaded twice",
-    "shops replaced": "the rows of the replaced file are lost for a moment",
-    "shops deleted": "the dimension is never empty again",
-    "clock set back": "nothing is looked at until the clock has caught up",
-    "table removed": "the table cannot be written any more",
-    "foreign delete": "the keeper ends",
-}
 #: kinds of faults for which a table must be there
 _NEEDED = {"shops replaced": "by_region", "shops deleted": "by_region"}
 #: kinds of faults for which there must be checkpoints, also in a short log

@@ -147,6 +147,7 @@ class FakeSession:
             setJobGroup=self._set_group,
             setLocalProperty=lambda key, value: None,
             cancelJobGroup=lambda group: None,
+            _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)),
         )
         self.read = SimpleNamespace(schema=lambda schema: SimpleNamespace(parquet=self._parquet_reader(schema)))
 

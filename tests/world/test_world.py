@@ -1,7 +1,6 @@
 """Simulated worlds: whatever happens to the machine and to the files, every table becomes its query again.
 
-``python -m scripts.simulate_world FIRST COUNT`` plays many more, and makes those that fail smaller. A kind of fault
-that is mended is taken out of ``NOT_SURVIVED``; then its seeds here must pass.
+``python -m scripts.simulate_world FIRST COUNT`` plays many more, and makes those that fail smaller.
 """
 
 from __future__ import annotations
@@ -14,11 +13,9 @@ from headgate.warehouse.updates.load import StreamNode
 from tests.world import tables
 from tests.world.clock import START
 from tests.world.events import Crash, Land, Line, Restart
-from tests.world.schedule import FAULTS, NOT_SURVIVED, Schedule, random_schedule
+from tests.world.schedule import FAULTS, Schedule, random_schedule
 from tests.world.shrink import played, shrunk
 from tests.world.tables import DERIVED, Declaration
-
-SURVIVED = tuple(name for name in FAULTS if name not in NOT_SURVIVED)
 
 #: (kind of fault, seed, what was wrong when it was found)
 FOUND = [
@@ -51,24 +48,20 @@ def failure(schedule: Schedule, real_log: bool = False) -> str:
 @pytest.mark.parametrize("first", range(0, 300, 25), ids=lambda first: f"seeds {first} to {first + 24}")
 def test_tables_are_their_queries_whatever_happens(first: int) -> None:
     for seed in range(first, first + 25):
-        assert not failure(random_schedule(seed, SURVIVED))
+        assert not failure(random_schedule(seed, FAULTS))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
-def test_every_kind_of_fault_is_survived(name: str, request: pytest.FixtureRequest) -> None:
-    if name in NOT_SURVIVED:
-        request.applymarker(pytest.mark.xfail(reason=NOT_SURVIVED[name], strict=False))
+def test_every_kind_of_fault_is_survived(name: str) -> None:
     for seed in range(4):
         assert not failure(random_schedule(seed, [name]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "seed", "what"), FOUND, ids=[f"{name} {seed}" for name, seed, _ in FOUND])
-def test_what_was_once_wrong_stays_right(name: str, seed: int, what: str, request: pytest.FixtureRequest) -> None:
-    if name in NOT_SURVIVED:
-        request.applymarker(pytest.mark.xfail(reason=what, strict=True))
-    assert not failure(random_schedule(seed, [name]))
+def test_what_was_once_wrong_stays_right(name: str, seed: int, what: str) -> None:
+    assert not failure(random_schedule(seed, [name])), f"once, {what}"
 
 
 @pytest.mark.slow
@@ -78,7 +71,7 @@ def test_worlds_go_the_same_way_with_the_real_delta_library() -> None:
 
 
 def test_the_same_seed_gives_the_same_world() -> None:
-    one, two = (played(random_schedule(7, SURVIVED)) for _ in range(2))
+    one, two = (played(random_schedule(7, FAULTS)) for _ in range(2))
     assert one == two
     assert one.steps > 20
 
@@ -102,7 +95,7 @@ def test_a_table_that_is_not_its_query_is_found_and_made_smaller(monkeypatch: py
     """A fake Spark that computes something else stands for any defect of the warehouse."""
     kind = tables.KINDS["large"]
     monkeypatch.setitem(tables.KINDS, "large", replace(kind, computed=lambda least: kind.computed(least + 30)))
-    schedule = replace(random_schedule(3, SURVIVED), declared=Declaration(DERIVED))
+    schedule = replace(random_schedule(3, FAULTS), declared=Declaration(DERIVED))
     outcome = played(schedule)
     assert "large is not its query" in outcome.problems[0]
     small, wrong = shrunk(schedule, outcome)

@@ -202,6 +202,7 @@ class World:
             self._wait,
             self._observe,
             self._adopted,
+            self._open_warehouse,
         )
         return keeper
 

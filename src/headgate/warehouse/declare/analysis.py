@@ -156,7 +156,7 @@ def _analyse_table(
         not_linear="it has several sources" if growing is None else why_not_linear(plan, growing),
         not_local=None if table.lookback else _why_not_local(table, declared, plan),
         merge=merge,
-        keys=find_keys(plan, result.schema, changing, {name: known[name].schema for name in table.sources}),
+        keys=find_keys(plan, result, changing, {name: known[name].schema for name in table.sources}),
         source_columns=columns,
         fingerprint=fingerprint if isinstance(merge, str) else {**fingerprint, "merge": merge.text},
         unrepeatable=_unrepeatable(nodes),

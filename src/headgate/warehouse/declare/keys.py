@@ -29,7 +29,6 @@ from headgate.warehouse.declare.plan_tree import (
     canonical,
     columns_of_source,
     conjuncts,
-    eval_mode,
     join_kind,
     named_columns,
     parse_tree,
@@ -40,6 +39,7 @@ from headgate.warehouse.declare.plan_tree import (
 )
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
 #: an expression over the columns of a source, as SQL; by the number of the use of the source
@@ -102,20 +102,21 @@ class TableKeys:
 
 
 def find_keys(
-    plan: PlanTree, schema: StructType, changing: Collection[str], sources: Mapping[str, StructType]
+    plan: PlanTree, result: DataFrame, changing: Collection[str], sources: Mapping[str, StructType]
 ) -> TableKeys | None:
     """The keys of a query over marked sources; None if there are none that all ``changing`` sources have.
 
-    ``schema`` are the columns of the result, ``sources`` those of all sources.
+    ``plan`` is that of ``result``, ``sources`` are the columns of all sources.
     """
-    proof = _KeyProof({name: _with_origins(columns) for name, columns in sources.items()})
+    is_ansi = result.sparkSession.conf.get("spark.sql.ansi.enabled") == "true"
+    proof = _KeyProof({name: _with_origins(columns) for name, columns in sources.items()}, is_ansi)
     try:
         known = proof.columns(plan)
     except _UnknownPlanError:
         return None
     needed = [use for use, source in enumerate(proof.uses) if source in changing]
     names = [name for _, name in known.output]
-    found = {each.name for each in schema if _is_compared(each.dataType)}
+    found = {each.name for each in result.schema if _is_compared(each.dataType)}
     columns = [
         (number, name)
         for number, name in known.output
@@ -199,10 +200,11 @@ class _Columns:
 class _KeyProof:
     """Goes through one plan. ``with_origins`` are the columns of each source that keys can be made of.
 
-    ``uses`` are the sources in the order in which the plan uses them.
+    ``is_ansi``: numbers that do not fit are an error. ``uses`` are the sources in the order in which the plan has them.
     """
 
     with_origins: Mapping[str, Collection[str]]
+    is_ansi: bool
     uses: list[str] = field(default_factory=list)
 
     def columns(self, step: PlanTree) -> _Columns:
@@ -247,12 +249,12 @@ class _KeyProof:
 
     def _project(self, step: PlanTree) -> _Columns:
         child = self.columns(step.children[0])
-        return _named(step.expressions("projectList"), child)
+        return self._named(step.expressions("projectList"), child)
 
     def _aggregate(self, step: PlanTree) -> _Columns:
         child = self.columns(step.children[0])
         keys = frozenset(child.text(key) for key in step.expressions("groupingExpressions"))
-        return _named(step.expressions("aggregateExpressions"), child, keys)
+        return self._named(step.expressions("aggregateExpressions"), child, keys)
 
     def _window(self, step: PlanTree) -> _Columns:
         child = self.columns(step.children[0])
@@ -302,6 +304,44 @@ class _KeyProof:
             origins.update({number: both for number in (one, other) if number in origins})
         return _Columns(output, origins, same, either)
 
+    # --- expressions ----------------------------------------------------------------------------------------
+
+    def _named(self, expressions: Sequence[PlanTree], child: _Columns, keys: frozenset[str] | None = None) -> _Columns:
+        """Columns made of a child's; with ``keys``, of groups of its rows with the same keys."""
+        output = named_columns(expressions)
+        origins: dict[int, Origin] = {}
+        same: dict[int, str] = {}
+        for (number, _), each in zip(output, expressions, strict=True):
+            origins[number] = self._origin(each, child, keys)
+            same[number] = child.text(each)
+        return _Columns(output, origins, same)
+
+    def _origin(self, expression: PlanTree, rows: _Columns, keys: frozenset[str] | None = None) -> Origin:
+        """The origin of an expression over columns whose origins are known, for each use for which it can be told.
+
+        With ``keys`` it is one value for a group of rows, so it must be made of keys.
+        """
+        if expression.name == "Alias":
+            return self._origin(expression.children[0], rows, keys)
+        if keys is not None and rows.text(expression) in keys:
+            return self._origin(expression, rows)
+        if expression.name == "AttributeReference":
+            return {} if keys is not None else rows.origins.get(expression.id, {})
+        if expression.name == "Coalesce" and all(child.name == "AttributeReference" for child in expression.children):
+            return {} if keys is not None else rows.either.get(frozenset(child.id for child in expression.children), {})
+        window = tumbling_window(expression)
+        if window is not None:
+            times = self._origin(window[0], rows, keys)
+            return {use: _window_sql(time, window[1]) for use, time in times.items()}
+        parts = [self._origin(child, rows, keys) for child in expression.children]
+        uses = {use for origin in rows.origins.values() for use in origin}
+        found = {
+            use: _sql(expression, [part[use] for part in parts], self.is_ansi)
+            for use in uses
+            if all(use in p for p in parts)
+        }
+        return {use: sql for use, sql in found.items() if sql is not None}
+
 
 def _equal_columns(step: PlanTree, left: _Columns, right: _Columns) -> Iterator[tuple[int, int]]:
     """The columns, one of each side, that a join's condition makes equal."""
@@ -319,41 +359,7 @@ def _equal_columns(step: PlanTree, left: _Columns, right: _Columns) -> Iterator[
 # --- expressions --------------------------------------------------------------------------------------------
 
 
-def _named(expressions: Sequence[PlanTree], child: _Columns, keys: frozenset[str] | None = None) -> _Columns:
-    """Columns made of a child's; with ``keys``, of groups of its rows with the same keys."""
-    output = named_columns(expressions)
-    origins: dict[int, Origin] = {}
-    same: dict[int, str] = {}
-    for (number, _), each in zip(output, expressions, strict=True):
-        origins[number] = _origin(each, child, keys)
-        same[number] = child.text(each)
-    return _Columns(output, origins, same)
-
-
-def _origin(expression: PlanTree, rows: _Columns, keys: frozenset[str] | None = None) -> Origin:
-    """The origin of an expression over columns whose origins are known, for each use for which it can be told.
-
-    With ``keys`` it is one value for a group of rows, so it must be made of keys.
-    """
-    if expression.name == "Alias":
-        return _origin(expression.children[0], rows, keys)
-    if keys is not None and rows.text(expression) in keys:
-        return _origin(expression, rows)
-    if expression.name == "AttributeReference":
-        return {} if keys is not None else rows.origins.get(expression.id, {})
-    if expression.name == "Coalesce" and all(child.name == "AttributeReference" for child in expression.children):
-        return {} if keys is not None else rows.either.get(frozenset(child.id for child in expression.children), {})
-    window = tumbling_window(expression)
-    if window is not None:
-        times = _origin(window[0], rows, keys)
-        return {use: _window_sql(time, window[1]) for use, time in times.items()}
-    parts = [_origin(child, rows, keys) for child in expression.children]
-    uses = {use for origin in rows.origins.values() for use in origin}
-    found = {use: _sql(expression, [part[use] for part in parts]) for use in uses if all(use in p for p in parts)}
-    return {use: sql for use, sql in found.items() if sql is not None}
-
-
-def _sql(expression: PlanTree, parts: Sequence[str]) -> str | None:
+def _sql(expression: PlanTree, parts: Sequence[str], is_ansi: bool) -> str | None:
     """An expression as SQL, with its children given as SQL; None if it is not one that is known."""
     sql: str | None = None
     match expression.name:
@@ -368,7 +374,7 @@ def _sql(expression: PlanTree, parts: Sequence[str]) -> str | None:
             sql = f"({parts[0]}).{name}" if name in ("start", "end") else None
         case name if name in _SQL and _SQL[name].count("{}") == len(parts):
             sql = _SQL[name].format(*parts)
-        case name if name in _TRIED and len(parts) == 2 and eval_mode(expression) == "ANSI":
+        case name if is_ansi and name in _TRIED and len(parts) == 2:
             sql = _TRIED[name].format(*parts)
     return sql
 

@@ -16,7 +16,6 @@ from headgate.warehouse.declare.plan_tree import (
     PASSING,
     PlanTree,
     canonical,
-    eval_mode,
     has_subquery,
     own_text,
     source_of,
@@ -122,7 +121,9 @@ def _plan_merge(result: DataFrame, plan: PlanTree, growing: str) -> MergePlan:
             raise _NotMergedError("it has a subquery")
         if "PythonUDAF" in own_text(each):
             raise _NotMergedError("it has an aggregate function in Python")
-    states = _states(outputs)
+    functions = _functions(outputs)
+    # Each once.
+    states = list({canonical(each): (path, each) for path, each in reversed(functions)}.values())[::-1]
     _check_outputs(outputs, {canonical(each) for each in (*keys, *(function for _, function in states))})
     shown = _shown(plan, step, outputs or keys)
     merge = MergePlan(
@@ -132,7 +133,8 @@ def _plan_merge(result: DataFrame, plan: PlanTree, growing: str) -> MergePlan:
         tuple(shown.get(canonical(each)) for _, each in states),
         is_distinct=step.name == "Distinct",
     )
-    _check_types(result, merge, [each.children[0] for _, each in states])
+    _check_types(result, merge)
+    _check_sums(result, merge, [path for path, each in functions if each.children[0].name == "Sum"])
     return merge
 
 
@@ -160,7 +162,17 @@ def _check_outputs(outputs: Iterable[PlanTree], known: set[str]) -> None:
         _check_outputs(expression.children, known)
 
 
-def _check_types(result: DataFrame, merge: MergePlan, functions: Sequence[PlanTree]) -> None:
+def _check_sums(result: DataFrame, merge: MergePlan, paths: Iterable[tuple[int, ...]]) -> None:
+    """Refuse sums that are null, or another number, if they are too large: as a state, null stands for no values."""
+    step = aggregate_step(result, merge)
+    for path in paths:
+        function = at_path(step, path).children().apply(0)
+        # Spark's JSON does not tell `sum` from `try_sum`.
+        if _type_of(function) != "double" and function.evalContext().evalMode().toString() != "ANSI":
+            raise _NotMergedError("a sum that is null, or another number, if it is too large cannot be merged")
+
+
+def _check_types(result: DataFrame, merge: MergePlan) -> None:
     step = aggregate_step(result, merge)
     for key in key_expressions(step, merge):
         if not _is_key_type(key.dataType()):
@@ -168,14 +180,12 @@ def _check_types(result: DataFrame, merge: MergePlan, functions: Sequence[PlanTr
         # Spark joins the sessions of rows when it aggregates them; in its plan only a mark of the column says so.
         if key.getClass().getSimpleName() == "AttributeReference" and "sessionWindow" in key.metadata().json():
             raise _NotMergedError("new rows can join two sessions into one")
-    for state, tree in zip(merge.states, functions, strict=True):
+    for state in merge.states:
         function = at_path(step, state.path).children().apply(0)
         # What is compared, in max_by and min_by, is the second argument.
         compared = function.children().apply(1) if state.merged_as in ("max_by", "min_by") else function
         if _type_of(compared) not in _STATE_TYPES:
             raise _NotMergedError(f"the state of {state.function} of type {_type_of(compared)} cannot be merged")
-        if state.merged_as == "sum" and _type_of(function) != "double" and eval_mode(tree) != "ANSI":
-            raise _NotMergedError("a sum that becomes null, or another number, when it is too large cannot be merged")
         if state.merged_as == "average" and _type_of(function) != "double":
             raise _NotMergedError(f"an average of type {_type_of(function)} has no state that can be merged exactly")
 
@@ -222,20 +232,20 @@ def at_path(step: Any, path: Sequence[int]) -> Any:
 # --- expressions --------------------------------------------------------------------------------------------
 
 
-def _states(outputs: Sequence[PlanTree]) -> list[tuple[tuple[int, ...], PlanTree]]:
-    """The aggregate functions in expressions, each once, with their paths."""
-    found: dict[str, tuple[tuple[int, ...], PlanTree]] = {}
+def _functions(outputs: Sequence[PlanTree]) -> list[tuple[tuple[int, ...], PlanTree]]:
+    """The aggregate functions in expressions, with their paths."""
+    found: list[tuple[tuple[int, ...], PlanTree]] = []
 
     def walk(expression: PlanTree, path: tuple[int, ...]) -> None:
         if expression.name == "AggregateExpression":
-            found.setdefault(canonical(expression), (path, expression))
+            found.append((path, expression))
             return
         for place, child in enumerate(expression.children):
             walk(child, (*path, place))
 
     for place, output in enumerate(outputs):
         walk(output, (place,))
-    return list(found.values())
+    return found
 
 
 def _shown(plan: PlanTree, aggregate: PlanTree, outputs: Sequence[PlanTree]) -> dict[str, str]:

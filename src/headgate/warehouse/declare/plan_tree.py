@@ -41,6 +41,7 @@ _WORDS = {
     "Deduplicate": "dropDuplicates",
     "Distinct": "distinct",
     "Except": "except",
+    "Filter": "a filter",
     "Expand": "a sliding window, rollup or cube",
     "FlatMapGroupsInArrow": "a Python function over groups (applyInArrow)",
     "FlatMapGroupsInPandas": "a Python function over groups (applyInPandas)",
@@ -210,12 +211,6 @@ def canonical(expression: PlanTree, columns: Mapping[int, str] | None = None) ->
     fields = {key: value for key, value in expression.fields.items() if key not in ignored}
     inner = ", ".join(canonical(child, columns) for child in expression.children)
     return f"{json.dumps(fields, sort_keys=True)}({inner})"
-
-
-def eval_mode(expression: PlanTree) -> str:
-    """What becomes of a number that does not fit: "ANSI" raises, "TRY" gives null, "LEGACY" whatever it may be."""
-    found = re.search(r"ANSI|TRY|LEGACY", json.dumps(expression.fields.get("evalContext")))
-    return "" if found is None else found.group()
 
 
 #: what Spark's expression for the start of a tumbling window consists of
