@@ -139,7 +139,7 @@ def foreign(target: Target) -> Hit:
 
     name = target.chance.choice(DERIVED)
     folder = target.run.tables / name
-    _wait((folder / "_delta_log").exists, f"the table {name}", 60.0)
+    _wait((folder / "_delta_log").exists, f"the table {name}")
     what = target.chance.choice(("rows deleted", "rows appended", "folder deleted"))
     at = time.time()
     for _ in range(20):  # the run may have been faster
@@ -181,7 +181,7 @@ def bad_file(target: Target) -> Hit:
     land(path, content)
     at = time.time()
     log = target.run.tables / stream / "_delta_log"
-    _wait(lambda: max(each.stat().st_mtime for each in log.glob("*.json")) > at, f"a commit of {stream}", PATIENCE)
+    _wait(lambda: max(each.stat().st_mtime for each in log.glob("*.json")) > at, f"a commit of {stream}")
     return Hit(f"bad file in {stream}: {what}", time.time() - at)
 
 
@@ -261,7 +261,7 @@ def _survivors(found: list[Process], seconds: float) -> list[Process]:
         time.sleep(0.1)
 
 
-def _wait(look: Callable[[], Found | None], what: str, seconds: float = 30.0) -> Found:
+def _wait(look: Callable[[], Found | None], what: str, seconds: float = PATIENCE) -> Found:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
