@@ -18,7 +18,7 @@ from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.fault.levels import Sampler, growth
+from benchmarks.fault.levels import Level, Sampler, growth
 from benchmarks.harness import Benchmark, Claim, Context, Results, Row
 from benchmarks.spark import arrivals, workload
 from benchmarks.spark.log import Visible, read_log
@@ -39,6 +39,9 @@ CONTENDERS: dict[str, tuple[str, ...]] = {
     "headgate, 3 periods an update": ("benchmarks.spark.warehouse", "--budget", "inf", "--chop", "3"),
     "streaming queries, as installed": ("benchmarks.spark.structured", "--writer", "spark", "--forking"),
 }
+CAPACITY = "capacity"
+#: so many looks at the levels of a contender are kept
+LOOKS = 30
 LEVELS = ("driver_memory", "jvm_memory", "threads", "descriptors")
 
 
@@ -60,8 +63,9 @@ def phases(speed: float, start: float, end: float, afterwards: float) -> Iterato
     return chain(first(), second())
 
 
-def measure(contender: str, possible: float, course: Mapping[str, float], seed: int) -> Row:
-    """One contender. `possible` are the updates per second that the machine can do."""
+def measure(contender: str, possible: float, course: Mapping[str, float], seed: int) -> list[Row]:
+    """One contender: a row for all of it, then its levels over time. `possible` are the updates per second that the
+    machine can do."""
     speed, calm = OVERLOAD * possible / OFFERED, AFTERWARDS * possible / OFFERED
     with tempfile.TemporaryDirectory(prefix="headgate-overload-") as temporary:
         folder = Path(temporary)
@@ -105,8 +109,13 @@ def measure(contender: str, possible: float, course: Mapping[str, float], seed: 
                 row[f"{name}, growth"] = growth(sampler.levels, name, window.start, window.end)
         if figures.exists():
             row |= waits(json.loads(figures.read_text("utf-8")), speed)
-        print(json.dumps([asdict(level) for level in sampler.levels[:: max(1, len(sampler.levels) // 20)]]))
-    return row
+    thinned = sampler.levels[:: max(1, len(sampler.levels) // LOOKS)]
+    looks = [{"contender": contender, "since the start, s": level.at - start, **_figures(level)} for level in thinned]
+    return [row, *looks]
+
+
+def _figures(level: Level) -> Row:
+    return {name: value for name, value in asdict(level).items() if name != "at"}
 
 
 def recovered(landed: Sequence[arrivals.Landing], updates: Sequence[Visible], end: float) -> float | None:
@@ -138,15 +147,15 @@ def waits(figures: dict[str, Any], speed: float) -> Row:
 def capacity(seconds: float, seed: int) -> Row:
     """How many updates per second Headgate makes if there is always something to do."""
     course = {"warm_up": seconds / 2, "seconds": seconds, "recovery": 1.0}
-    row = measure(HEADGATE, SATURATING * OFFERED / OVERLOAD, course, seed)
-    return {"contender": "capacity", "updates per second": row["updates per second"]}
+    row = measure(HEADGATE, SATURATING * OFFERED / OVERLOAD, course, seed)[0]
+    return {"contender": CAPACITY, "updates per second": row["updates per second"]}
 
 
 def run(context: Context) -> Results:
     if context.smoke:
         course = {"warm_up": 8.0, "seconds": context.seconds or 4.0, "recovery": 8.0}
         arguments = [{"contender": HEADGATE, "possible": 8.0, "course": course, "seed": context.seed}]
-        return Results(context.points(measure, arguments, timed=True), [])
+        return Results(_in_order(context.points(measure, arguments, timed=True)), [])
     seconds = context.seconds or 600.0
     possible = context.points(capacity, [{"seconds": min(60.0, seconds), "seed": context.seed}], timed=True)
     course = {"warm_up": 45.0, "seconds": seconds, "recovery": max(30.0, seconds / 5)}
@@ -159,12 +168,21 @@ def run(context: Context) -> Results:
         }
         for contender in CONTENDERS
     ]
-    rows = context.points(measure, arguments, timed=True)
+    rows = _in_order(context.points(measure, arguments, timed=True))
     return Results([*possible, *rows], claims(rows, course))
 
 
+def _in_order(rows: Sequence[Row]) -> list[Row]:
+    """What people read first comes first: a row for each contender, then the levels over time."""
+    return sorted(rows, key=_is_look)
+
+
+def _is_look(row: Row) -> bool:
+    return "since the start, s" in row
+
+
 def claims(rows: Sequence[Row], course: Mapping[str, float]) -> list[Claim]:
-    found = {row["contender"]: row for row in rows}
+    found = {row["contender"]: row for row in rows if not _is_look(row)}
     own = found[HEADGATE]
     wanted = "a target of this project"
     beyond = float(own["beyond patience, s"]) - float(own["longest update, s"])
@@ -187,10 +205,17 @@ def claims(rows: Sequence[Row], course: Mapping[str, float]) -> list[Claim]:
 
 
 def draw(figure: Figure, rows: Sequence[Row]) -> None:
-    mine = [row for row in rows if row["contender"] != "capacity"]
-    for plot, name in zip(figure.subplots(1, 2), ("weighted staleness", "all fresh again after, s"), strict=True):
+    mine = [row for row in rows if row["contender"] != CAPACITY and not _is_look(row)]
+    above, below = figure.subplots(2, 2)
+    for plot, name in zip(above, ("weighted staleness", "all fresh again after, s"), strict=True):
         plot.barh([row["contender"] for row in mine], [row[name] or 0.0 for row in mine])
         plot.set_xlabel(name)
+    for plot, name in zip(below, ("jvm_memory", "driver_memory"), strict=True):
+        for contender in dict.fromkeys(row["contender"] for row in mine):
+            looks = [row for row in rows if _is_look(row) and row["contender"] == contender]
+            plot.plot([row["since the start, s"] for row in looks], [row[name] for row in looks], label=contender)
+        plot.set_xlabel("since the start, s")
+        plot.set_ylabel(f"{name.replace('_', ' ')}, MB")
 
 
 BENCHMARK = Benchmark(

@@ -16,12 +16,14 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from benchmarks import faults, overload
 from benchmarks.fault.feeder import BAD, Feeder, land
 from benchmarks.fault.kinds import FAULTS, SHARES
 from benchmarks.fault.levels import Level, growth, look
 from benchmarks.fault.oracle import MINUTE, compare, expected, micros
 from benchmarks.fault.power import cut_copy, put_in_place
 from benchmarks.fault.trial import HOOK, chosen
+from benchmarks.harness import Row
 from benchmarks.overload import phases, recovered
 from benchmarks.spark.arrivals import Landing
 from benchmarks.spark.log import Visible
@@ -155,9 +157,9 @@ def test_what_has_survived_a_power_cut_survives_the_next(tmp_path: Path) -> None
 
 
 def test_many_faults_are_the_same_with_the_same_seed_and_of_every_kind() -> None:
-    faults = chosen("many", 200, random.Random(1))
-    assert faults == chosen("many", 200, random.Random(1))
-    assert set(faults) == set(SHARES) == set(FAULTS)
+    many = chosen("many", 200, random.Random(1))
+    assert many == chosen("many", 200, random.Random(1))
+    assert set(many) == set(SHARES) == set(FAULTS)
     assert chosen("jvm", 3, random.Random(1)) == ["jvm"] * 3
 
 
@@ -197,6 +199,46 @@ def test_after_the_overload_files_come_on_with_other_names_and_more_rarely() -> 
     before = [each for each in files if each.due < 1030.0]
     assert len(before) > 6 * len(files[len(before) :])
     assert [each.due for each in files] == sorted(each.due for each in files)
+
+
+def outcome(contender: str, fresh_again: float | None, beyond: float, grown: float) -> Row:
+    levels = {f"{name}, growth": grown for name in overload.LEVELS}
+    waits = {"beyond patience, s": beyond, "longest update, s": 2.0}
+    return {"contender": contender, "all fresh again after, s": fresh_again, **waits, **levels}
+
+
+@pytest.mark.parametrize(
+    ("own", "plain", "held"),
+    [
+        pytest.param((5.0, -3.0, 1.1), 9.0, [True] * 6, id="all is well"),
+        pytest.param((5.0, 2.5, 1.1), 9.0, [False] + [True] * 5, id="somebody waited too long"),
+        pytest.param((5.0, -3.0, 1.5), 9.0, [True] + [False] * 4 + [True], id="everything grows"),
+        pytest.param((None, -3.0, 1.1), 9.0, [True] * 5 + [False], id="not fresh in the time given"),
+        pytest.param((5.0, -3.0, 1.1), None, [True] * 6, id="the other is never fresh"),
+    ],
+)
+def test_what_is_claimed_of_an_overload(
+    own: tuple[float | None, float, float], plain: float | None, held: list[bool]
+) -> None:
+    rows = [outcome(overload.HEADGATE, *own), outcome("streaming queries, as installed", plain, 0.0, 1.0)]
+    rows.append({"contender": overload.HEADGATE, "since the start, s": 1.0})
+    assert [claim.holds for claim in overload.claims(rows, {"recovery": 30.0})] == held
+
+
+@pytest.mark.parametrize(
+    ("wrong", "worst", "held"),
+    [
+        pytest.param(0, 12.0, [True, True], id="all is well"),
+        pytest.param(1, 12.0, [True, False], id="a row is lost"),
+        pytest.param(0, 21.0, [False, True], id="Spark took too long"),
+        pytest.param(0, None, [False, True], id="Spark never came back"),
+    ],
+)
+def test_what_is_claimed_of_faults(wrong: int, worst: float | None, held: list[bool]) -> None:
+    rows: list[Row] = [{"part": "many", "fault": "jvm", "commit after, worst s": worst}]
+    rows.append({"part": "many", "fault": "all", "faults": 1, "wrong": wrong, "first wrong": "", "tables": 13})
+    rows[1]["rows compared"] = 100
+    assert [claim.holds for claim in faults.claims(rows)] == held
 
 
 @pytest.mark.parametrize(
