@@ -40,6 +40,11 @@ def main(argv: Sequence[str] | None = None, catalogue: Catalogue | None = None) 
         hint = f"did you mean {close}? " if close else ""
         parser.error(f"unknown benchmark {options.name!r}; {hint}--list shows them all")
     names = list(catalogue) if options.name == "all" else [options.name]
+    if options.part is not None:
+        parts = () if options.name == "all" else catalogue[options.name]().parts
+        if options.part not in parts:
+            known = f"it has {', '.join(parts)}" if parts else "it has none"
+            parser.error(f"{options.name} has no part {options.part!r}; {known}")
     # A list, not a generator: after a failure the other benchmarks still run.
     return 0 if all([_succeeds(name, catalogue, options) for name in names]) else 1
 
@@ -48,12 +53,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m benchmarks", description="Repeats the papers' experiments.")
     add = parser.add_argument
     add("name", nargs="?", metavar="NAME", help="a benchmark, or all")
+    add("part", nargs="?", metavar="PART", help="one of the parts of the benchmark, if it has any (default: all)")
     add("--list", action="store_true", help="show name, figure, claim and time of every benchmark")
     add("--smoke", action="store_true", help="the whole path at tiny size; claims may stay unchecked")
     add("--json", action="store_true", help="print one line per benchmark with one JSON object")
     add("--strict", action="store_true", help="exit with 1 if a checked claim does not hold")
     add("--seed", type=_at_least(0), default=1, metavar="N", help="default: %(default)s")
     add("--reps", type=_at_least(1), metavar="N", help="repetitions (default: 1 in smoke, else the script's)")
+    add("--times", type=_at_least(1), metavar="N", help="how often, for benchmarks that say so: faults")
+    add("--seconds", type=_at_least(1), metavar="N", help="how long, for benchmarks that say so: overload")
     add("--jobs", type=_at_least(1), metavar="N", help="processes (default: 1 in smoke, else one per core)")
     add(
         "--out",
@@ -92,6 +100,9 @@ def _run(benchmark: Benchmark, folder: Path, options: argparse.Namespace) -> Res
         seed=options.seed,
         jobs=options.jobs or (1 if options.smoke else os.cpu_count() or 1),
         reps=options.reps or (SMOKE_REPS if options.smoke else benchmark.reps),
+        part=options.part,
+        times=options.times,
+        seconds=options.seconds,
     )
     print(f"{benchmark.name}: {context}", file=sys.stderr)
     # A script that prints must not spoil the report.

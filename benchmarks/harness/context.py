@@ -30,6 +30,10 @@ class Context:
     seed: int
     jobs: int
     reps: int
+    #: of the three, None leaves it to the script: which part to run, how often to do a thing, how long to go on
+    part: str | None = None
+    times: int | None = None
+    seconds: float | None = None
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -60,3 +60,5 @@ class Benchmark:
     pivot: Pivot | None = None
     #: Repetitions of a full run unless --reps says otherwise.
     reps: int = 5
+    #: What `python -m benchmarks NAME PART` may name, for a benchmark that consists of experiments of their own.
+    parts: Sequence[str] = ()

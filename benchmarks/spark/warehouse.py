@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tracks", type=int, default=2)
     parser.add_argument("--policy", default="max-benefit")
     parser.add_argument("--placement", default="proportional")
+    parser.add_argument("--budget", type=float, default=1.0, help="seconds that an update should take at most")
+    parser.add_argument("--chop", type=float, default=math.inf, help="periods of data per update at most")
     parser.add_argument("--idle", type=int, default=0, help="so many more tables to which nothing happens")
     parser.add_argument("--alone", action="store_true", help="no groups: every table is an update of its own")
     parser.add_argument("--figures", type=Path, help="where to write what the run knows of itself, as JSON")
@@ -43,7 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     began = time.time()
     task = task_from(options)
     settings = RunOptions(
-        tracks=options.tracks, policy=policy_from(options.policy), placement=placement_from(options.placement)
+        tracks=options.tracks,
+        policy=policy_from(options.policy),
+        placement=placement_from(options.placement),
+        budget=options.budget,
+        chop=options.chop,
     )
     with LogWriter(task.log) as log:
 

@@ -72,6 +72,10 @@ def crash(context: Context) -> Results:
     raise AssertionError("the point above has no such policy")
 
 
+def of_part(context: Context) -> Results:
+    return Results([{"part": context.part, "times": context.times, "seconds": context.seconds}], [])
+
+
 def benchmark(**changes: Any) -> Benchmark:
     declared: dict[str, Any] = {
         "name": "late_fig1",
@@ -87,6 +91,7 @@ def benchmark(**changes: Any) -> Benchmark:
 CATALOGUE = {
     "crash_fig2": lambda: benchmark(name="crash_fig2", run=crash),
     "late_fig1": lambda: benchmark(pivot=Pivot("utilisation", "policy", "lateness")),
+    "late_parts": lambda: benchmark(name="late_parts", run=of_part, draw=lambda f, r: None, parts=("upper", "lower")),
 }
 
 
@@ -149,10 +154,26 @@ def test_strict_ignores_claims_that_were_not_checked(tmp_path: Path) -> None:
 def test_all_goes_on_after_a_crash_and_names_the_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("all", "--smoke", "--json", out=tmp_path) == 1
     printed = capsys.readouterr()
-    assert [json.loads(line)["benchmark"] for line in printed.out.splitlines()] == ["late_fig1"]
+    assert [json.loads(line)["benchmark"] for line in printed.out.splitlines()] == ["late_fig1", "late_parts"]
     assert (tmp_path / "late_fig1" / "rows.csv").exists()
     assert "crash_fig2 crashed" in printed.err
     assert "at the point policy='lifo'" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "row"),
+    [
+        pytest.param([], {"part": None, "times": None, "seconds": None}, id="all of it"),
+        pytest.param(
+            ["upper", "--times", "3", "--seconds", "9"], {"part": "upper", "times": 3, "seconds": 9}, id="a part"
+        ),
+    ],
+)
+def test_a_script_is_told_the_part_and_how_often_and_long(
+    arguments: list[str], row: Row, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command("late_parts", *arguments, "--smoke", "--json", out=tmp_path) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == [row]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +184,9 @@ def test_all_goes_on_after_a_crash_and_names_the_point(tmp_path: Path, capsys: p
         pytest.param(["--smoke"], "name a benchmark", id="no name"),
         pytest.param(["late_fig1", "--jobs", "0"], "--jobs: expected a whole number from 1 up, got '0'", id="no jobs"),
         pytest.param(["late_fig1", "--seed", "-1"], "--seed", id="negative seed"),
+        pytest.param(["late_fig1", "left"], "late_fig1 has no part 'left'; it has none", id="no parts"),
+        pytest.param(["late_parts", "left"], "late_parts has no part 'left'; it has upper, lower", id="unknown part"),
+        pytest.param(["all", "upper"], "all has no part 'upper'", id="a part of all"),
     ],
 )
 def test_wrong_usage_exits_with_2_and_says_why(

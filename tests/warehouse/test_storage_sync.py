@@ -49,6 +49,17 @@ def test_the_first_commit_of_a_table_syncs_its_folders_too(store: TableStore, mo
     assert disk.after == {f"{log}/{0:020}.json", log, "tables/clicks", "tables", "."}
 
 
+def test_an_entry_that_was_written_before_a_crash_is_synced_before_anything_is_built_on_it(
+    store: TableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(store, 1, clicks(1))
+    load(store, 2, clicks(2))
+    # The process may have been killed between writing the entry and syncing it: nobody knows any more.
+    disk = Disk(store, monkeypatch)
+    TableStore(store.directory, "ts")
+    assert disk.before == {f"tables/clicks/_delta_log/{1:020}.json", "tables/clicks/_delta_log"}
+
+
 def test_data_files_of_spark_are_synced_with_all_directories_then_the_entry(
     store: TableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

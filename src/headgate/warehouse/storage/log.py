@@ -131,6 +131,9 @@ class DeltaLog:
             return None
         self._handle, self.version, self.table_id = handle, handle.version(), str(handle.metadata().id)
         self._stamp = self._stamp_of(self.version)
+        if self._stamp is not None:
+            # Its writer may have been killed before it was synced, and the next entries build on it.
+            self._sync_entry(self.version)
         return self._loaded(handle)
 
     def _opened(self) -> DeltaTable | None:
@@ -180,9 +183,7 @@ class DeltaLog:
                 ) from error
             if not self._is_ours(commit, expected):
                 raise ForeignCommitError(self._directory, expected) from error
-        self._sync([entry_path(self._directory, expected)])
-        if expected == 0 and self._syncs:
-            sync([self._directory, *list(self._directory.parents)[:2]])
+        self._sync_entry(expected)
         self.version, self._stamp = expected, self._stamp_of(expected)
         if not self.table_id:
             self.table_id = str(self._current().metadata().id)
@@ -218,6 +219,11 @@ class DeltaLog:
     def _sync(self, files: Sequence[Path]) -> None:
         if self._syncs and files:
             sync(with_directories(self._directory, files))
+
+    def _sync_entry(self, version: int) -> None:
+        self._sync([entry_path(self._directory, version)])
+        if version == 0 and self._syncs:
+            sync([self._directory, *list(self._directory.parents)[:2]])
 
     def _data_files(self, commit: Commit) -> list[Path]:
         changes = () if commit.changes is None else (*commit.changes.added, *commit.changes.removed)
