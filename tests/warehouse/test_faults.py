@@ -17,6 +17,7 @@ from headgate.core.errors import HeadgateError
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
 from headgate.warehouse.sources.errors import SourceChanged
+from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.bad_chunks import TRIES
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 from tests.warehouse.test_opened import START, arrive, assert_all_as_batch, reading, rows_of
@@ -205,3 +206,21 @@ def test_a_full_disk_fails_the_update_and_loses_nothing(
     warehouse.bring_up_to_date(spark)
     assert len(rows_of(warehouse.nodes["derived"].store)) == 2
     assert_all_as_batch(warehouse, spark)
+
+
+def test_rejected_rows_of_updates_that_a_stream_has_lost_are_replaced_with_those_that_are_loaded_again(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    for number in range(3):
+        arrive(tmp_path, "readings", f"{number}", [reading(number), reading(number) | {"ts": f"nonsense {number}"}])
+        opened(tmp_path, spark).bring_up_to_date(spark)
+    log = tmp_path / "warehouse" / "tables" / "readings" / "_delta_log"
+    for version in (1, 2):  # as after a power cut without syncing
+        (log / f"{version:020}.json").unlink()
+    arrive(tmp_path, "readings", "3", [reading(3), reading(3) | {"ts": "nonsense 3"}])
+    again = opened(tmp_path, spark)
+    again.bring_up_to_date(spark)
+    assert_all_as_batch(again, spark)
+    assert len(rows(again, "readings")) == 4
+    rejected = TableStore(tmp_path / "warehouse" / "tables" / "readings__rejected").arrow()
+    assert sorted(raw.split("nonsense ")[1][0] for raw in rejected["raw"].to_pylist()) == ["0", "1", "2", "3"]

@@ -89,6 +89,8 @@ class WarehouseRun:
         self._on_message = on_message
         self._on_end = on_end
         self._on_change = on_change
+        #: the declarations that are opened again are other ones than before
+        self._is_changed = False
         self._cleanup = ExitStack()
         self._runtime: Runtime | None = None
         #: where the trace of this run is written; None before the start
@@ -126,7 +128,9 @@ class WarehouseRun:
 
             def redeclared(at: float, opened: OpenWarehouse) -> None:
                 trace.redeclared(at, _traced(opened, at))
-                self._on_message("going on with the changed declarations")
+                if self._is_changed:
+                    self._on_message("going on with the changed declarations")
+                self._is_changed = False
 
             runtime = Runtime(
                 opened,
@@ -234,7 +238,7 @@ class WarehouseRun:
             # What is refused was refused above: here that would end the run.
             on_change: OnChange = "keep" if self._on_change == "keep" else "rebuild"
             opened = open_warehouse(changed, self.runtime.spark, on_change=on_change)
-            self.spec = changed
+            self.spec, self._is_changed = changed, True
             self._tell_rebuilds(opened)
             return opened
 

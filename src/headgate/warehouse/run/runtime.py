@@ -132,6 +132,8 @@ class Runtime:
         self._revive = revive
         #: when Spark is to be started again, and how long to wait after the next failure of that; None: it is there
         self._revival: tuple[float, float] | None = None
+        #: {update on a track: since when it runs}, by identity and not by the clock, which may be set meanwhile
+        self._since: dict[int, float] = {}
         #: {updates that were cancelled: (why, when)}, by identity
         self._cancelled: dict[int, tuple[str, float]] = {}
         self._busy = 0.0
@@ -383,10 +385,15 @@ class Runtime:
 
     def _end_what_takes_too_long(self, now: float) -> None:
         """Cancel updates beyond their time limit, or beyond the time to stop; go on without those that do not end."""
-        late = {id(update): (update, _too_long(limit)) for update, limit in self._scheduler.overdue(now)}
-        if time.monotonic() >= self._stop_by:
-            stopped = "the run was stopped before it had ended"
-            late |= {id(update): (update, stopped) for update in self._scheduler.on_tracks()}
+        late: dict[int, tuple[Update, str]] = {}
+        for update in self._scheduler.on_tracks():
+            if not update.began:
+                continue  # it waits for others of its group
+            limit = self._scheduler.time_limit(update)
+            if time.monotonic() >= self._stop_by:
+                late[id(update)] = (update, "was stopped with the run before it had ended")
+            elif time.monotonic() - self._since.setdefault(id(update), time.monotonic()) > limit:
+                late[id(update)] = (update, f"took longer than its time limit of {readable(limit)}")
         for key, (update, why) in late.items():
             if key not in self._cancelled:
                 self._cancelled[key] = (why, time.monotonic())
@@ -473,6 +480,7 @@ class Runtime:
     def _ended(self, update: Update) -> None:
         if not self._scheduler.is_running(update):
             return
+        self._since.pop(id(update), None)
         cancelled = self._cancelled.pop(id(update), None)
         if not update.committed:
             if cancelled is not None:
@@ -491,7 +499,3 @@ class Runtime:
         except Exception as error:  # it may be a user's: no reason to stop the tables
             text = f"what is called after every update has failed: {type(error).__name__}: {error}"
             self._scheduler.notices.append(RunNotice(self._clock(), None, text))
-
-
-def _too_long(limit: float) -> str:
-    return f"took longer than its time limit of {readable(limit)}"

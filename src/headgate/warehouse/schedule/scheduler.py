@@ -122,6 +122,10 @@ class Scheduler:
         known = None if before is None else before._ledger
         self._ledger: Ledger = Ledger(self._nodes.by_name, warehouse.spec, now, known, costs)
         self._nodes.fill(self._ledger, options.inheritance)
+        for name, node in warehouse.nodes.items():
+            was = None if before is None else before.warehouse.nodes.get(name)
+            if isinstance(node, StreamNode) and isinstance(was, StreamNode):
+                node.go_on_from(was)
         self._limits = UpdateLimits(self._ledger, options.budget, options.chop)
         policy: Policy = Layered(options.policy)
         placement: Placement = LayeredPlacement(options.placement)
@@ -447,15 +451,9 @@ class Scheduler:
 
     # --- updates that take too long, and a Spark that is lost -------------------------------------------------
 
-    def overdue(self, now: float) -> list[tuple[Update, float]]:
-        """The updates on tracks that run for longer than they may, each with that limit in seconds."""
-        late = []
-        for update in chain.from_iterable(self._running.values()):
-            if update.began and update.status == "running":
-                limit = self._options.time_limit or time_limit(update.layer, self._ledger.of(update.name))
-                if now - update.began > limit:
-                    late.append((update, limit))
-        return late
+    def time_limit(self, update: Update) -> float:
+        """After how many seconds an update is to be cancelled."""
+        return self._options.time_limit or time_limit(update.layer, self._ledger.of(update.name))
 
     def on_tracks(self) -> list[Update]:
         """The updates that run on tracks."""
@@ -475,14 +473,23 @@ class Scheduler:
         return any(update is other for other in self._updates_running())
 
     def spark_lost(self, now: float) -> None:
-        """Spark was lost. A table that was being updated then, and was already when it was lost before, is held."""
+        """Spark was lost. A table that was being updated then, and was already when it was lost before, is held.
+
+        A stream is not: it loads its chunks one by one, and sets aside the one that Spark dies of.
+        """
         running = {update.table: update for update in self._updates_running()}
-        for table in self._suspects & running.keys():
+        for table, update in running.items():
+            node = self.node_of(update)
+            if isinstance(node, StreamNode):
+                node.note_death(update, "Spark has died twice while it was loaded")
+                continue
+            if table not in self._suspects:
+                continue
             text = (
                 "Spark was lost twice while this table was updated, so it is held: its data or its query may need "
                 "more memory than Spark has. Mend that, then `headgate resume` it"
             )
-            self._ledger.of(running[table].name).retries.hold()
+            self._ledger.of(update.name).retries.hold()
             self.notices.append(RunNotice(now, table, text))
         self._suspects |= running.keys()
 

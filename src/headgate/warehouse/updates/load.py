@@ -24,7 +24,7 @@ from headgate.warehouse.session import tune
 from headgate.warehouse.sources import Limit, Offset, Pending, Range, SourceBroken
 from headgate.warehouse.sources.protocol import HasContents
 from headgate.warehouse.storage.files import ALL, DATA_DIRECTORY, directory_of
-from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.storage.store import MOST_ENTRIES, TableStore
 from headgate.warehouse.updates.bad_chunks import TRIES, BadChunks
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.good_rows import (
@@ -115,6 +115,23 @@ class LoadedNode(Node):
         except Exception:
             _log.warning("the rejected rows of %s are committed later", self.table, exc_info=True)
 
+    def _drop_rejected_of_lost_updates(self) -> None:
+        """Remove the rejected rows of updates that the table has not: the end of its log was lost, or never written.
+
+        What they have loaded is loaded again, and so are its rejected rows.
+        """
+        mine = self.state.update
+        if not self.store.exists or self._rejected_after <= mine:
+            return
+        live = {file.path: file for file in self._rejected.files()}
+        entries = self._rejected.versions(max(-1, self._rejected.version - MOST_ENTRIES))
+        lost = [live[f.path] for entry in entries if (entry.update or 0) > mine for f in entry.added if f.path in live]
+        if lost:
+            number = self._rejected_after + 1
+            state = CommitState(number, "note").to_json()
+            self._rejected.commit(number, (), replace=lost, state=state, schema=REJECTED_SCHEMA)
+            self._rejected_after = number
+
     def _owes_rejected(self) -> bool:
         """Whether the newest commit of the table names rejected rows that are not committed yet."""
         named = self.state.rejected_files
@@ -201,6 +218,13 @@ class StreamNode(LoadedNode):
         if update.plan is not None:
             self._bad_chunks.note_death(update.plan, reason)
 
+    def go_on_from(self, before: StreamNode) -> None:
+        """Take over what is known of bad chunks and of arrivals; ``before`` is this stream as it was opened before."""
+        if self.source == before.source:
+            self._bad_chunks = before._bad_chunks
+            self._last_arrival = before._last_arrival
+            self.period = self.spec.period or before.period
+
     def _gain(self, waiting: Pending) -> float:
         """How much event time is waiting: about as much as the time over which the data arrived.
 
@@ -246,12 +270,13 @@ class StreamNode(LoadedNode):
         hosted: HostedUpdate | None = None,
     ) -> None:
         started = time.perf_counter()
+        self._drop_rejected_of_lost_updates()
         self._commit_rejected()  # left undone by a process that died, or by a commit that failed
         before = self.state
         if update.plan is None:
             update.work, update.freshness = time.perf_counter() - started, before.freshness
             return
-        number = before.update + 1
+        number = max(before.update, self._rejected_after) + 1
         wanted, good, bad = self._written(spark, update.plan, number)
         update.work = time.perf_counter() - started
         known = [moment for moment in (before.freshness, good.last) if moment is not None]
