@@ -38,6 +38,8 @@ _SETTINGS: Mapping[str, str] = {
     # Event times are UTC with microseconds everywhere; Spark's default, INT96, is not read by others.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A flipped bit in a data file becomes an error instead of a wrong number, for no time that could be measured.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     _PACKET_BYTES: _ANY_SIZE,
     # A driver that runs for weeks must not keep the history of all jobs.

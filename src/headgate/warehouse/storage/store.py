@@ -191,9 +191,12 @@ class TableStore:
 
     def missing(self, files: Iterable[DataFile]) -> list[str]:
         """The paths of those ``files`` that are not on disk any more; files that are live are not looked for."""
+        return [file.path for file in self.not_live(files) if not self.path_of(file).exists()]
+
+    def not_live(self, files: Iterable[DataFile]) -> list[DataFile]:
+        """Those of ``files`` that are not part of the newest version."""
         with self._settled() as table:
-            old = [file.path for file in files if file.path not in table.index]
-        return [path for path in old if not (self.directory / path).exists()]
+            return [file for file in files if file.path not in table.index]
 
     def path_of(self, file: DataFile) -> Path:
         return self.directory / file.path

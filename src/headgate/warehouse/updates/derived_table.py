@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.core import Update
+from headgate.core import Update, UserCodeError
 from headgate.stream.spark.state_files import SnapshotError
 from headgate.warehouse.declare.modes import TableMode
 from headgate.warehouse.storage.errors import DamagedFileError
-from headgate.warehouse.storage.files import DataFile
+from headgate.warehouse.storage.files import DataFile, directory_of
 from headgate.warehouse.updates.derive import TableDeriver
 from headgate.warehouse.updates.derive_plan import DerivePlan, PlanKind, SourceTable
 from headgate.warehouse.updates.node import Node
@@ -311,10 +311,14 @@ class TableNode(Node):
     def _deleted_file(self, plan: DerivePlan) -> str:
         """Names a file with changes that was deleted before this table has read it; empty if all are there."""
         for name, source in self._sources.items():
-            added, removed = plan.changed.get(name, ((), ()))
-            if missing := source.store.missing([*plan.files.get(name, ()), *added, *removed]):
+            if missing := source.store.missing(self._files_read(plan, name)):
                 return f"{missing[0]} of {name!r} was deleted before its changes were taken in"
         return ""
+
+    @staticmethod
+    def _files_read(plan: DerivePlan, source: str) -> list[DataFile]:
+        added, removed = plan.changed.get(source, ((), ()))
+        return [*plan.files.get(source, ()), *added, *removed]
 
     def _plan_new_rows(self, most_seconds: float) -> DerivePlan | None:
         """Append the rows of new source rows, or merge them into groups: up to ``most_seconds`` of them."""
@@ -409,7 +413,7 @@ class TableNode(Node):
     def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
         plan: DerivePlan = update.plan
         can_share = self._deriver.hosted.any and plan.kind == "append" and plan.computes
-        with self._damage_noted():
+        with self._damage_noted(update):
             return self._deriver.call_function(spark, plan, files) if can_share else None
 
     def run(
@@ -419,17 +423,33 @@ class TableNode(Node):
         files: FileReader | None = None,
         hosted: HostedUpdate | None = None,
     ) -> None:
-        with self._damage_noted():
+        with self._damage_noted(update):
             self._deriver.run(update, spark, files or FileReader(spark), hosted)
 
     @contextmanager
-    def _damage_noted(self) -> Iterator[None]:
-        """Files with the states of stream queries, or the table's own, may be damaged: then only a rebuild helps."""
+    def _damage_noted(self, update: Update) -> Iterator[None]:
+        """Note for ``end`` that files are damaged which a rebuild does not need.
+
+        Those are the states of stream queries, the table's own files, and files that only old versions of a source
+        have.
+        """
         try:
             yield
         except (SnapshotError, DamagedFileError) as error:
             self._rebuild_afterwards = str(error)
             raise
+        except UserCodeError as error:
+            if update.plan.kind != "rebuild":
+                self._rebuild_afterwards = self._rebuild_afterwards or self._unreadable(update.plan, str(error))
+            raise
+
+    def _unreadable(self, plan: DerivePlan, error: str) -> str:
+        """Names a file with changes of a source that an error is about; empty if it is about something else."""
+        for name, source in self._sources.items():
+            for file in source.store.not_live(self._files_read(plan, name)):
+                if directory_of(file.path) in error:  # by its random name: Spark writes paths in a way of its own
+                    return f"{file.path} of {name!r} cannot be read"
+        return ""
 
     def end(self, update: Update) -> None:
         plan: DerivePlan = update.plan
