@@ -23,6 +23,9 @@ from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 from tests.world.clock import WorldClock
 from tests.world.spark import FakeSession
 
+#: waiting takes at least so long, in seconds, as on a real machine: else a clock that goes slower never gets there
+SHORTEST_WAIT = 1e-4
+
 
 @dataclass(slots=True)
 class _Work:
@@ -95,7 +98,7 @@ class WorldInbox:
 
     def get(self, timeout: float | None = None) -> Any:
         """The next item; until there is one, updates run and the world goes on."""
-        end = float("inf") if timeout is None else self._clock.steady + timeout
+        end = float("inf") if timeout is None else self._clock.steady + max(timeout, SHORTEST_WAIT)
         while not self._items:
             due = self._tracks.due
             if due is not None and due <= self._clock.steady:

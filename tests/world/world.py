@@ -137,7 +137,7 @@ class World:
         while True:
             self._run_until(self.clock.steady + pause)
             if self._keeper is not None and self._keeper.is_idle:
-                self.outcome.problems = self._oracle.problems(self._declared, self.clock.earliest)
+                self.outcome.problems = self._judged()
                 if not self.outcome.problems:
                     return
             if self.clock.steady >= begun + QUIET:
@@ -146,6 +146,12 @@ class World:
         if not self.outcome.problems:
             self.outcome.problems = ["the tables are never up to date"]
         self.outcome.problems += self._standings()
+
+    def _judged(self) -> list[str]:
+        try:
+            return self._oracle.problems(self._declared, self.clock.earliest)
+        except HeadgateError as error:
+            return [f"a table cannot be read: {error}"]
 
     def _standings(self) -> list[str]:
         """What the runtime says about tables that are not well."""
@@ -288,6 +294,8 @@ class World:
 
     def _happens_to_warehouse(self, event: e.Event) -> None:
         runtime = None if self._keeper is None else self._keeper.runtime
+        if isinstance(event, e.Pause | e.Resume | e.Backfill) and runtime is not None:
+            runtime = runtime if event.table in runtime.warehouse.nodes else None  # it may be declared away
         match event:
             case e.RemoveTable():
                 shutil.rmtree(self._tables / event.table, ignore_errors=True)
