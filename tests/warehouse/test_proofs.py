@@ -209,6 +209,7 @@ def test_queries_are_kept_in_the_way_that_is_proved_right_for_them(tmp_path: Pat
     assert wrong == {}
 
 
+@pytest.mark.long
 def test_after_every_update_they_are_their_queries(tmp_path: Path, spark: SparkSession) -> None:
     spark = interpreted(spark)
     arrive(tmp_path, "people", "1", PEOPLE)
