@@ -87,9 +87,8 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
     for row in rows:
         if row["fault"] == "all":
             what = f"{row['part']}: {row['faults']} faults, and nothing is lost and nothing is there twice"
-            said = (
-                row["first wrong"] or f"{row['tables']} tables with {row['rows compared']} rows are as computed apart"
-            )
+            right = f"{row['tables']} tables with {row['rows compared']} rows equal those of the oracle"
+            said = row["first wrong"] or right
             made.append(Claim(what, wanted, said, row["wrong"] == 0))
         elif row["fault"] == "jvm":
             worst = row["commit after, worst s"]

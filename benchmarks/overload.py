@@ -40,6 +40,8 @@ CONTENDERS: dict[str, tuple[str, ...]] = {
     "streaming queries, as installed": ("benchmarks.spark.structured", "--writer", "spark", "--forking"),
 }
 CAPACITY = "capacity"
+#: seconds for Spark to start and to compile
+WARM_UP = 45.0
 #: so many looks at the levels of a contender are kept
 LOOKS = 30
 LEVELS = ("driver_memory", "jvm_memory", "threads", "descriptors")
@@ -146,8 +148,10 @@ def waits(figures: dict[str, Any], speed: float) -> Row:
 
 def capacity(seconds: float, seed: int) -> Row:
     """How many updates per second Headgate makes if there is always something to do."""
-    course = {"warm_up": seconds / 2, "seconds": seconds, "recovery": 1.0}
+    course = {"warm_up": WARM_UP, "seconds": seconds, "recovery": 1.0}
     row = measure(HEADGATE, SATURATING * OFFERED / OVERLOAD, course, seed)[0]
+    if not row["updates per second"]:
+        raise RuntimeError(f"no update was made from {WARM_UP:g} to {WARM_UP + seconds:g} s after the start: too busy?")
     return {"contender": CAPACITY, "updates per second": row["updates per second"]}
 
 
@@ -158,7 +162,7 @@ def run(context: Context) -> Results:
         return Results(_in_order(context.points(measure, arguments, timed=True)), [])
     seconds = context.seconds or 600.0
     possible = context.points(capacity, [{"seconds": min(60.0, seconds), "seed": context.seed}], timed=True)
-    course = {"warm_up": 45.0, "seconds": seconds, "recovery": max(30.0, seconds / 5)}
+    course = {"warm_up": WARM_UP, "seconds": seconds, "recovery": max(30.0, seconds / 5)}
     arguments = [
         {
             "contender": contender,
