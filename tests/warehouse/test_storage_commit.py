@@ -62,6 +62,7 @@ def test_the_log_says_how_the_table_is_kept(store: TableStore) -> None:
     assert metadata.partition_columns == ["_partition"]
     assert metadata.configuration == {
         "delta.checkpointInterval": "50",
+        "delta.enableChangeDataFeed": "true",
         "delta.dataSkippingNumIndexedCols": "-1",
         "delta.enableExpiredLogCleanup": "false",
         "delta.logRetentionDuration": "interval 86400 seconds",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,21 @@ def test_sql_over_the_log_sees_the_rows_of_the_newest_commit(store: TableStore) 
     assert found.column("p").to_pylist() == hours(0, 1)
     assert found.column("n").to_pylist() == [1, 1]
     assert found.column("newest").cast(pa.int64()).to_pylist() == [3 * SECOND, HOUR * SECOND]
+
+
+def test_the_change_data_feed_leads_from_every_version_to_the_newest(store: TableStore) -> None:
+    load(store, 1, clicks(1, 2, HOUR))
+    load(store, 2, clicks(3))
+    store.compact()
+    load(store, 3, clicks(2, 3, 4), hours(0))
+    load(store, 4, clicks(5, HOUR + 1))
+    newest = Counter(seen_by_delta(store))
+    for version in range(store.version):
+        changed = Counter(seen_by_delta(store, version))
+        feed = pa.table(DeltaTable(store.directory).load_cdf(starting_version=version + 1).read_all())
+        for value, kind in zip(feed["v"].to_pylist(), feed["_change_type"].to_pylist(), strict=True):
+            changed[value] += {"insert": 1, "delete": -1}[kind]
+        assert +changed == newest, version
 
 
 def partitioned(frame: DataFrame) -> DataFrame:

@@ -252,6 +252,9 @@ class DeltaLog:
             name=self._directory.name,
             configuration={
                 "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+                # Readers follow the changes from version to version: without files of changes, which the library does
+                # not write, they are the rows of added and removed files.
+                "delta.enableChangeDataFeed": "true",
                 # By default, readers use the statistics of the first 32 columns only. The time column must be among
                 # them at any position; there are no statistics of other columns beyond the 32nd.
                 "delta.dataSkippingNumIndexedCols": "-1",
