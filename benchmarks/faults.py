@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 MANY = "many"
 #: how often each kind is tried, unless --times says otherwise
 TIMES = {MANY: 200, **dict.fromkeys(FAULTS, 5), "stopped": 2, "worker": 20, "clock": 10, "foreign": 10, "bad-file": 10}
-#: a smoke run has seconds: the cheapest faults that end a process, disturb a table, and disturb a source
-SMOKE = ("worker", "clock", "jvm")
+#: a smoke run has seconds: the cheapest faults that end a process, disturb a source, and disturb a table
+SMOKE = ("worker", "bad-file", "foreign")
 #: how soon Spark must have been started again and the first update committed
 AFTER_JVM = 20.0
 

@@ -137,9 +137,10 @@ def foreign(target: Target) -> Hit:
     """Another program deletes or appends rows of a derived table, or the folder of a table is deleted."""
     from deltalake import DeltaTable, write_deltalake
 
-    name = target.chance.choice(DERIVED)
-    folder = target.run.tables / name
-    _wait((folder / "_delta_log").exists, f"the table {name}")
+    tables = target.run.tables
+    there = _wait(lambda: [each for each in DERIVED if (tables / each / "_delta_log").exists()], "a derived table")
+    name = target.chance.choice(there)
+    folder = tables / name
     what = target.chance.choice(("rows deleted", "rows appended", "folder deleted"))
     at = time.time()
     for _ in range(20):  # the run may have been faster
