@@ -13,7 +13,7 @@ from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
 from headgate.warehouse.sources import Files
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
-from headgate.warehouse.updates.load import StreamNode
+from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.maintain import MOST_EXTRA_FILES
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 from tests.warehouse.storage_helpers import clicks, load
@@ -71,3 +71,24 @@ def test_a_failed_update_keeps_neither_its_plan_nor_figures_of_rows_that_are_in_
     nothing.error = "no space left"
     assert loading == nothing
     assert loading.plan is None
+
+
+def test_a_dimension_that_has_changed_is_loaded_before_streams_that_have_waited_less(tmp_path: Path) -> None:
+    declared = Warehouse("small", path=tmp_path / "warehouse")
+    for name in ("people", "clicks"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.json").write_text('{"ts": "2026-01-01T00:00:00Z", "v": 1}\n', encoding="utf-8")
+        source = Files(str(tmp_path / name), format="json", schema="ts timestamp, v long", settle=0)
+        if name == "people":
+            declared.dimension(name, source)
+        else:
+            declared.stream(name, source, time="ts", period="1 s")
+    spec = declared.spec()
+    stores = {name: TableStore(tmp_path / "t" / name) for name in ("people", "clicks", "r1", "r2")}
+    nodes = {
+        "clicks": StreamNode(spec.streams[0], stores["clicks"], stores["r1"]),
+        "people": DimensionNode(spec.dimensions[0], stores["people"], stores["r2"]),
+    }
+    landed = (tmp_path / "people" / "1.json").stat().st_mtime
+    scheduler = Scheduler(OpenWarehouse(spec, spec.graph(), nodes), RunOptions(tracks=1), landed + 60.0)
+    assert decided(scheduler, landed + 60.0) == [["people"]]

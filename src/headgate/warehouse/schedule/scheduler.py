@@ -49,7 +49,7 @@ from headgate.warehouse.schedule.retries import is_transient
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
 from headgate.warehouse.sources.protocol import Pending
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
-from headgate.warehouse.updates.load import StreamNode
+from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.node import Node, known
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 from headgate.warehouse.updates.unopened import UnopenedTable
@@ -61,6 +61,8 @@ LONGEST_BETWEEN_POLLS = 1.0
 PLACE_AGAIN_AFTER = 100
 #: an update that only recomputes the past gains no freshness; this many seconds keep its benefit above 0
 LEAST_GAIN = 1e-3
+#: a changed dimension counts at least as so many seconds of data
+LEAST_DIMENSION_GAIN = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ class Scheduler:
         before = self._planned.get(index)
         update.released = now if before is None else before.released
         self._planned[index] = update
-        self._write_features(index, update, entry)
+        self._write_features(index, update, entry, now)
         self._loop.set_ready(index, True, now)
 
     def _note_source(self, name: str, polled: Pending, now: float) -> None:
@@ -242,14 +244,18 @@ class Scheduler:
         self.notices += [RunNotice(now, name, f"{notice.chunk} {notice.problem}") for notice in polled.notices]
         entry.note, entry.waiting = polled.note, polled.missing
 
-    def _write_features(self, index: int, update: Update, entry: LedgerEntry) -> None:
+    def _write_features(self, index: int, update: Update, entry: LedgerEntry, now: float) -> None:
         entry.planned(update)
         update.gained = max(update.gained, LEAST_GAIN)
+        gained = update.gained
+        if isinstance(self._nodes[index], DimensionNode) and update.arrived is not None:
+            # It has no event time, but tables wait for it, the longer the more: without it, they are not even there.
+            gained = max(gained, LEAST_DIMENSION_GAIN, now - update.arrived[0])
         columns, cost, waiting = self._table_columns, entry.cost, update.amount
         part = self._limit(index, update).part_of(update)
         entry.updates_left = updates_for(1.0 - part, part)
         columns.set_cost(index, cost.alpha, cost.beta * entry.per_second)
-        columns.set_pending(index, update.gained, part * update.gained, max(1e-3, cost.predict(part * waiting)))
+        columns.set_pending(index, gained, part * gained, max(1e-3, cost.predict(part * waiting)))
         columns.set_release(index, update.released, update.released if update.arrived is None else update.arrived[0])
         columns.set_next_release(index, update.released + self._nodes.period(index))
 
