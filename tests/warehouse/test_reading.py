@@ -272,6 +272,19 @@ def test_what_was_asked_wrongly_is_a_declaration_error(warehouse: Path, argument
         raise done.exception or AssertionError(done.output)
 
 
+def test_a_table_that_cannot_be_read_hides_no_other(warehouse: Path) -> None:
+    (warehouse / "tables" / "alerts" / "_delta_log" / f"{0:020}.json").write_text("not a log entry")
+    alerts, clicks, _ = reading.tables(warehouse)
+    said = "table 'alerts' cannot be read, because its log is damaged: "
+    assert (alerts.name, alerts.version) == ("alerts", -1)
+    assert alerts.error.startswith(said)
+    assert (clicks.rows, clicks.error) == (3, "")
+    assert said in headgate("status", warehouse).output
+    assert seconds_of(reading.read(warehouse, ["clicks"])["clicks"]) == [10, 20, 30]
+    with pytest.raises(HeadgateError, match=said):
+        reading.read(warehouse, ["alerts"])
+
+
 def test_status_lists_the_tables_as_text(warehouse: Path) -> None:
     done = headgate("status", warehouse)
     first, headings, *rows = done.stdout.splitlines()

@@ -93,6 +93,8 @@ def status(
     else:
         console.print("No table has been updated yet.")
     for table in found:
+        if table.error:
+            console.print(table.error, soft_wrap=True)
         if table.repairs is not None:
             console.print(f"{table.name}: still to be recomputed: {table.repairs}", soft_wrap=True)
     for row in live or ():

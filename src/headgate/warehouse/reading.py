@@ -17,8 +17,9 @@ from pathlib import Path
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
 
-from headgate.core import DeclarationError, HeadgateError, UnknownNameError
+from headgate.core import DeclarationError, HeadgateError, UnknownNameError, first_line
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX
 from headgate.warehouse.declare.sql_text import read_query
 from headgate.warehouse.storage import PARTITION_COLUMN
@@ -58,6 +59,7 @@ class TableStatus:
     holds event times; both are None in tables without. ``repairs`` are the event times before that which are still to
     be recomputed, and ``complete`` is up to where nothing is, neither here nor in the sources. ``update`` is the number
     of the last update, ``kind`` how it was computed. ``rejected_of`` is the stream whose rejected rows the table holds.
+    ``error`` says why a table cannot be read, empty if it can: its log is damaged. Then its version is -1.
     """
 
     name: str
@@ -72,6 +74,7 @@ class TableStatus:
     kind: str
     time: str | None
     rejected_of: str | None
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,20 @@ class QueryResult:
 def tables(path: Path | str) -> tuple[TableStatus, ...]:
     """Every table of the warehouse in ``path`` by name, one of rejected rows right after its stream."""
     directories = _directories(path)
-    found = [table.status() for table in _opened(directories, directories).values()]
+    known: _Repairs = {}
+    found = [_status(directories, name, known) for name in directories]
     return tuple(sorted(found, key=lambda table: (table.rejected_of or table.name, table.name)))
+
+
+def _status(directories: Mapping[str, Path], name: str, known: _Repairs) -> TableStatus:
+    try:
+        return _Opened(directories, name, known).status()
+    except StorageError as error:
+        return TableStatus(name, -1, 0, 0, 0, None, None, None, 0, "", None, _rejected_of(name), str(error))
+
+
+def _rejected_of(name: str) -> str | None:
+    return name.removesuffix(REJECTED_SUFFIX) if name.endswith(REJECTED_SUFFIX) else None
 
 
 def trailing_edge(tables: Iterable[TableStatus]) -> int | None:
@@ -139,9 +154,14 @@ class _Opened:
 
     def __init__(self, directories: Mapping[str, Path], name: str, known: _Repairs) -> None:
         self.name = name
-        self._delta = DeltaTable(directories[name])
-        self._version = self._delta.version()
-        self.state = _state(directories, name, self._version)
+        try:
+            self._delta = DeltaTable(directories[name])
+            self._version = self._delta.version()
+            self.state = _state(directories, name, self._version)
+        except (DeltaError, OSError, ValueError) as error:
+            raise StorageError(
+                f"table {name!r} cannot be read, because its log is damaged: {first_line(error)}"
+            ) from error
         self.repairs = repairs_in(self.state.dirty, self.state.freshness)
         #: the event time up to which it is complete
         self.complete = self._complete(directories, known)
@@ -173,7 +193,7 @@ class _Opened:
             update=self.state.update,
             kind=self.state.kind,
             time=self.state.time,
-            rejected_of=self.name.removesuffix(REJECTED_SUFFIX) if self.name.endswith(REJECTED_SUFFIX) else None,
+            rejected_of=_rejected_of(self.name),
         )
 
     def rows(self, edge: int | None) -> pa.Table:
