@@ -179,7 +179,7 @@ def test_tracks_policy_and_placement_change_while_running_and_a_backfill_runs_be
     assert len(elsewhere) == len(set(elsewhere)) <= 2
     with pytest.raises(ParameterError, match=r"readings.*loaded from a source"):
         runtime.backfill("readings", 0, 1)
-    with pytest.raises(ParameterError, match="at least one track"):
+    with pytest.raises(ParameterError, match="from 1 to 1000 tracks"):
         runtime.set_tracks(0)
     opened.bring_up_to_date(spark)
     counted = opened.nodes["minutes"].store.arrow().column("n").to_pylist()
