@@ -67,7 +67,7 @@ def warehouse_with(folder: Path, spark: SparkSession, broken: bool = False, grou
 
         minute = F.date_trunc("minute", "ts").alias("minute")
         counted = readings.groupBy(minute).agg(F.count("*").alias("n"))
-        return counted.withColumn("bad", F.raise_error(F.lit("my own mistake"))) if broken else counted
+        return counted.withColumn("bad", F.raise_error(F.lit("my own mistake")).cast("string")) if broken else counted
 
     return open_warehouse(wh.spec(), spark)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from headgate.warehouse.storage.errors import StorageError
 
 #: several requests at once take little longer than one: the file system serves them together
-_pool = ThreadPoolExecutor(4, thread_name_prefix="headgate-sync")
+_pool = ThreadPoolExecutor(4, thread_name_prefix="fsync")
 
 
 def sync(paths: Iterable[Path]) -> None:
