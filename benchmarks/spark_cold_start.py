@@ -45,7 +45,7 @@ def measure(contender: str, start: str, before: float, seconds: float) -> Row:
 
 def run(context: Context) -> Results:
     if context.smoke:
-        smoke = {"contender": HEADGATE, "start": "restart", "before": 20.0, "seconds": 20.0}
+        smoke = {"contender": HEADGATE, "start": "cold", "before": 0.0, "seconds": 15.0}
         return Results(context.points(measure, [smoke], timed=True), [])
     contenders = (HEADGATE, *PLAIN, *(name + INSTALLED for name in PLAIN))
     arguments: list[dict[str, Any]] = [
