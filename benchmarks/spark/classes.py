@@ -21,7 +21,7 @@ import headgate as hg
 from benchmarks.spark.log import LogWriter, Visible
 from headgate.core import Update, placement_from, policy_from
 from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-from headgate.warehouse.schedule.scheduler import RunOptions
+from headgate.warehouse.schedule.run_options import RunOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

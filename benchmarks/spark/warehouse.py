@@ -21,7 +21,7 @@ from benchmarks.spark.task import Task, task_from, task_parser
 from benchmarks.spark.workload import SCHEMA, STREAMS, TABLES, TIME, Query
 from headgate.core import Update, placement_from, policy_from
 from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-from headgate.warehouse.schedule.scheduler import RunOptions
+from headgate.warehouse.schedule.run_options import RunOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

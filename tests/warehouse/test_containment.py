@@ -15,7 +15,7 @@ import pytest
 from headgate.core.update import Update
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.run.runtime import Runtime
-from headgate.warehouse.schedule.scheduler import RunOptions
+from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.sources import Generator
 from headgate.warehouse.updates.open_warehouse import open_warehouse
 from tests.warehouse.test_runtime import Watch, warehouse_with

@@ -16,7 +16,8 @@ from headgate.core import CostModel, ParameterError, Update
 from headgate.warehouse import Files, Generator, Warehouse
 from headgate.warehouse.schedule.kept_costs import costs_file, read_costs, write_costs
 from headgate.warehouse.schedule.limits import FIRST_SIZES
-from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
+from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.load import StreamNode
 from headgate.warehouse.updates.node import Node

@@ -10,7 +10,8 @@ import pytest
 from headgate.core.update import Update
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.schedule.limits import LEAST_TIME_LIMITS, TIME_LIMIT_TIMES
-from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
+from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.sources import Files
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.load import StreamNode
@@ -85,15 +86,15 @@ def test_an_update_that_does_not_end_keeps_its_table_busy_and_its_track_free(war
     scheduler = Scheduler(warehouse, RunOptions(tracks=1), 100.0)
     (stuck,) = begun(scheduler, 100.0).values()
     scheduler.give_up(stuck.track, 300.0)
-    assert scheduler.on_tracks() == []
+    assert scheduler.running.on_tracks() == []
     (other,) = begun(scheduler, 300.0).values()
     assert other.table != stuck.table
-    assert scheduler.is_running(stuck)
+    assert stuck in scheduler.running
     assert not scheduler.is_idle
     stuck.fails(TimeoutError("stopped at last"))
     scheduler.ended(stuck, 301.0)
-    assert not scheduler.is_running(stuck)
-    assert scheduler.is_running(other), "the end of the other one is still to come"
+    assert stuck not in scheduler.running
+    assert other in scheduler.running, "the end of the other one is still to come"
 
 
 def test_the_time_limit_of_an_update_follows_from_the_longest_one_and_grows_with_failures(

@@ -17,7 +17,8 @@ from headgate.errors import RunFailedError
 from headgate.warehouse import Files, Generator, NodeStatistics, Notice, Pending, Warehouse
 from headgate.warehouse.declare.spec import WarehouseSpec
 from headgate.warehouse.run.runtime import Runtime, SparkLostError
-from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
+from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.node import Node

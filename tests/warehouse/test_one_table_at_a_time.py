@@ -9,7 +9,8 @@ import pytest
 
 from headgate.core.update import Update
 from headgate.warehouse.declare.warehouse import Warehouse
-from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
+from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.sources import Files
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState

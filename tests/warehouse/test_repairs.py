@@ -15,7 +15,8 @@ from headgate.cli.read import query as query_command
 from headgate.cli.read import status as status_command
 from headgate.warehouse import reading as disk
 from headgate.warehouse.declare.warehouse import Warehouse
-from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
+from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.sources import Files
 from headgate.warehouse.storage.partitions import format_time
 from headgate.warehouse.storage.store import TableStore

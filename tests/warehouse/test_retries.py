@@ -9,8 +9,9 @@ import pytest
 
 from headgate.core.errors import UserCodeError
 from headgate.core.update import Update
-from headgate.warehouse.schedule.retries import LONGEST_WAIT, MOST_FAILURES, Retries, is_transient
+from headgate.warehouse.schedule.retries import LONGEST_WAIT, MOST_FAILURES, Retries
 from headgate.warehouse.storage.errors import SchemaError, StorageError
+from headgate.warehouse.transient import is_transient
 
 
 def fail(retries: Retries, at: float) -> None:

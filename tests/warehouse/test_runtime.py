@@ -17,7 +17,7 @@ from headgate.core.update import Update
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.run.runtime import Runtime
 from headgate.warehouse.schedule.kept_costs import read_costs
-from headgate.warehouse.schedule.scheduler import RunOptions
+from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.sources import Files, Generator
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 

@@ -10,7 +10,8 @@ import pytest
 
 from headgate.core import Update
 from headgate.warehouse import Generator, Warehouse
-from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
+from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse

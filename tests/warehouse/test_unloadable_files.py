@@ -22,7 +22,8 @@ import pytest
 
 from headgate.core import DeclarationError, Update
 from headgate.warehouse import Warehouse
-from headgate.warehouse.schedule.scheduler import RunOptions, Scheduler
+from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.sources import Files, Limit, Range, SourceBroken, limits
 from headgate.warehouse.sources.files import REPLACED_WITHIN, FileRange
 from headgate.warehouse.sources.limits import FileLimits

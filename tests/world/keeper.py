@@ -16,8 +16,8 @@ from headgate.core import Update
 from headgate.warehouse.run.runtime import Runtime
 from headgate.warehouse.run.steady_clock import SteadyClock
 from headgate.warehouse.run.tracks import run_updates
-from headgate.warehouse.schedule.retries import is_transient
-from headgate.warehouse.schedule.scheduler import RunOptions
+from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.transient import is_transient
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 from tests.world.clock import WorldClock

@@ -18,7 +18,7 @@ from types import ModuleType
 from unittest.mock import patch
 
 from headgate.core import HeadgateError, Update
-from headgate.warehouse.schedule.scheduler import RunOptions
+from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.storage import log, store
 from headgate.warehouse.updates import load, maintain
 from headgate.warehouse.updates import open_warehouse as opening

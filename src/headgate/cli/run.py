@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.declare.modes import TableMode
     from headgate.warehouse.declare.spec import WarehouseSpec
     from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-    from headgate.warehouse.schedule.scheduler import RunOptions
+    from headgate.warehouse.schedule.run_options import RunOptions
 
 PipelineFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="The pipeline file: a Python file that declares a warehouse.")
@@ -214,7 +214,7 @@ def options_from(
     tracks: int, policy: str, placement: str, chop: float | None = None, budget: float = 1.0
 ) -> RunOptions:
     """The options of a run, from those of the command line."""
-    from headgate.warehouse.schedule.scheduler import RunOptions
+    from headgate.warehouse.schedule.run_options import RunOptions
 
     if chop is not None and not chop >= 1:
         raise ParameterError(f"--chop takes a number of periods of at least 1; got {chop:g}")

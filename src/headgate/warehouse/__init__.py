@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.run.trace import read_trace as read_trace
     from headgate.warehouse.schedule.catching_up import NotFreshError as NotFreshError
     from headgate.warehouse.schedule.ledger import NodeStatistics as NodeStatistics
-    from headgate.warehouse.schedule.scheduler import RunOptions as RunOptions
+    from headgate.warehouse.schedule.run_options import RunOptions as RunOptions
     from headgate.warehouse.session import open_session as open_session
     from headgate.warehouse.sources.errors import SourceBroken as SourceBroken
     from headgate.warehouse.sources.errors import SourceChanged as SourceChanged
@@ -81,7 +81,7 @@ _PUBLIC = {
     "headgate.warehouse.run.control_client": ("ControlError", "NotRunningError", "RefusedError", "RunningWarehouse"),
     "headgate.warehouse.run.control_commands": ("COMMANDS",),
     "headgate.warehouse.run.run": ("SparkOptions", "WarehouseRun"),
-    "headgate.warehouse.schedule.scheduler": ("RunOptions",),
+    "headgate.warehouse.schedule.run_options": ("RunOptions",),
     "headgate.warehouse.session": ("open_session",),
     "headgate.warehouse.run.trace": ("TraceWriter", "newest_trace", "read_trace"),
     "headgate.warehouse.schedule.catching_up": ("NotFreshError",),

@@ -275,7 +275,7 @@ class Warehouse:
         """
         from headgate.core import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-        from headgate.warehouse.schedule.scheduler import RunOptions
+        from headgate.warehouse.schedule.run_options import RunOptions
 
         if self._run is not None:
             raise HeadgateError(f"the warehouse {self.name!r} is running already: stop it first")

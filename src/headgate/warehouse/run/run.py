@@ -29,7 +29,7 @@ from headgate.warehouse.run.runtime import Observer, Runtime
 from headgate.warehouse.run.spark_life import forget_spark, stop_session
 from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
 from headgate.warehouse.schedule.ledger import NodeStatistics
-from headgate.warehouse.schedule.scheduler import RunOptions
+from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.session import another_session, open_session, own_session, running_session
 from headgate.warehouse.updates.node import known
 from headgate.warehouse.updates.open_warehouse import OnChange, OpenWarehouse, changed_tables, open_warehouse
@@ -182,9 +182,11 @@ class WarehouseRun:
         undo.callback(lambda: stop_session(sessions[-1]))
         return start(), start
 
-    def _open_again(self, spark: SparkSession) -> OpenWarehouse:
-        """The same tables, opened anew: one of them could not be opened before, or Spark is another one."""
-        return open_warehouse(self.spec, spark, on_change="keep" if self._on_change == "keep" else "rebuild")
+    def _open_again(self, spark: SparkSession, spec: WarehouseSpec | None = None) -> OpenWarehouse:
+        """The tables opened anew: their declarations have changed, one could not be opened, or Spark is another one."""
+        # What is refused was refused at the start, or when the file was saved: here that would end the run.
+        on_change: OnChange = "keep" if self._on_change == "keep" else "rebuild"
+        return open_warehouse(spec or self.spec, spark, on_change=on_change)
 
     def _open_trace(self, opened: OpenWarehouse) -> TraceWriter:
         options = self._options
@@ -235,9 +237,7 @@ class WarehouseRun:
         changed_tables(self.runtime.warehouse, analyses, self._on_change)
 
         def reopen() -> OpenWarehouse:
-            # What is refused was refused above: here that would end the run.
-            on_change: OnChange = "keep" if self._on_change == "keep" else "rebuild"
-            opened = open_warehouse(changed, self.runtime.spark, on_change=on_change)
+            opened = self._open_again(self.runtime.spark, changed)
             self.spec, self._is_changed = changed, True
             self._tell_rebuilds(opened)
             return opened

@@ -36,7 +36,8 @@ from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
 from headgate.warehouse.schedule.kept_costs import read_costs, write_costs
 from headgate.warehouse.schedule.ledger import NodeStatistics
-from headgate.warehouse.schedule.scheduler import LONGEST_BETWEEN_POLLS, RunOptions, Scheduler
+from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.schedule.scheduler import LONGEST_BETWEEN_POLLS, Scheduler
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
@@ -386,7 +387,7 @@ class Runtime:
     def _end_what_takes_too_long(self, now: float) -> None:
         """Cancel updates beyond their time limit, or beyond the time to stop; go on without those that do not end."""
         late: dict[int, tuple[Update, str]] = {}
-        for update in self._scheduler.on_tracks():
+        for update in self._scheduler.running.on_tracks():
             if not update.began:
                 continue  # it waits for others of its group
             limit = self._scheduler.time_limit(update)
@@ -399,7 +400,7 @@ class Runtime:
                 self._cancelled[key] = (why, time.monotonic())
             if time.monotonic() < self._cancelled[key][1] + CANCEL_SECONDS:
                 self._tracks.cancel([update.name])  # repeated: it may have had no job in Spark the last time
-            elif self._scheduler.is_on_track(update):
+            elif self._scheduler.running.is_on_track(update):
                 text = (
                     f"its update {why}, and does not end although it was cancelled. Other tables go on without it. If "
                     "it never ends, stop the run and mend the function that does not return"
@@ -478,7 +479,7 @@ class Runtime:
             self._tracks.submit(updates[0].track, updates)
 
     def _ended(self, update: Update) -> None:
-        if not self._scheduler.is_running(update):
+        if update not in self._scheduler.running:
             return
         self._since.pop(id(update), None)
         cancelled = self._cancelled.pop(id(update), None)

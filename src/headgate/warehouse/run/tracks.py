@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from headgate.core import Update
 from headgate.stream.spark.update import HostedUpdate, share_passes
-from headgate.warehouse.schedule.retries import is_transient
 from headgate.warehouse.session import another_session
+from headgate.warehouse.transient import is_transient
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.spark_files import FileReader
 

@@ -10,22 +10,18 @@ from __future__ import annotations
 import heapq
 import math
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from types import MappingProxyType
 
 from headgate.core import (
     LIVE,
-    MOST_TRACKS,
     URGENT,
     ArrivalLog,
     Dispatch,
     Explanation,
     HeadgateError,
-    Inheritance,
     InvariantError,
     ParameterError,
     Placement,
@@ -37,17 +33,19 @@ from headgate.core import (
     node_name,
     waiting_since,
 )
-from headgate.core.placements import LayeredPlacement, Proportional
+from headgate.core.placements import LayeredPlacement
 from headgate.core.policies import Layered, MaxBenefit
 from headgate.core.trace import RunNotice
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp
 from headgate.warehouse.schedule.explaining import Standing, explained
 from headgate.warehouse.schedule.kept_costs import KnownCost
 from headgate.warehouse.schedule.ledger import Ledger, LedgerEntry, NodeStatistics
-from headgate.warehouse.schedule.limits import BUDGET, UpdateLimit, UpdateLimits, smallest, time_limit, updates_for
-from headgate.warehouse.schedule.retries import is_transient
+from headgate.warehouse.schedule.limits import UpdateLimit, UpdateLimits, smallest, time_limit, updates_for
+from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.schedule.running import RunningUpdates
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
 from headgate.warehouse.sources.protocol import Pending
+from headgate.warehouse.transient import is_transient
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.node import Node, known
@@ -65,41 +63,13 @@ LEAST_GAIN = 1e-3
 LEAST_DIMENSION_GAIN = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How to run a warehouse.
-
-    ``budget`` is how long one update should take at most, in seconds: of more data than that, it takes in a part.
-    ``chop`` limits an update to this many periods of data instead, however long that takes. ``time_limit`` is after how
-    many seconds an update is cancelled; by default, that follows from how long the table's updates have taken.
-    ``poll`` is the shortest time between two polls of a source, in seconds.
-    """
-
-    tracks: int = 2
-    policy: Policy = field(default_factory=MaxBenefit)
-    placement: Placement = field(default_factory=Proportional)
-    inheritance: Inheritance = "max"
-    budget: float = BUDGET
-    chop: float = math.inf
-    time_limit: float | None = None
-    poll: float = 0.05
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.tracks <= MOST_TRACKS:
-            raise ParameterError(f"there are from 1 to {MOST_TRACKS} tracks; got {self.tracks}")
-        if not self.budget > 0:
-            raise ParameterError(f"a budget is a number of seconds above 0; got {self.budget}")
-        if self.time_limit is not None and not self.time_limit > 0:
-            raise ParameterError(f"a time limit is a number of seconds above 0, or None; got {self.time_limit}")
-
-
 class Scheduler:
     """The nodes of one warehouse on one dispatch loop.
 
     Invariants:
     1. A node is ready in the loop if and only if, when it was last planned, it had something pending, was allowed to
        run, and no other node of its table was running. Then its planned update is in ``_planned``.
-    2. ``_running`` has the updates of each track that is busy in the loop, at least one for each.
+    2. The tracks that ``running`` lists are those that are busy in the loop.
     3. Nothing that concerns one table raises: it becomes that table's failure or note.
     """
 
@@ -138,12 +108,8 @@ class Scheduler:
         self._loop: Dispatch = Dispatch(self._nodes.matrix, policy, placement, workers, history=64)
         #: {node: its planned update}
         self._planned: dict[int, Update] = {}
-        #: {track: the updates that it runs, one after the other}
-        self._running: dict[int, list[Update]] = {}
-        #: updates that did not end when they were cancelled: their tables are busy, their tracks are not
-        self._stuck: list[Update] = []
-        #: tables that were being updated when Spark was lost; one of them at a time is tried again
-        self._suspects: set[str] = set() if before is None else before._suspects & set(warehouse.nodes)
+        suspects = () if before is None else before.running.suspects & warehouse.nodes.keys()
+        self.running: RunningUpdates = RunningUpdates(suspects)
         #: {table to be refreshed now: its node and those of all tables that it is built on}
         self._urgent: dict[str, frozenset[int]] = {}
         self._updates = 0
@@ -183,7 +149,7 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Whether no update runs."""
-        return not self._running and not self._stuck
+        return not self.running
 
     def node_of(self, update: Update) -> Node:
         """The node that an update belongs to."""
@@ -208,8 +174,8 @@ class Scheduler:
         """Plan the next update of a node, write its features, and tell the loop whether it is ready."""
         node = self._nodes[index]
         entry = self._ledger.of(node.name)
-        allowed = not self._is_busy(node.table) and entry.due(now) and not self._ledger.of(node.table).paused
-        allowed = allowed and not self._waits_for_suspect(node.table)
+        allowed = not self.running.is_busy(node.table) and entry.due(now) and not self._ledger.of(node.table).paused
+        allowed = allowed and not self.running.must_wait(node.table)
         if isinstance(node, BackfillNode) and node.of.rebuild_reason:
             # Rebuilt from a table that is rebuilt afterwards, it would have to be rebuilt again.
             allowed = allowed and not any(self._nodes.by_name[name].rebuild_reason for name in node.of.sources)
@@ -259,17 +225,6 @@ class Scheduler:
         columns.set_release(index, update.released, update.released if update.arrived is None else update.arrived[0])
         columns.set_next_release(index, update.released + self._nodes.period(index))
 
-    def _is_busy(self, table: str) -> bool:
-        return any(update.table == table for update in self._updates_running())
-
-    def _waits_for_suspect(self, table: str) -> bool:
-        """Whether a table that Spark may have died of must wait, because another such table is being updated."""
-        return table in self._suspects and any(update.table in self._suspects for update in self._updates_running())
-
-    def _updates_running(self) -> Iterator[Update]:
-        yield from chain.from_iterable(self._running.values())
-        yield from self._stuck
-
     def _note_arrival(self, stream: str, since: float | None, now: float) -> None:
         log = self._logs[stream]
         if (log.pending_since is None) != (since is None):
@@ -317,10 +272,10 @@ class Scheduler:
     def _begin(self, index: int, track: int, now: float) -> list[Update]:
         # The same decision may have begun another node of the table, or this one together with its group.
         table = self._nodes[index].table
-        if self._waits_for_suspect(table):  # it is planned again when the other one has ended
+        if self.running.must_wait(table):  # it is planned again when the other one has ended
             self._planned.pop(index, None)
             self._loop.set_ready(index, False, now)
-        if self._is_busy(table) or index not in self._planned:
+        if self.running.is_busy(table) or index not in self._planned:
             self._loop.finished(track, now)
             return []
         together = [index, *self._companions(index)]
@@ -337,16 +292,17 @@ class Scheduler:
                 if part != index:  # the table may have found that it must be rebuilt, which is another node's work
                     self._refresh(part, now)
             return []
-        updates = self._running[track] = [update]
+        updates = [update]
         for companion in together[1:]:
             with suppress(Exception):  # it stays planned, and an error is reported when it begins alone
                 joined = self._begin_one(companion, track, now, limit)
                 if joined is not None:
                     updates.append(joined)
         for begun in updates:
+            self.running.add(begun)
             for part in self._nodes.of_table[begun.table]:
                 self._loop.set_ready(part, False, now)
-        return list(updates)
+        return updates
 
     def _begin_one(self, index: int, track: int, now: float, limit: UpdateLimit) -> Update | None:
         """Begin the planned update of a node; None if there is nothing to do after all."""
@@ -371,7 +327,9 @@ class Scheduler:
         if node.layer != "live":
             return []
         group = [other for other in self._groups.get(node.table, ()) if other != index]
-        return [other for other in group if other in self._planned and not self._is_busy(self._nodes.names[other])]
+        return [
+            other for other in group if other in self._planned and not self.running.is_busy(self._nodes.names[other])
+        ]
 
     def _cannot_begin(self, index: int, track: int, error: Exception, now: float) -> Update:
         node = self._nodes[index]
@@ -393,7 +351,8 @@ class Scheduler:
     def ended(self, update: Update, now: float) -> None:
         """An update was committed or failed: update the ledger, and plan its table and the tables built on it."""
         node = self.node_of(update)
-        self._take_off_track(update, now)
+        if self.running.remove(update):
+            self._loop.finished(update.track, now)
         try:
             node.end(update)
             repairs = node.repairs
@@ -406,9 +365,9 @@ class Scheduler:
         index = self._graph.index[update.table]
         if not update.committed:
             self._note_failure(self._graph.index[update.name], update, now)
-        suspects = list(self._suspects) if update.table in self._suspects else []
+        suspects = list(self.running.suspects) if update.table in self.running.suspects else []
         if update.committed:
-            self._suspects.discard(update.table)
+            self.running.suspects.discard(update.table)
         for table in dict.fromkeys([update.table, *suspects]):
             self._refresh_table(table, now)
         for dependent in self._graph.downstream[index]:
@@ -416,16 +375,6 @@ class Scheduler:
                 self._refresh(part, now)
         self._note_waiting([index, *self._graph.dependents(index)], now)
         self._settle_urgent(now)
-
-    def _take_off_track(self, update: Update, now: float) -> None:
-        if any(update is other for other in self._stuck):
-            self._stuck = [other for other in self._stuck if other is not update]
-            return
-        left = [other for other in self._running.pop(update.track) if other is not update]
-        if left:
-            self._running[update.track] = left
-        else:
-            self._loop.finished(update.track, now)
 
     def _note_commit(self, node: Node, update: Update, now: float) -> None:
         self._ledger.of(update.name).committed(update, now)
@@ -461,35 +410,23 @@ class Scheduler:
         """After how many seconds an update is to be cancelled."""
         return self._options.time_limit or time_limit(update.layer, self._ledger.of(update.name))
 
-    def on_tracks(self) -> list[Update]:
-        """The updates that run on tracks."""
-        return list(chain.from_iterable(self._running.values()))
-
-    def is_on_track(self, update: Update) -> bool:
-        return any(update is other for other in self._running.get(update.track, ()))
-
     def give_up(self, track: int, now: float) -> None:
         """The updates of a track do not end: the track is free for others, their tables stay as they are."""
-        updates = self._running.pop(track)
-        self._stuck += updates
+        self.running.give_up(track)
         self._loop.finished(track, now)
-
-    def is_running(self, update: Update) -> bool:
-        """Whether an update has not ended yet, as far as is known."""
-        return any(update is other for other in self._updates_running())
 
     def spark_lost(self, now: float) -> None:
         """Spark was lost. A table that was being updated then, and was already when it was lost before, is held.
 
         A stream is not: it loads its chunks one by one, and sets aside the one that Spark dies of.
         """
-        running = {update.table: update for update in self._updates_running()}
+        running = {update.table: update for update in self.running}
         for table, update in running.items():
             node = self.node_of(update)
             if isinstance(node, StreamNode):
                 node.note_death(update, "Spark has died twice while it was loaded")
                 continue
-            if table not in self._suspects:
+            if table not in self.running.suspects:
                 continue
             text = (
                 "Spark was lost twice while this table was updated, so it is held: its data or its query may need "
@@ -497,7 +434,7 @@ class Scheduler:
             )
             self._ledger.of(update.name).retries.hold()
             self.notices.append(RunNotice(now, table, text))
-        self._suspects |= running.keys()
+        self.running.suspects |= running.keys()
 
     def _place_again(self, now: float) -> None:
         try:
@@ -571,7 +508,7 @@ class Scheduler:
     def _settle_urgent(self, now: float) -> None:
         """End the urgency of tables that are refreshed: none of their nodes is ready or running."""
         for table, nodes in list(self._urgent.items()):
-            if not any(n in self._planned or self._is_busy(self._nodes.names[n]) for n in nodes):
+            if not any(n in self._planned or self.running.is_busy(self._nodes.names[n]) for n in nodes):
                 del self._urgent[table]
                 wanted = frozenset().union(*self._urgent.values())
                 for node in nodes - wanted:
@@ -590,8 +527,7 @@ class Scheduler:
 
     def statistics(self, now: float) -> tuple[NodeStatistics, ...]:
         periods = dict(zip(self._nodes.names, self._columns["period"].tolist(), strict=True))
-        running = {update.name for update in self._updates_running()}
-        return self._ledger.statistics(now, running, periods)
+        return self._ledger.statistics(now, self.running.names, periods)
 
     def explain(self, table: str, now: float) -> Explanation:
         index = self._graph.index[table]
@@ -618,7 +554,7 @@ class Scheduler:
         failed = entry
         if not entry.retries.failures and backfill in self._nodes.by_name:
             failed = self._ledger.of(backfill)
-        running = {update.name for update in self._updates_running()}
+        running = self.running.names
         return Standing(
             name=table,
             sources=node.sources,

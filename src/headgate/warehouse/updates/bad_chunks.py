@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from headgate.warehouse.sources import DataSource, Limit, Range, SourceBroken, SourceChanged, SourceUnreadable
 from headgate.warehouse.sources.protocol import SetsAside
+from headgate.warehouse.transient import is_transient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,12 +29,8 @@ if TYPE_CHECKING:
 TRIES = 3
 #: how many chunks that cannot be read are looked for in one load: the others are left to the next ones
 MOST_PER_LOAD = 10
-#: what an error says if it is not about the content of a chunk
-_NOT_THE_CONTENT = (
-    *("No space left on device", "Disk quota exceeded", "Too many open files", "Input/output error"),
-    *("Stale file handle", "Cannot allocate memory", "Connection refused", "SparkContext was shut down"),
-    *("SPARK_JOB_CANCELLED", "cancelled part of cancelled job group"),
-)
+#: what an error says if somebody has cancelled the load
+_CANCELLED = ("SPARK_JOB_CANCELLED", "cancelled part of cancelled job group")
 _LONGEST_REASON = 300
 _JAVA_PACKAGE = re.compile(r"^(?:[a-z]\w*\.){2,}(?=[A-Z])")
 
@@ -154,8 +151,9 @@ class BadChunks:
 
 
 def _is_not_the_content(error: Exception) -> bool:
-    text = str(error)
-    return isinstance(error, SourceChanged | SourceUnreadable) or any(said in text for said in _NOT_THE_CONTENT)
+    if isinstance(error, SourceChanged | SourceUnreadable) or is_transient(error):
+        return True
+    return any(said in str(error) for said in _CANCELLED)
 
 
 def reason_of(error: Exception) -> str:

@@ -1,0 +1,39 @@
+"""How to run a warehouse: tracks, policy, placement, and the limits of updates."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from headgate.core import MOST_TRACKS, Inheritance, ParameterError, Placement, Policy
+from headgate.core.placements import Proportional
+from headgate.core.policies import MaxBenefit
+from headgate.warehouse.schedule.limits import BUDGET
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to run a warehouse.
+
+    ``budget`` is how long one update should take at most, in seconds: of more data than that, it takes in a part.
+    ``chop`` limits an update to this many periods of data instead, however long that takes. ``time_limit`` is after how
+    many seconds an update is cancelled; by default, that follows from how long the table's updates have taken.
+    ``poll`` is the shortest time between two polls of a source, in seconds.
+    """
+
+    tracks: int = 2
+    policy: Policy = field(default_factory=MaxBenefit)
+    placement: Placement = field(default_factory=Proportional)
+    inheritance: Inheritance = "max"
+    budget: float = BUDGET
+    chop: float = math.inf
+    time_limit: float | None = None
+    poll: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.tracks <= MOST_TRACKS:
+            raise ParameterError(f"there are from 1 to {MOST_TRACKS} tracks; got {self.tracks}")
+        if not self.budget > 0:
+            raise ParameterError(f"a budget is a number of seconds above 0; got {self.budget}")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise ParameterError(f"a time limit is a number of seconds above 0, or None; got {self.time_limit}")

@@ -1,0 +1,50 @@
+"""Which errors may pass by themselves: a full disk, a lost connection, a lost Spark, another writer."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+from headgate.warehouse.storage.errors import SchemaError, StorageError
+
+_TRANSIENT_NUMBERS = frozenset(
+    getattr(errno, name)
+    for name in (
+        *("ENOSPC", "EDQUOT", "EIO", "EROFS", "EMFILE", "ENFILE", "ENOMEM", "EAGAIN", "EBUSY", "ESTALE", "EINTR"),
+        *("ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "EPIPE", "ENETDOWN", "ENETUNREACH"),
+        *("EHOSTDOWN", "EHOSTUNREACH", "ENOTCONN"),
+    )
+    if hasattr(errno, name)
+)
+#: how errors that passed through Spark or `deltalake`, which know no error numbers, name the same things
+_TRANSIENT_TEXTS = (
+    *("No space left on device", "Disk quota exceeded", "Input/output error", "Too many open files"),
+    *("Connection refused", "Connection reset", "Broken pipe", "Stale file handle", "Read-only file system"),
+    "Cannot allocate memory",
+    *("SparkContext was shut down", "stopped SparkContext", "SparkContext has been shutdown", "ExecutorLostFailure"),
+    *("Answer from Java side is empty", "Error while sending or receiving"),
+)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether an error may pass by itself, without a change of the pipeline or its data."""
+    return any(_is_transient(each) for each in _chain(error))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _is_transient(error: BaseException) -> bool:
+    if isinstance(error, OSError) and error.errno in _TRANSIENT_NUMBERS:
+        return True
+    if isinstance(error, StorageError):
+        return not isinstance(error, SchemaError)
+    if isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError":
+        return True
+    text = str(error)
+    return any(part in text for part in _TRANSIENT_TEXTS)
