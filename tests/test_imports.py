@@ -20,12 +20,13 @@ SOURCE = Path(__file__).parents[1] / "src"
 INWARD = {
     "core": {"core"},
     "sim": {"sim", "core"},
-    "stream": {"stream", "core"},
-    "warehouse": {"warehouse", "stream", "core"},
-    "errors": {"testing", "warehouse", "stream", "sim", "core"},
+    "places": {"places", "core"},
+    "stream": {"stream", "places", "core"},
+    "warehouse": {"warehouse", "stream", "places", "core"},
+    "errors": {"testing", "warehouse", "stream", "places", "sim", "core"},
     "testing": {"testing", "core"},
     "headgate": {"errors", "warehouse", "stream", "sim", "core"},
-    "cli": {"cli", "headgate", "errors", "warehouse", "stream", "sim", "core"},
+    "cli": {"cli", "headgate", "errors", "warehouse", "stream", "places", "sim", "core"},
 }
 
 #: {layer: third-party packages it may import}; layers not named here are free to choose.

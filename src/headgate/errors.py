@@ -11,6 +11,8 @@ HeadgateError
 │   ├── QueryDeclarationError      a stream query cannot be run as it is written
 │   │   └── StatesDoNotFitError    a query was changed so that it cannot go on from its states
 │   ├── DeclarationErrors          all mistakes of a pipeline file together, one line for each
+│   ├── PlaceError                 the path of a warehouse is no place where tables can be kept
+│   ├── NoObjectStoreError         an object store cannot be used: a package is missing, or its options are wrong
 │   ├── NotAWarehouseError         the directory does not exist or holds no warehouse
 │   ├── BeyondTheEdgeError         a table was asked for at a time up to which it is not complete yet
 │   ├── SqlError                   a question in SQL about the tables cannot be answered
@@ -70,6 +72,8 @@ _ERRORS = {
         *("MissingFeatureError", "ScenarioError", "SchedulerMisuseError", "UserCodeError", "InvariantError"),
     ),
     "headgate.core.trace.lines": ("TraceError",),
+    "headgate.places.object_path": ("NoObjectStoreError",),
+    "headgate.places.place": ("PlaceError",),
     "headgate.stream.errors": (
         *("BrokerError", "EngineStoppedError", "InputError", "OutputError", "QueryDeclarationError", "QueryError"),
     ),

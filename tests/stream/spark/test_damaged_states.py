@@ -38,9 +38,7 @@ def run_queries(
 
 @pytest.mark.parametrize("options", [EngineOptions(), EngineOptions(workers=2)], ids=["serial", "threaded"])
 def test_a_damaged_state_fails_its_query_and_no_other(tmp_path: Path, options: EngineOptions) -> None:
-    queries = [
-        HostedQuery("", name, counts, OUTPUT, stateful=True, folder=str(tmp_path / name), update=1) for name in "ab"
-    ]
+    queries = [HostedQuery("", name, counts, OUTPUT, stateful=True, folder=tmp_path / name, update=1) for name in "ab"]
     first, _ = run_queries(queries, options, [1, 2, 3])
     again = []
     for query in queries:
@@ -61,7 +59,7 @@ def test_a_damaged_state_fails_its_query_and_no_other(tmp_path: Path, options: E
 
 @pytest.mark.parametrize("options", [EngineOptions(), EngineOptions(workers=2)], ids=["serial", "threaded"])
 def test_a_task_whose_only_query_cannot_start_ends(tmp_path: Path, options: EngineOptions) -> None:
-    query = HostedQuery("", "a", counts, OUTPUT, stateful=True, folder=str(tmp_path), previous={0: ("gone.state",)})
+    query = HostedQuery("", "a", counts, OUTPUT, stateful=True, folder=tmp_path, previous={0: ("gone.state",)})
     reports, rows = run_queries([query], options, [1])
     failure = reports["a"].failure
     assert failure is not None and failure.damaged_states and rows == {0: 0}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from headgate.places.place import AnyPath
 from headgate.stream.engine import LoopName
 from headgate.stream.query import Stream
 from headgate.stream.spark.state_files import Chain
@@ -51,7 +52,7 @@ class HostedQuery:
     build: Build
     output: pa.Schema
     stateful: bool
-    folder: str | None = None
+    folder: AnyPath | None = None
     update: int = 0
     previous: Mapping[int, Chain] = field(default_factory=dict)
     ends_at: tuple[str, int] | None = None

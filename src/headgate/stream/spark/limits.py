@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate.core import HeadgateError
+from headgate.places.place import AnyPath
 from headgate.stream.operators import Operator, SourceOperator
 
 #: seconds between two checks
@@ -56,7 +57,7 @@ class Watch:
         *,
         time_limit: float | None,
         memory_limit: int | None,
-        verdict: Path | None,
+        verdict: AnyPath | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         # A source may wait long for Spark, so sources are not limited.
@@ -158,15 +159,18 @@ def _raise_in(thread: int, error: LimitError) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(with_message))
 
 
-def leave_verdict(path: Path, reason: str) -> None:
+def leave_verdict(path: AnyPath, reason: str) -> None:
     """Write a note why the process is about to end."""
+    if not isinstance(path, Path):
+        path.write_text(reason)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{path.name}")
     hidden.write_text(reason, encoding="utf-8")
     os.replace(hidden, path)
 
 
-def read_verdict(path: Path) -> str | None:
+def read_verdict(path: AnyPath) -> str | None:
     """Why a process ended itself, if one did; the note is deleted."""
     try:
         reason = path.read_text(encoding="utf-8")

@@ -32,6 +32,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import HeadgateError
+from headgate.places.place import AnyPath
 from headgate.stream.kernel import Changes, IncrementalState, Snapshot, State, TableChange
 from headgate.stream.patching import laid_over
 from headgate.stream.query_run import REJECTED_SCHEMA
@@ -66,7 +67,12 @@ class Layer:
 
 
 def write_states(
-    folder: Path, name: str, states: Mapping[str, State], previous: Chain, note: Mapping[str, Any], small: int = SMALL
+    folder: AnyPath,
+    name: str,
+    states: Mapping[str, State],
+    previous: Chain,
+    note: Mapping[str, Any],
+    small: int = SMALL,
 ) -> Chain:
     """Write the states of all operators, by name, and a note; returns the new chain.
 
@@ -88,7 +94,7 @@ def write_states(
     return (write_layer(folder, name, Layer(known, note, bases)).name, *bases)
 
 
-def read_states(folder: Path, chain: Chain) -> tuple[dict[str, Snapshot], dict[str, Any]]:
+def read_states(folder: AnyPath, chain: Chain) -> tuple[dict[str, Snapshot], dict[str, Any]]:
     """The states by operator, and the note of the newest file."""
     path = folder / chain[0]
     newest = read_layer(path)
@@ -100,12 +106,12 @@ def read_states(folder: Path, chain: Chain) -> tuple[dict[str, Snapshot], dict[s
     return _snapshots(path, newest)
 
 
-def _write_whole(folder: Path, name: str, states: Mapping[str, State], note: Mapping[str, Any]) -> Chain:
+def _write_whole(folder: AnyPath, name: str, states: Mapping[str, State], note: Mapping[str, Any]) -> Chain:
     snapshots = {operator: state.snapshot() for operator, state in states.items()}
     return (write_layer(folder, name, Layer(snapshots, note)).name,)
 
 
-def _sizes(folder: Path, chain: Chain) -> list[int]:
+def _sizes(folder: AnyPath, chain: Chain) -> list[int]:
     """The bytes of each file; empty if one is missing, because then the chain cannot be extended."""
     try:
         return [(folder / name).stat().st_size for name in chain]
@@ -131,25 +137,40 @@ def _bytes(known: Mapping[str, Snapshot | Changes]) -> int:
 # --- writing one file -----------------------------------------------------------------------------------------
 
 
-def write_layer(folder: Path, name: str, layer: Layer) -> Path:
+def write_layer(folder: AnyPath, name: str, layer: Layer) -> AnyPath:
     """Write one file under a new name; returns its path."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{uuid.uuid4().hex}.state"
+    if isinstance(path, Path):
+        _write_to_disk(path, layer)
+        return path
+    file = pa.BufferOutputStream()
+    _write_content(file, layer)
+    content = file.getvalue()
+    path.write_bytes(b"".join([memoryview(content), zlib.crc32(content).to_bytes(_NUMBER, "little"), MAGIC]))
+    return path
+
+
+def _write_to_disk(path: Path, layer: Layer) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{path.name}")
     with pa.OSFile(str(hidden), "wb") as file:
-        file.write(MAGIC)
-        operators = {operator: _write_operator(file, known) for operator, known in layer.operators.items()}
-        index = {"note": dict(layer.note), "bases": list(layer.bases), "operators": operators}
-        text = json.dumps(index).encode()
-        file.write(text)
-        file.write(len(text).to_bytes(_NUMBER, "little"))
+        _write_content(file, layer)
     with pa.memory_map(str(hidden)) as written:
         checksum = zlib.crc32(written.read_buffer())
     with hidden.open("ab") as file:
         file.write(checksum.to_bytes(_NUMBER, "little"))
         file.write(MAGIC)
     os.replace(hidden, path)
-    return path
+
+
+def _write_content(file: pa.NativeFile, layer: Layer) -> None:
+    """All that the checksum is of."""
+    file.write(MAGIC)
+    operators = {operator: _write_operator(file, known) for operator, known in layer.operators.items()}
+    index = {"note": dict(layer.note), "bases": list(layer.bases), "operators": operators}
+    text = json.dumps(index).encode()
+    file.write(text)
+    file.write(len(text).to_bytes(_NUMBER, "little"))
 
 
 def _write_operator(file: pa.NativeFile, known: Snapshot | Changes) -> dict[str, Any]:
@@ -177,7 +198,7 @@ def _write_table(file: pa.NativeFile, table: pa.Table) -> tuple[int, int]:
 # --- reading files --------------------------------------------------------------------------------------------
 
 
-def read_snapshots(path: Path) -> tuple[dict[str, Snapshot], dict[str, Any]]:
+def read_snapshots(path: AnyPath) -> tuple[dict[str, Snapshot], dict[str, Any]]:
     """The states by operator, and the note. Changes are applied to the snapshots of the file's bases.
 
     Parts of tables that have not changed since the oldest file stay memory-mapped.
@@ -185,10 +206,10 @@ def read_snapshots(path: Path) -> tuple[dict[str, Snapshot], dict[str, Any]]:
     return _snapshots(path, read_layer(path))
 
 
-def _snapshots(path: Path, newest: Layer) -> tuple[dict[str, Snapshot], dict[str, Any]]:
+def _snapshots(path: AnyPath, newest: Layer) -> tuple[dict[str, Snapshot], dict[str, Any]]:
     known = dict(newest.operators)
     for base in newest.bases:
-        known = laid_over(read_layer(path.with_name(base)).operators, known)
+        known = laid_over(read_layer(path.parent / base).operators, known)
     snapshots = {operator: each for operator, each in known.items() if isinstance(each, Snapshot)}
     if len(snapshots) < len(known):
         lost = sorted(known.keys() - snapshots.keys())
@@ -199,11 +220,13 @@ def _snapshots(path: Path, newest: Layer) -> tuple[dict[str, Snapshot], dict[str
     return snapshots, dict(newest.note)
 
 
-def read_layer(path: Path) -> Layer:
+def read_layer(path: AnyPath) -> Layer:
     """The content of one file; tables are memory-mapped."""
     try:
-        whole = pa.memory_map(str(path)).read_buffer()
+        whole = pa.memory_map(str(path)).read_buffer() if isinstance(path, Path) else pa.py_buffer(path.read_buffer())
     except OSError as error:
+        if not isinstance(path, Path) and not isinstance(error, FileNotFoundError):
+            raise  # the store did not answer, which says nothing of the file
         raise SnapshotError(f"the states in {path} cannot be read: {error}") from error
     content = _checked(path, whole)
     size = int.from_bytes(content[-_NUMBER:].to_pybytes(), "little")
@@ -215,7 +238,7 @@ def read_layer(path: Path) -> Layer:
         raise SnapshotError(f"{path} is damaged: {error}; the table must be computed anew") from error
 
 
-def _checked(path: Path, whole: pa.Buffer) -> pa.Buffer:
+def _checked(path: AnyPath, whole: pa.Buffer) -> pa.Buffer:
     """What a file holds, up to and with the length of its index; raises if it is not what was written."""
     magics = {whole[: len(MAGIC)].to_pybytes(), whole[-len(MAGIC) :].to_pybytes()}
     if len(whole) >= 2 * len(MAGIC) + _NUMBER and magics == {OLD_MAGIC}:
@@ -249,17 +272,17 @@ def _read_table(whole: pa.Buffer, place: Sequence[int]) -> pa.Table:
 # --- rejected rows: files of the same form, so that they have a checksum, too ------------------------------------
 
 
-def write_rejected(folder: Path, name: str, rows: pa.Table) -> str:
+def write_rejected(folder: AnyPath, name: str, rows: pa.Table) -> str:
     """Write rejected rows to a new file; returns its name."""
     return write_layer(folder, name, Layer({"rejected": Snapshot({"rows": rows})}, {})).name
 
 
-def read_rejected(folder: Path, names: Sequence[str]) -> pa.Table:
+def read_rejected(folder: AnyPath, names: Sequence[str]) -> pa.Table:
     """The rows in files of rejected rows."""
     return pa.concat_tables([REJECTED_SCHEMA.empty_table(), *(_read_rejected(folder / name) for name in names)])
 
 
-def _read_rejected(path: Path) -> pa.Table:
+def _read_rejected(path: AnyPath) -> pa.Table:
     if path.suffix == ".arrow":  # of an older release
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     snapshots, _ = read_snapshots(path)

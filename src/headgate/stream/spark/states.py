@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from headgate.stream.kernel import Snapshot, State
 from headgate.stream.operators.partitioned import PartitionedOperator
@@ -45,7 +44,7 @@ class LiveStates:
 
 
 def _key(query: HostedQuery, bucket: int) -> tuple[str, str, int]:
-    return (query.folder or "", query.name, bucket)
+    return ("" if query.folder is None else str(query.folder), query.name, bucket)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def restore_states(query: HostedQuery, bucket: int, live: LiveStates) -> Restore
     if states is not None:
         return RestoredStates(max(len(each) for each in states.values()), states)
     assert query.folder is not None
-    stored, note = read_states(Path(query.folder), chain)
+    stored, note = read_states(query.folder, chain)
     return RestoredStates(int(note["parts"]), stored=stored)
 
 
@@ -95,7 +94,7 @@ def save_states(query: HostedQuery, bucket: int, states: States, live: LiveState
     }
     note = {"query": query.name, "bucket": bucket, "update": query.update, "parts": parts}
     name = f"u{query.update}-b{bucket}"
-    written = write_states(Path(query.folder), name, named, query.previous.get(bucket, ()), note)
+    written = write_states(query.folder, name, named, query.previous.get(bucket, ()), note)
     live.keep(query, bucket, written, states)
     return written
 

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import InvariantError
+from headgate.places.place import AnyPath
 from headgate.stream.engine import Engine
 from headgate.stream.loops.serial import cycle
 from headgate.stream.query import Query
@@ -129,7 +130,7 @@ class _TaskQuery:
         report.rejected_rows = rejected.num_rows
         if hosted.folder is not None and rejected.num_rows:
             name = f"rejected-u{hosted.update}-b{self._bucket}"
-            report.rejected = write_rejected(Path(hosted.folder), name, rejected)
+            report.rejected = write_rejected(hosted.folder, name, rejected)
         statistics = query_statistics(run)
         report.rows_in = statistics.rows_in
         report.operators = [
@@ -226,11 +227,11 @@ def _emptied(outlet: queue.SimpleQueue[QueryRows]) -> Iterator[QueryRows]:
 
 def _watch(operators: Sequence[Operator], task: Task) -> Watch:
     query, options = task.queries[0], task.options
-    verdict = None if query.folder is None else verdict_file(Path(query.folder), query.update)
+    verdict = None if query.folder is None else verdict_file(query.folder, query.update)
     return Watch(operators, time_limit=options.time_limit, memory_limit=options.memory_limit, verdict=verdict)
 
 
-def verdict_file(folder: Path, update: int) -> Path:
+def verdict_file(folder: AnyPath, update: int) -> AnyPath:
     """The file in which a worker that ends itself in an update says why."""
     return folder / f"verdict-u{update}.txt"
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import DeclarationError, OperatorFigures, UserCodeError
+from headgate.places.place import AnyPath
 from headgate.stream.errors import QueryDeclarationError
 from headgate.stream.spark.fingerprint import Fingerprint, check_fit, fingerprint, stateful
 from headgate.stream.spark.hosted_frame import HostedFrame, Request, requests_in
@@ -83,7 +84,7 @@ class HostedUpdate:
     """
 
     number: int
-    folder: Path
+    folder: AnyPath
     stored: Mapping[str, StoredStates] = field(default_factory=dict)
     table: str = ""
     clock: tuple[str, int] | None = None
@@ -128,7 +129,7 @@ class HostedUpdate:
             query = replace(
                 query,
                 table=self.table,
-                folder=str(self.folder),
+                folder=self.folder,
                 update=self.number,
                 previous=self._previous(name, written, request.buckets),
                 ends_at=self._end(request),
@@ -259,13 +260,13 @@ def _figures(query: str, reports: list[TaskReport]) -> list[OperatorFigures]:
 # --- files of states and of rejected rows ---------------------------------------------------------------------
 
 
-def state_folder(table: Path) -> Path:
+def state_folder(table: AnyPath) -> AnyPath:
     """The folder with the states of a table's queries: beside its data, where Delta readers do not look."""
     return table / "_headgate_state"
 
 
 def tidy_states(
-    folder: Path, named: Mapping[str, StoredStates], rejected: tuple[str, ...], older_than_seconds: float
+    folder: AnyPath, named: Mapping[str, StoredStates], rejected: tuple[str, ...], older_than_seconds: float
 ) -> int:
     """Delete the files that the newest commit does not name and that no update can still be writing; how many."""
     if not folder.is_dir():

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from headgate.places.object_path import ObjectPath
+from headgate.places.place import AnyPath, relative
 from headgate.warehouse.storage import schemas
 from headgate.warehouse.storage.errors import SchemaError, StorageError
-from headgate.warehouse.storage.files import ALL, DATA_DIRECTORY, DataFile, Everything, NewFile, State
+from headgate.warehouse.storage.files import ALL, DATA_DIRECTORY, DataFile, Everything, NewFile, State, directory_of
 from headgate.warehouse.storage.live import FileIndex
 from headgate.warehouse.storage.partitions import EVENT_TIME, partition_start
 
 
-def admit_files(table: Path, files: Iterable[NewFile], index: FileIndex, schema: pa.Schema, partitioned: bool) -> None:
+def admit_files(
+    table: AnyPath, files: Iterable[NewFile], index: FileIndex, schema: pa.Schema, partitioned: bool
+) -> None:
     """Refuse files that are not there, not new, not below the table's data, or unfit for its partitions or columns."""
     seen: set[str] = set()
+    files = list(files)
+    listed = _listed(table, files) if isinstance(table, ObjectPath) else None
     for new in files:
         file = new.file
         if file.path in seen or file.path in index:
             raise StorageError(f"{file.path} is in the table or in this commit already; each file is added once")
         seen.add(file.path)
-        _admit_path(table, file)
+        _admit_path(table, file, listed)
         _admit_times(file, partitioned)
         schemas.check_file(new.schema, schema, file.path)
 
@@ -71,13 +77,20 @@ def _replacing(current: pa.Schema, update: pa.Schema) -> pa.Schema:
     return current if same else update
 
 
-def _admit_path(table: Path, file: DataFile) -> None:
+def _listed(table: ObjectPath, files: Iterable[NewFile]) -> dict[str, int]:
+    """{path: size} of all objects in the directories of ``files``: a request for each directory, not for each file."""
+    names = {directory_of(new.file.path) for new in files} - {""}
+    found = [path for name in names for path in (table / DATA_DIRECTORY / name).rglob("*")]
+    return {relative(path, table): path.stat().st_size for path in found}
+
+
+def _admit_path(table: AnyPath, file: DataFile, listed: dict[str, int] | None) -> None:
     parts = PurePosixPath(file.path).parts
     if len(parts) < 2 or parts[0] != DATA_DIRECTORY or ".." in parts:
         raise StorageError(f"{file.path!r} must be a path below {table / DATA_DIRECTORY}, relative to {table}")
     try:
-        size = (table / file.path).stat().st_size
-    except FileNotFoundError:
+        size = (table / file.path).stat().st_size if listed is None else listed[file.path]
+    except (FileNotFoundError, KeyError):
         raise StorageError(f"{table / file.path} does not exist; it was deleted after it was written") from None
     if size != file.size:
         raise StorageError(f"{table / file.path} has {size} bytes; expected {file.size}, as when it was written")

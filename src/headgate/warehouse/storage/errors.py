@@ -13,9 +13,8 @@ StorageError               something about the table or its files on disk is not
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from headgate.core import HeadgateError
+from headgate.places.place import AnyPath
 
 
 class StorageError(HeadgateError):
@@ -72,7 +71,7 @@ class ForeignHistoryError(HistoryLostError):
 class ForeignCommitError(StorageError):
     """Another process committed to the table; what it wrote has been loaded, so the update can be tried again."""
 
-    def __init__(self, directory: Path, expected: int) -> None:
+    def __init__(self, directory: AnyPath, expected: int) -> None:
         self.version = expected
         super().__init__(
             f"version {expected} of the table in {directory} was written by another process, but a table has one "
@@ -83,7 +82,7 @@ class ForeignCommitError(StorageError):
 class TableVanishedError(StorageError):
     """The folder of a table, or its log, was deleted since it was last read. The next use finds what there is now."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: AnyPath) -> None:
         super().__init__(
             f"the table in {directory} was deleted since it was last written, so nothing can be added to it. It is "
             "made anew with the next update: from its source, or from the tables that it is computed from."

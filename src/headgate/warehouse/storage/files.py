@@ -6,10 +6,11 @@ import enum
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
+
+from headgate.places.place import AnyPath
 
 #: the directory of a table that holds all its data files
 DATA_DIRECTORY = "data"
@@ -100,7 +101,7 @@ class Staging:
     registered nor named by the log belongs to an update that failed, or to a process that died. Not thread-safe.
     """
 
-    def __init__(self, table: Path) -> None:
+    def __init__(self, table: AnyPath) -> None:
         self._data = table / DATA_DIRECTORY
         #: directory name -> the update that writes there, None for maintenance
         self._staged: dict[str, int | None] = {}
@@ -108,16 +109,16 @@ class Staging:
     def __len__(self) -> int:
         return len(self._staged)
 
-    def __contains__(self, directory: Path) -> bool:
+    def __contains__(self, directory: AnyPath) -> bool:
         return directory.name in self._staged
 
-    def stage(self, update: int | None) -> Path:
+    def stage(self, update: int | None) -> AnyPath:
         """Register a new directory; the writer creates it."""
         name = f"{'m' if update is None else f'u{update}'}-{secrets.token_hex(6)}"
         self._staged[name] = update
         return self._data / name
 
-    def release(self, directory: Path) -> None:
+    def release(self, directory: AnyPath) -> None:
         del self._staged[directory.name]
 
     def release_updates(self, newest: int) -> None:

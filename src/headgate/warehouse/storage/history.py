@@ -13,10 +13,10 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from headgate.places.place import AnyPath
 from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import ForeignHistoryError, HistoryLostError, StorageError
 from headgate.warehouse.storage.files import DataFile, RowChanges, State
@@ -56,11 +56,11 @@ class LogEntry:
     token: str = ""
 
 
-def entry_path(table: Path, version: int) -> Path:
+def entry_path(table: AnyPath, version: int) -> AnyPath:
     return table / LOG_DIRECTORY / f"{version:020}.json"
 
 
-def read_entry(table: Path, version: int, time_column: str | None) -> LogEntry:
+def read_entry(table: AnyPath, version: int, time_column: str | None) -> LogEntry:
     """The entry of ``version``; HistoryLostError if it was cleaned up or is damaged."""
     try:
         actions = read_actions(entry_path(table, version))
@@ -84,7 +84,7 @@ def read_entry(table: Path, version: int, time_column: str | None) -> LogEntry:
     return LogEntry(version, update, state, added, removed, token=token)
 
 
-def read_actions(entry: Path) -> list[dict[str, Any]]:
+def read_actions(entry: AnyPath) -> list[dict[str, Any]]:
     """The actions of an entry; ValueError if it is damaged."""
     actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines() if line]
     if not all(isinstance(action, dict) for action in actions):
@@ -136,7 +136,7 @@ class History:
     Entries never change, so all threads may read. Only one thread at a time may call `remember`.
     """
 
-    def __init__(self, table: Path, time_column: str | None) -> None:
+    def __init__(self, table: AnyPath, time_column: str | None) -> None:
         self._table = table
         self._time_column = time_column
         self._remembered: dict[int, LogEntry] = {}
@@ -212,7 +212,7 @@ class History:
             return
 
 
-def named_directories(table: Path) -> set[str]:
+def named_directories(table: AnyPath) -> set[str]:
     """The directories below ``data`` that any entry in the log names."""
     names: set[str] = set()
     for path in (table / LOG_DIRECTORY).glob("*.json"):
@@ -220,7 +220,7 @@ def named_directories(table: Path) -> set[str]:
     return names
 
 
-def needed_since(table: Path, newest: int, seconds: float) -> set[str]:
+def needed_since(table: AnyPath, newest: int, seconds: float) -> set[str]:
     """The paths that versions up to ``newest`` removed in the last ``seconds``, and those with their changed rows."""
     limit = time.time() - seconds
     paths: set[str] = set()
@@ -240,7 +240,7 @@ def needed_since(table: Path, newest: int, seconds: float) -> set[str]:
     return paths
 
 
-def clean_up_log(table: Path, newest: int, seconds: float) -> None:
+def clean_up_log(table: AnyPath, newest: int, seconds: float) -> None:
     """Delete the entries before the newest checkpoint that is not after version ``newest`` and older than ``seconds``.
 
     Every version from that checkpoint on can still be read.
@@ -254,5 +254,5 @@ def clean_up_log(table: Path, newest: int, seconds: float) -> None:
             path.unlink()
 
 
-def version_of(path: Path) -> int:
+def version_of(path: AnyPath) -> int:
     return int(path.name.split(".")[0])

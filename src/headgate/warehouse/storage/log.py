@@ -24,6 +24,8 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
+from headgate.places.object_path import ObjectPath, ObjectStatus
+from headgate.places.place import AnyPath, delta_table
 from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import (
     ForeignCommitError,
@@ -48,13 +50,13 @@ from headgate.warehouse.storage.history import (
 from headgate.warehouse.storage.partitions import EVENT_TIME
 from headgate.warehouse.storage.repair import LAST_CHECKPOINT, hinted_checkpoint, is_whole, set_aside_torn
 from headgate.warehouse.storage.schemas import with_partition
-from headgate.warehouse.storage.sync import sync, with_directories
+from headgate.warehouse.storage.sync import bring_to_disk, sync
 
 CHECKPOINT_INTERVAL = 50
 #: this many of the newest entries are kept, however old they are, so that a table that changes rarely has a history
 KEPT_ENTRIES = 4 * CHECKPOINT_INTERVAL
-#: the number of a file on disk and when it was written
-_Stamp = tuple[int, int]
+#: the number of a file on disk and when it was written, or the tag of an object
+_Stamp = tuple[int, int] | str
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -92,7 +94,7 @@ class LoadedTable:
 class DeltaLog:
     """The log of one table. With ``syncs``, a commit is on disk when `append` returns, and its data files before it."""
 
-    def __init__(self, directory: Path, time_column: str | None, history_seconds: int, syncs: bool = True) -> None:
+    def __init__(self, directory: AnyPath, time_column: str | None, history_seconds: int, syncs: bool = True) -> None:
         if "\\" in str(directory) or unquote(str(directory)) != str(directory):
             raise StorageError(
                 f"no table can be kept in {directory}: the Delta library takes backslashes and percent signs followed "
@@ -110,21 +112,24 @@ class DeltaLog:
         self.table_id = ""
         #: tells the entry of ``version`` from another one of the same name
         self._stamp: _Stamp | None = None
+        #: the version of the newest checkpoint in an object store, where looking costs a request; None if unknown
+        self._checkpointed: int | None = None
 
     def load(self) -> LoadedTable | None:
         """The newest version from disk; None if the table does not exist. A log that a crash has torn is repaired."""
-        self._handle, self._stamp = None, None
+        self._handle, self._stamp, self._checkpointed = None, None, None
         self.version, self.table_id = -1, ""
         try:
             handle = self._opened()
         except DeltaError as error:
-            if not set_aside_torn(self._directory):
+            if isinstance(self._directory, ObjectPath) or not set_aside_torn(self._directory):
                 raise StorageError(
                     f"the log of the table in {self._directory} cannot be read: {error}. Bring it back from a copy; or "
                     "delete the folder, then the table is made anew from what it is computed from."
                 ) from error
             handle = self._opened()
-        if handle is not None and not is_whole(self._directory, handle.version()):
+        # In an object store nothing is torn: an entry is there as a whole, and what it names was there before.
+        if handle is not None and isinstance(self._directory, Path) and not is_whole(self._directory, handle.version()):
             set_aside_torn(self._directory)
             handle = self._opened()
         if handle is None:
@@ -137,7 +142,8 @@ class DeltaLog:
         return self._loaded(handle)
 
     def _opened(self) -> DeltaTable | None:
-        return DeltaTable(self._directory) if DeltaTable.is_deltatable(str(self._directory)) else None
+        table, options = delta_table(self._directory)
+        return DeltaTable(table, **options) if DeltaTable.is_deltatable(str(table), **options) else None
 
     def is_as_known(self) -> bool:
         """Whether the newest entry on disk is the one that this process knows."""
@@ -149,7 +155,7 @@ class DeltaLog:
             status = entry_path(self._directory, version).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return (status.st_ino, status.st_mtime_ns)
+        return status.tag if isinstance(status, ObjectStatus) else (status.st_ino, status.st_mtime_ns)
 
     def load_version(self, version: int) -> LoadedTable:
         """An older version; HistoryLostError if the log does not reach back to it."""
@@ -197,35 +203,41 @@ class DeltaLog:
         handle = self._current()
         self._handle = None
         handle.create_checkpoint()
+        self._checkpointed = self.version
         log = self._directory / LOG_DIRECTORY
-        self._sync([*log.glob(f"{self.version:020}.checkpoint*"), log / LAST_CHECKPOINT])
+        if isinstance(log, Path):
+            self._sync([*log.glob(f"{self.version:020}.checkpoint*"), log / LAST_CHECKPOINT])
         clean_up_log(self._directory, self.version - KEPT_ENTRIES, self._history_seconds)
 
     def checkpoint_is_due(self) -> bool:
-        hint = self._directory / LOG_DIRECTORY / LAST_CHECKPOINT
-        newest = hinted_checkpoint(hint) if hint.exists() else -1
+        newest = self._checkpointed
+        if newest is None or isinstance(self._directory, Path):
+            hint = self._directory / LOG_DIRECTORY / LAST_CHECKPOINT
+            newest = hinted_checkpoint(hint) if hint.exists() else -1
+            self._checkpointed = newest
         return newest is None or not 0 <= self.version - newest < CHECKPOINT_INTERVAL
 
     def _current(self) -> DeltaTable:
         """The table at the known version; raises ForeignCommitError if the log is ahead of it."""
         if self._handle is None:
-            self._handle = DeltaTable(self._directory)
+            table, options = delta_table(self._directory)
+            self._handle = DeltaTable(table, **options)
         elif self._handle.version() < self.version:
             self._handle.update_incremental()
         if self._handle.version() != self.version:
             raise ForeignCommitError(self._directory, self.version + 1)
         return self._handle
 
-    def _sync(self, files: Sequence[Path]) -> None:
+    def _sync(self, files: Sequence[AnyPath]) -> None:
         if self._syncs and files:
-            sync(with_directories(self._directory, files))
+            bring_to_disk(self._directory, files)
 
     def _sync_entry(self, version: int) -> None:
         self._sync([entry_path(self._directory, version)])
-        if version == 0 and self._syncs:
+        if version == 0 and self._syncs and isinstance(self._directory, Path):
             sync([self._directory, *list(self._directory.parents)[:2]])
 
-    def _data_files(self, commit: Commit) -> list[Path]:
+    def _data_files(self, commit: Commit) -> list[AnyPath]:
         changes = () if commit.changes is None else (*commit.changes.added, *commit.changes.removed)
         return [self._directory / file.path for file in (*(new.file for new in commit.added), *changes)]
 
@@ -238,14 +250,16 @@ class DeltaLog:
 
     def _opened_at(self, version: int) -> DeltaTable:
         try:
-            return DeltaTable(self._directory, version=version)
+            table, options = delta_table(self._directory)
+            return DeltaTable(table, version=version, **options)
         except DeltaError as error:
             raise HistoryLostError(self._directory.name, version) from error
 
     def _create(self, commit: Commit) -> None:
         interval = f"interval {self._history_seconds} seconds"
+        table, options = delta_table(self._directory)
         create_table_with_add_actions(
-            str(self._directory),
+            str(table),
             self._delta_schema(commit.grown_schema),
             _add_actions(commit),
             partition_by=self._partition_by(),
@@ -265,6 +279,7 @@ class DeltaLog:
             },
             commit_properties=self._properties(commit),
             post_commithook_properties=_NO_HOOKS,
+            **options,
         )
 
     def _write(self, handle: DeltaTable, commit: Commit) -> None:

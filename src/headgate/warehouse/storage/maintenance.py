@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import time
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
@@ -10,7 +12,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from headgate.places.object_path import ObjectPath, delete_objects
+from headgate.places.place import AnyPath, relative
 from headgate.warehouse.storage.files import DATA_DIRECTORY, DataFile
+from headgate.warehouse.storage.history import LOG_DIRECTORY
 from headgate.warehouse.storage.live import FileIndex
 from headgate.warehouse.storage.partitions import SECOND, partition_label, partition_start
 
@@ -68,25 +73,56 @@ def _bins(files: Iterable[DataFile], size: int) -> Iterator[tuple[DataFile, ...]
         yield tuple(current)
 
 
-def staged_directories(table: Path, older_than_seconds: float) -> list[Path]:
+def staged_directories(table: AnyPath, older_than_seconds: float) -> list[AnyPath]:
     """The directories of updates that were last written to at least ``older_than_seconds`` ago."""
     data = table / DATA_DIRECTORY
+    limit = time.time() - older_than_seconds
+    if isinstance(data, ObjectPath):
+        newest: dict[str, float] = {}
+        for path in data.rglob("*"):
+            name = relative(path, data).partition("/")[0]
+            newest[name] = max(path.stat().st_mtime, newest.get(name, 0.0))
+        return [data / name for name, written in sorted(newest.items()) if written <= limit]
     if not data.is_dir():
         return []
-    limit = time.time() - older_than_seconds
     return sorted(path for path in data.iterdir() if path.is_dir() and path.stat().st_mtime <= limit)
 
 
-def delete_unneeded(table: Path, directories: Iterable[Path], needed: Container[str]) -> int:
+def delete_unneeded(table: AnyPath, directories: Iterable[AnyPath], needed: Container[str]) -> int:
     """Delete the files below ``directories`` that are not ``needed``, and empty directories; returns how many files."""
     deleted = 0
     for top in directories:
+        if isinstance(top, ObjectPath):
+            unneeded = [path for path in top.rglob("*") if relative(path, table) not in needed]
+            delete_objects(unneeded)
+            deleted += len(unneeded)
+            continue
         for folder, _, names in os.walk(top, topdown=False):
             here = Path(folder)
             for name in names:
-                if (here / name).relative_to(table).as_posix() not in needed:
+                if relative(here / name, table) not in needed:
                     (here / name).unlink(missing_ok=True)
                     deleted += 1
             with suppress(OSError):  # not empty
                 here.rmdir()
     return deleted
+
+
+def delete_folder(folder: AnyPath) -> None:
+    """Delete everything below ``folder``."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder)
+    else:
+        delete_objects(list(folder.rglob("*")))
+
+
+def put_aside(table: AnyPath) -> AnyPath:
+    """End a table, so that a process that dies half-way leaves no half of it; returns what is left to be deleted."""
+    if isinstance(table, Path):
+        return table.rename(table.with_name(f".{table.name}-{secrets.token_hex(6)}"))
+    # There is no renaming in an object store. What is left of the log when its newest files are deleted first is always
+    # an older version of the table, whose data is there.
+    log = sorted((table / LOG_DIRECTORY).rglob("*"), key=lambda path: path.name, reverse=True)
+    for path in log:  # `_last_checkpoint` comes first by its name
+        path.unlink()
+    return table

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, timedelta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,6 +19,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.dataset as ds  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from headgate.places.object_path import ObjectPath
+from headgate.places.place import AnyPath, relative
 from headgate.warehouse.storage import HIDDEN_PREFIX, PARTITION_COLUMN
 from headgate.warehouse.storage.errors import DamagedFileError, SchemaError, StorageError
 from headgate.warehouse.storage.files import DATA_DIRECTORY, DataFile, NewFile
@@ -36,10 +39,12 @@ _CHECKED = ds.ParquetFileFormat(
 )
 #: what Arrow raises about a file that is not what was written, or is not there
 _DAMAGE = (OSError, pa.ArrowInvalid)
+#: several requests to an object store at once take little longer than one
+_requests = ThreadPoolExecutor(8, thread_name_prefix="objects")
 
 
 def write_rows(
-    table: Path, directory: Path, rows: pa.Table, time_column: str | None, partition_length: float | None
+    table: AnyPath, directory: AnyPath, rows: pa.Table, time_column: str | None, partition_length: float | None
 ) -> list[NewFile]:
     """Write ``rows`` into ``directory`` below ``table``: a file for each partition, or one file without event time."""
     # Not `safe`: times finer than microseconds are cut off, as Delta has none; all other casts only widen.
@@ -55,15 +60,23 @@ def write_rows(
     return [write_file(table, _free_path(directory, label), part, label, time_column) for label, part in parts]
 
 
-def write_file(table: Path, path: Path, rows: pa.Table, partition: str | None, time_column: str | None) -> NewFile:
+def write_file(
+    table: AnyPath, path: AnyPath, rows: pa.Table, partition: str | None, time_column: str | None
+) -> NewFile:
     """Write ``rows``, whose columns are storable already, as the one file ``path``."""
     footers: list[pq.FileMetaData] = []
     # Without Arrow's own schema in the footer a file reads the same whether Spark or this process wrote it.
-    pq.write_table(rows, path, store_schema=False, metadata_collector=footers, write_page_checksum=True)
-    return _described(table, path, footers[0], visible(rows.schema), partition, time_column)
+    if isinstance(path, Path):
+        pq.write_table(rows, path, store_schema=False, metadata_collector=footers, write_page_checksum=True)
+        size = path.stat().st_size
+    else:
+        content = pa.BufferOutputStream()
+        pq.write_table(rows, content, store_schema=False, metadata_collector=footers, write_page_checksum=True)
+        size = path.write_bytes(content.getvalue())
+    return _described(table, path, size, footers[0], visible(rows.schema), partition, time_column)
 
 
-def adopt_files(table: Path, directory: Path, time_column: str | None) -> list[NewFile]:
+def adopt_files(table: AnyPath, directory: AnyPath, time_column: str | None) -> list[NewFile]:
     """Describe the files that Spark wrote into ``directory``; delete all others (markers, checksums, empty files).
 
     Otherwise the directory could not be removed when its data files are deleted.
@@ -72,7 +85,7 @@ def adopt_files(table: Path, directory: Path, time_column: str | None) -> list[N
         raise StorageError(f"{directory} is not below {table / DATA_DIRECTORY}; let Spark write where `stage` says")
     new_files = []
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
-        new = _adopted(table, path, directory, time_column) if _is_data(path.relative_to(directory)) else None
+        new = _adopted(table, path, directory, time_column) if _is_data(relative(path, directory)) else None
         if new is None:
             path.unlink()
         else:
@@ -85,49 +98,69 @@ def visible(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field for field in schema if not field.name.startswith(HIDDEN_PREFIX)])
 
 
-def hidden_columns(path: Path) -> list[pa.Field]:
+def hidden_columns(path: AnyPath) -> list[pa.Field]:
     """The columns of a file that its table does not show."""
-    return [field for field in pq.read_schema(path) if field.name.startswith(HIDDEN_PREFIX)]
+    with pq.ParquetFile(_opened(path)) as file:
+        schema = file.schema_arrow
+    return [field for field in schema if field.name.startswith(HIDDEN_PREFIX)]
 
 
-def read_rows(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
+def read_rows(paths: Iterable[AnyPath], schema: pa.Schema) -> pa.Table:
     """The rows of the files in the order given; columns that a file does not have are null."""
-    files = [str(path) for path in paths]
+    chosen = list(paths)
+    objects = [path for path in chosen if isinstance(path, ObjectPath)]
     try:
-        return ds.dataset(files, schema=schema, format=_CHECKED).to_table()
+        if objects:
+            # Requested together: the store serves many at once, and each takes its time.
+            contents = _requests.map(lambda path: pa.py_buffer(path.read_buffer()), objects)
+            fragments = [_CHECKED.make_fragment(content) for content in contents]
+            return ds.FileSystemDataset(fragments, schema, _CHECKED).to_table()
+        return ds.dataset([str(path) for path in chosen], schema=schema, format=_CHECKED).to_table()
     except _DAMAGE as error:
-        raise DamagedFileError(", ".join(files), error) from error
+        raise DamagedFileError(", ".join(map(str, chosen)), error) from error
 
 
-def read_file(path: Path, columns: list[str] | None = None) -> pa.Table:
+def read_file(path: AnyPath, columns: list[str] | None = None) -> pa.Table:
     """The rows of one file, with its own columns or those named."""
     try:
-        return pq.read_table(path, columns=columns, partitioning=None, page_checksum_verification=True)
+        content = path if isinstance(path, Path) else pa.BufferReader(path.read_buffer())
+        return pq.read_table(content, columns=columns, partitioning=None, page_checksum_verification=True)
     except _DAMAGE as error:
         raise DamagedFileError(str(path), error) from error
 
 
+def _opened(path: AnyPath) -> Any:
+    """What Arrow reads the end of a file from, without reading all of it."""
+    return path if isinstance(path, Path) else path.open_reader()
+
+
 def _described(
-    table: Path, path: Path, footer: pq.FileMetaData, schema: pa.Schema, partition: str | None, time_column: str | None
+    table: AnyPath,
+    path: AnyPath,
+    size: int,
+    footer: pq.FileMetaData,
+    schema: pa.Schema,
+    partition: str | None,
+    time_column: str | None,
 ) -> NewFile:
     statistics = file_statistics(footer, schema, time_column)
-    relative = path.relative_to(table).as_posix()
     if time_column is not None and (statistics.first is None or partition is None):
         raise StorageError(
             f"{path} has no event times: expected a column {time_column!r} with a value in every row, in a directory "
             f"{PARTITION_COLUMN}=<start>; got the columns {schema.names} and the partition {partition!r}"
         )
-    file = DataFile(relative, partition, statistics.rows, path.stat().st_size, statistics.first, statistics.last)
+    file = DataFile(relative(path, table), partition, statistics.rows, size, statistics.first, statistics.last)
     return NewFile(file, statistics.text, schema)
 
 
-def _is_data(path: Path) -> bool:
+def _is_data(name: str) -> bool:
+    path = PurePosixPath(name)
     hidden = (part.startswith(("_", ".")) and not part.startswith(_PARTITION_PREFIX) for part in path.parts)
     return path.suffix == ".parquet" and not any(hidden)
 
 
-def _adopted(table: Path, path: Path, directory: Path, time_column: str | None) -> NewFile | None:
-    with pq.ParquetFile(path) as file:
+def _adopted(table: AnyPath, path: AnyPath, directory: AnyPath, time_column: str | None) -> NewFile | None:
+    with pq.ParquetFile(_opened(path)) as file:
         footer, schema = file.metadata, file.schema_arrow
     if footer.num_rows == 0:
         return None
@@ -138,11 +171,11 @@ def _adopted(table: Path, path: Path, directory: Path, time_column: str | None) 
         got = ", ".join(str(schema.field(name).type) for name in converted)
         raise SchemaError(f"{path} must store {expected}; got {got}. Cast the column before it is written.")
     partition = _partition_of(path, directory) if time_column is not None else None
-    return _described(table, path, footer, visible(stored), partition, time_column)
+    return _described(table, path, path.stat().st_size, footer, visible(stored), partition, time_column)
 
 
-def _partition_of(path: Path, directory: Path) -> str | None:
-    for part in path.relative_to(directory).parts[:-1]:
+def _partition_of(path: AnyPath, directory: AnyPath) -> str | None:
+    for part in PurePosixPath(relative(path, directory)).parts[:-1]:
         if part.startswith(_PARTITION_PREFIX):
             label = unquote(part.removeprefix(_PARTITION_PREFIX))
             if label == _HIVE_NULL:
@@ -152,7 +185,7 @@ def _partition_of(path: Path, directory: Path) -> str | None:
     return None
 
 
-def _free_path(directory: Path, label: str | None) -> Path:
+def _free_path(directory: AnyPath, label: str | None) -> AnyPath:
     """A file name that contains the partition, without characters that need escaping."""
     name = "all" if label is None else label.replace("-", "").replace(":", "")
     return directory / f"{name}.parquet"

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from headgate.places.place import AnyPath
 from headgate.warehouse.storage.history import LOG_DIRECTORY, SIZE_KEY, STATE_KEY, entry_path, read_actions, version_of
 
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -88,7 +89,7 @@ def _is_readable(checkpoint: Path) -> bool:
     return True
 
 
-def hinted_checkpoint(hint: Path) -> int | None:
+def hinted_checkpoint(hint: AnyPath) -> int | None:
     """The version of the last checkpoint by the file that names it; None if that is damaged."""
     try:
         return int(json.loads(hint.read_bytes())["version"])

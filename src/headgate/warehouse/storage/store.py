@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import copy
 import logging
-import secrets
-import shutil
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from headgate.places.object_path import ObjectPath
+from headgate.places.place import AnyPath, path_from
 from headgate.warehouse.storage import maintenance, parquet
 from headgate.warehouse.storage.admission import admit_files, admit_schema, admit_state
 from headgate.warehouse.storage.errors import (
@@ -44,7 +43,7 @@ from headgate.warehouse.storage.history import History, LogEntry, named_director
 from headgate.warehouse.storage.live import FileIndex, LiveTable
 from headgate.warehouse.storage.log import Commit, DeltaLog
 from headgate.warehouse.storage.maintenance import TARGET_BYTES, Rewrite
-from headgate.warehouse.storage.sync import sync, with_directories
+from headgate.warehouse.storage.sync import bring_to_disk
 
 #: how long old versions and changes can be read, unless a table is created with another length
 HISTORY_SECONDS = 86_400
@@ -80,13 +79,14 @@ class TableStore:
 
     def __init__(
         self,
-        directory: Path | str,
+        directory: AnyPath | str,
         time_column: str | None = None,
         *,
         history_seconds: int = HISTORY_SECONDS,
         syncs: bool = True,
     ) -> None:
-        self.directory = Path(directory).absolute()
+        place = path_from(directory)
+        self.directory: AnyPath = place if isinstance(place, ObjectPath) else place.absolute()
         self.time_column = time_column
         self.history_seconds = history_seconds
         self._writing = threading.Lock()
@@ -198,7 +198,7 @@ class TableStore:
         with self._settled() as table:
             return [file for file in files if file.path not in table.index]
 
-    def path_of(self, file: DataFile) -> Path:
+    def path_of(self, file: DataFile) -> AnyPath:
         return self.directory / file.path
 
     def rows(self, files: Iterable[DataFile]) -> pa.Table:
@@ -262,7 +262,7 @@ class TableStore:
 
     # ---- writing files, then committing them -------------------------------------------------------------------
 
-    def stage(self, update: int) -> Path:
+    def stage(self, update: int) -> AnyPath:
         """A directory for the files of ``update``, for Spark to write; it does not exist yet."""
         with self._guard:
             return self._staging.stage(update)
@@ -271,7 +271,7 @@ class TableStore:
         """Write ``rows`` as Parquet, one file for each partition of ``partition_length`` seconds."""
         return parquet.write_rows(self.directory, self.stage(update), rows, self.time_column, partition_length)
 
-    def adopt(self, directory: Path) -> list[NewFile]:
+    def adopt(self, directory: AnyPath) -> list[NewFile]:
         """The Parquet files that Spark wrote into a staged directory, ``partitionBy`` the partition column if any."""
         return parquet.adopt_files(self.directory, directory, self.time_column)
 
@@ -328,7 +328,7 @@ class TableStore:
             schema = table.schema
         return self._rewrite(rewrites, schema)
 
-    def sweep(self, older_than_seconds: float) -> list[Path]:
+    def sweep(self, older_than_seconds: float) -> list[AnyPath]:
         """Delete the directories of updates that died before their commit, if not written to for so long."""
         candidates = maintenance.staged_directories(self.directory, older_than_seconds)
         with self._settled() as table:
@@ -337,7 +337,7 @@ class TableStore:
             named = self._named | {directory_of(file.path) for file in table.index.files()}
             abandoned = [path for path in candidates if path not in self._staging and path.name not in named]
         for directory in abandoned:
-            shutil.rmtree(directory)
+            maintenance.delete_folder(directory)
         return abandoned
 
     def vacuum(self, retention_seconds: float | None = None) -> int:
@@ -364,16 +364,17 @@ class TableStore:
     def drop(self) -> None:
         """Delete the table with all its files; the next commit makes it anew."""
         with self._writing:
-            gone = self.directory.with_name(f".{self.directory.name}-{secrets.token_hex(6)}")
-            self.directory.rename(gone)  # first, so that a process that dies here leaves no half of a table
+            with self._doubtful():
+                gone = maintenance.put_aside(self.directory)
             with self._guard:
                 self._in_doubt = True
-            shutil.rmtree(gone, ignore_errors=True)
+            with suppress(OSError):
+                maintenance.delete_folder(gone)
 
-    def bring_to_disk(self, paths: Iterable[Path]) -> None:
+    def bring_to_disk(self, paths: Iterable[AnyPath]) -> None:
         """Wait until files below the table are on disk, if it syncs: for files that not its own next commit names."""
         if self.syncs:
-            sync(with_directories(self.directory, paths))
+            bring_to_disk(self.directory, paths)
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
@@ -457,7 +458,7 @@ class TableStore:
             with self._guard:
                 self._staging.release(directory)
 
-    def _merge(self, rewrite: Rewrite, directory: Path, number: int, schema: pa.Schema) -> NewFile:
+    def _merge(self, rewrite: Rewrite, directory: AnyPath, number: int, schema: pa.Schema) -> NewFile:
         paths = [self.path_of(file) for file in rewrite.sources]
         rows = parquet.read_rows(paths, pa.schema([*schema, *parquet.hidden_columns(paths[0])]))
         directory.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from headgate.places.place import AnyPath
 from headgate.warehouse.storage.errors import StorageError
 
 #: several requests at once take little longer than one: the file system serves them together
@@ -25,6 +26,15 @@ def sync(paths: Iterable[Path]) -> None:
             pass
     except OSError as error:
         raise StorageError(f"the disk did not take what was written: {error}. Try the update again.") from error
+
+
+def bring_to_disk(root: AnyPath, files: Iterable[AnyPath]) -> None:
+    """Return when ``files`` below ``root`` are on disk, and the directories that lead to them.
+
+    In an object store there is nothing to wait for: an object that was written is durable.
+    """
+    if isinstance(root, Path):
+        sync(with_directories(root, [file for file in files if isinstance(file, Path)]))
 
 
 def with_directories(root: Path, files: Iterable[Path]) -> list[Path]:

@@ -1,0 +1,122 @@
+"""The place of a warehouse, as a user writes it: a folder, or the URL of one in an object store.
+
+The same place has other names elsewhere: `deltalake` takes a URL and options, Spark has its own names of file systems
+(``s3a``) and its own settings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from headgate.core import DeclarationError
+from headgate.places.object_path import Bucket, ObjectPath
+
+#: a folder or file, here or in an object store; both have the same methods
+AnyPath = Path | ObjectPath
+
+#: {scheme of a URL: the scheme by which Spark knows the same store}
+_SCHEMES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfss": "abfss", "abfs": "abfs"}
+#: {scheme in Spark: the package that Spark needs for it}
+SPARK_PACKAGES = {
+    "s3a": "org.apache.hadoop:hadoop-aws, of the version of Hadoop that Spark has",
+    "gs": "com.google.cloud.bigdataoss:gcs-connector",
+    "abfss": "org.apache.hadoop:hadoop-azure, of the version of Hadoop that Spark has",
+    "abfs": "org.apache.hadoop:hadoop-azure, of the version of Hadoop that Spark has",
+}
+#: {option of a store: the setting of Spark's s3a that means the same}
+_S3A_SETTINGS = {
+    "aws_access_key_id": "fs.s3a.access.key",
+    "aws_secret_access_key": "fs.s3a.secret.key",
+    "aws_session_token": "fs.s3a.session.token",
+    "aws_endpoint_url": "fs.s3a.endpoint",
+    "aws_endpoint": "fs.s3a.endpoint",
+    "aws_region": "fs.s3a.endpoint.region",
+    "aws_default_region": "fs.s3a.endpoint.region",
+}
+
+
+class PlaceError(DeclarationError):
+    """The path of a warehouse is no place where tables can be kept."""
+
+
+def is_url(text: str) -> bool:
+    return "://" in text
+
+
+def path_from(text: str | os.PathLike[str] | ObjectPath, storage: Mapping[str, str] | None = None) -> AnyPath:
+    """What ``text`` names: a folder, also as ``file://``, or a place in an object store with the options ``storage``.
+
+    >>> path_from("/data/city"), str(path_from("s3a://bucket/city/"))
+    (PosixPath('/data/city'), 's3://bucket/city')
+    """
+    if isinstance(text, ObjectPath):
+        return text
+    written = os.fspath(text)
+    if not is_url(written):
+        return Path(written)
+    parts = urlsplit(written)
+    if parts.scheme == "file" and not parts.netloc:
+        return Path(unquote(parts.path))
+    if parts.scheme not in _SCHEMES:
+        known = ", ".join(f"{scheme}://" for scheme in ("file", *_SCHEMES))
+        raise PlaceError(f"tables are kept in a folder or in an object store ({known}); got {written!r}{_why(parts)}")
+    if not parts.netloc or parts.query or parts.fragment:
+        raise PlaceError(
+            f"the URL of an object store names a bucket and a folder, as s3://bucket/city; got {written!r}"
+        )
+    scheme = "s3" if parts.scheme == "s3a" else parts.scheme
+    options = tuple(sorted((str(key), str(value)) for key, value in (storage or {}).items()))
+    return ObjectPath(Bucket(f"{scheme}://{parts.netloc}", options), "/".join(filter(None, parts.path.split("/"))))
+
+
+def _why(parts: Any) -> str:
+    if parts.scheme != "hdfs":
+        return ""
+    return ". HDFS has no write that fails if the file is there, which commits need; mount it as a folder instead"
+
+
+def delta_table(path: AnyPath) -> tuple[Path | str, dict[str, Any]]:
+    """How `deltalake` names a table: its place, and the keyword arguments that come with it."""
+    if isinstance(path, Path):
+        return path, {}
+    return str(path), {"storage_options": dict(path.bucket.options)}
+
+
+def relative(path: AnyPath, root: AnyPath) -> str:
+    """``path`` as seen from ``root``, which it lies below, with slashes."""
+    if isinstance(path, Path):
+        assert isinstance(root, Path)
+        return path.relative_to(root).as_posix()
+    assert isinstance(root, ObjectPath) and path.key.startswith(f"{root.key}/" if root.key else "")
+    return path.key[len(root.key) :].lstrip("/")
+
+
+def spark_scheme(path: ObjectPath) -> str:
+    """By what Spark knows the store of an object."""
+    return _SCHEMES[path.bucket.url.partition("://")[0]]
+
+
+def spark_name(path: AnyPath) -> str:
+    """How Spark names a file or folder, if it has the file system for it."""
+    if isinstance(path, Path):
+        return str(path)
+    return f"{spark_scheme(path)}://{str(path).partition('://')[2]}"
+
+
+def spark_settings(path: AnyPath) -> dict[str, str]:
+    """The settings by which Spark reaches the store of ``path`` as this process does: from its options, and from the
+    environment what Spark does not look for there itself. They hold secrets, which Spark does not print."""
+    if isinstance(path, Path) or spark_scheme(path) != "s3a":
+        return {}
+    environment = {key: value for key in ("AWS_ENDPOINT_URL", "AWS_REGION") if (value := os.environ.get(key))}
+    options = {key.lower(): value for key, value in {**environment, **dict(path.bucket.options)}.items()}
+    settings = {setting: options[key] for key, setting in _S3A_SETTINGS.items() if key in options}
+    if "fs.s3a.endpoint" in settings:
+        is_virtual = options.get("aws_virtual_hosted_style_request", "false").lower() == "true"
+        settings["fs.s3a.path.style.access"] = "false" if is_virtual else "true"
+        settings["fs.s3a.connection.ssl.enabled"] = str(settings["fs.s3a.endpoint"].startswith("https")).lower()
+    return {f"spark.hadoop.{key}": value for key, value in settings.items()}
