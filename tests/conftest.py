@@ -16,6 +16,8 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.services.object_store import ObjectStoreServer
+
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("explore", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HEADGATE_HYPOTHESIS", "ci"))
@@ -35,3 +37,14 @@ def spark() -> Iterator[SparkSession]:
     session = open_session("tests", master="local[2]")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServer]:
+    """An S3 server; every test makes a bucket of its own in it."""
+    from tests.services.object_store import ObjectStoreServer
+
+    if why := ObjectStoreServer.missing():
+        pytest.skip(why)
+    with ObjectStoreServer(tmp_path_factory.mktemp("object-store")) as server:
+        yield server

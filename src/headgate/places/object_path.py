@@ -14,9 +14,11 @@ has no conditional writes, and does not reach Azure with the same settings.
 from __future__ import annotations
 
 import errno
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class NoObjectStoreError(DeclarationError):
-    """An object store cannot be used: its package is not installed, or its options are wrong."""
+    """An object store cannot be used: its options are wrong, or Spark has no file system for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +152,15 @@ class ObjectPath:
             answer = obstore.get(self.bucket.client, self.key)
             return bytes(answer.bytes()), answer.meta["e_tag"] or ""
 
-    def open_reader(self) -> Any:
+    def open_reader(self) -> ObjectReader:
         """A file object that reads parts of the content: for the few bytes at the end of a large file."""
+        return ObjectReader(self)
+
+    def read_range(self, begin: int, length: int) -> bytes:
         import obstore
 
         with self._errors():
-            return obstore.open_reader(self.bucket.client, self.key)
+            return bytes(obstore.get_range(self.bucket.client, self.key, start=begin, length=length))
 
     # ---- writing -----------------------------------------------------------------------------------------------
 
@@ -164,7 +169,7 @@ class ObjectPath:
         import obstore
 
         with self._errors():
-            obstore.put(self.bucket.client, self.key, content)
+            obstore.put(self.bucket.client, self.key, obstore.Bytes(memoryview(content).cast("B")))
         return memoryview(content).nbytes
 
     def write_text(self, content: str, encoding: str = "utf-8") -> None:
@@ -176,22 +181,28 @@ class ObjectPath:
         If the answer to the first request was lost, the client's second one finds the object that the first has made:
         who must know compares the content.
         """
-        return self._put(content, "create")
-
-    def replace(self, content: bytes, tag: str) -> str | None:
-        """Write over the object if it still has this ``tag``; its new tag, None if it is gone or another one."""
-        return self._put(content, {"e_tag": tag})
-
-    def _put(self, content: bytes, mode: Any) -> str | None:
-        import obstore
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
+        from obstore.exceptions import AlreadyExistsError
 
         with self._errors():
             try:
-                answer = obstore.put(self.bucket.client, self.key, content, mode=mode)
-            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+                return self._put(content, "create")
+            except AlreadyExistsError:
                 return None
-        return answer["e_tag"] or ""
+
+    def replace(self, content: bytes, tag: str) -> str | None:
+        """Write over the object if it still has this ``tag``; its new tag, None if it is gone or another one."""
+        from obstore.exceptions import PreconditionError
+
+        with self._errors():
+            try:
+                return self._put(content, {"e_tag": tag})
+            except (PreconditionError, FileNotFoundError):
+                return None
+
+    def _put(self, content: bytes, mode: Any) -> str:
+        import obstore
+
+        return obstore.put(self.bucket.client, self.key, content, mode=mode)["e_tag"] or ""
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Nothing to do: there are no folders."""
@@ -244,6 +255,32 @@ class ObjectPath:
             raise OSError(errno.EIO, f"Input/output error: {_first_part(error)}", str(self)) from None
 
 
+class ObjectReader(io.RawIOBase):
+    """An object as a file: every read is a request."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self._path = path
+        self._size = path.stat().st_size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._size - self._at)
+        length = left if size < 0 else min(size, left)
+        content = self._path.read_range(self._at, length) if length else b""
+        self._at += length
+        return content
+
+
 def delete_objects(paths: Sequence[ObjectPath]) -> None:
     """Delete objects of one bucket, in as few requests as the store allows; those that are not there do not matter."""
     if not paths:
@@ -267,26 +304,42 @@ def _first_part(error: Exception) -> str:
     return " ".join(str(error).partition("\n\nDebug source")[0].split())
 
 
+#: options about connections, which the client takes apart from those about the store
+_OF_CONNECTIONS = {
+    *("allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only", "pool_idle_timeout"),
+    *("pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url", "timeout", "user_agent"),
+}
+
+
+def _sorted_out(options: tuple[tuple[str, str], ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options about the store, and those about connections; all as `deltalake` takes them."""
+    of_store: dict[str, Any] = {}
+    of_connections: dict[str, Any] = {}
+    for written, value in options:
+        key = written.lower()
+        name = key.removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
+        if name not in _OF_CONNECTIONS:
+            of_store[key] = value
+        else:
+            of_connections[name] = value.lower() == "true" if value.lower() in ("true", "false") else value
+    return of_store, of_connections
+
+
 @lru_cache(maxsize=64)
 def _client(bucket: Bucket) -> ObjectStore:
-    try:
-        from obstore.exceptions import BaseError
-        from obstore.store import from_url
-    except ImportError:
-        raise NoObjectStoreError(
-            f"{bucket.url} is in an object store, which takes a package that is not installed: "
-            "pip install 'headgate[objects]'"
-        ) from None
-    config: dict[str, Any] = {key.lower(): value for key, value in bucket.options}
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    config, client_options = _sorted_out(bucket.options)
     limits: dict[str, Any] = {}
     if bucket.patience is not None:
-        from datetime import timedelta
-
         patience = timedelta(seconds=bucket.patience)
         limits["retry_config"] = {"max_retries": 10, "retry_timeout": patience}
-        limits["client_options"] = {"timeout": patience, "connect_timeout": patience}
+        client_options |= {"timeout": patience, "connect_timeout": patience}
     try:
-        client: ObjectStore = from_url(bucket.url, config=config, **limits)  # type: ignore[call-overload] # as given
+        client: ObjectStore = from_url(  # type: ignore[call-overload] # as given
+            bucket.url, config=config, client_options=client_options, **limits
+        )
         return client
     except (BaseError, ValueError) as error:
         raise NoObjectStoreError(

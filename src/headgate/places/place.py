@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -68,6 +69,8 @@ def path_from(text: str | os.PathLike[str] | ObjectPath, storage: Mapping[str, s
         raise PlaceError(
             f"the URL of an object store names a bucket and a folder, as s3://bucket/city; got {written!r}"
         )
+    if find_spec("obstore") is None:
+        raise PlaceError(f"{written} is in an object store, which takes a package: pip install 'headgate[objects]'")
     scheme = "s3" if parts.scheme == "s3a" else parts.scheme
     options = tuple(sorted((str(key), str(value)) for key, value in (storage or {}).items()))
     return ObjectPath(Bucket(f"{scheme}://{parts.netloc}", options), "/".join(filter(None, parts.path.split("/"))))

@@ -1,0 +1,78 @@
+"""What a user writes as the place of a warehouse, and how other libraries name it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.places.object_path import NoObjectStoreError, ObjectPath
+from headgate.places.place import PlaceError, delta_table, path_from, relative, spark_name, spark_settings
+from headgate.warehouse import Warehouse
+from headgate.warehouse.declare.checks import DeclarationErrors
+
+KEYS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "hush", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+
+
+@pytest.mark.parametrize(
+    ("written", "named", "on_spark"),
+    [
+        ("/data/city", "/data/city", "/data/city"),
+        ("file:///data/a%20city", "/data/a city", "/data/a city"),
+        ("s3://bucket/city/", "s3://bucket/city", "s3a://bucket/city"),
+        ("s3a://bucket//a/b", "s3://bucket/a/b", "s3a://bucket/a/b"),
+        ("s3://bucket", "s3://bucket", "s3a://bucket"),
+        ("gs://bucket/city", "gs://bucket/city", "gs://bucket/city"),
+        ("abfss://box@me.dfs.core.windows.net/city",) * 3,
+    ],
+)
+def test_a_place_is_a_folder_or_a_url(written: str, named: str, on_spark: str) -> None:
+    found = path_from(written)
+    assert (str(found), spark_name(found)) == (named, on_spark)
+    assert isinstance(found, ObjectPath) == ("://" in named)
+    assert path_from(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("hdfs://host/city", "mount it as a folder"),
+        ("http://host/city", "in a folder or in an object store"),
+        ("s3:///city", "a bucket and a folder"),
+        ("s3://bucket/city?versionId=1", "a bucket and a folder"),
+    ],
+)
+def test_what_is_no_place_is_refused_with_the_reason(written: str, why: str) -> None:
+    with pytest.raises(PlaceError, match=why):
+        path_from(written)
+    with pytest.raises(DeclarationErrors, match=why):
+        Warehouse("city", written).spec()
+
+
+def test_a_path_below_a_place_is_named_as_in_a_folder() -> None:
+    for root in (path_from("/data/city"), path_from("s3://bucket/city"), path_from("s3://bucket")):
+        below = root / "tables" / "a b/c.parquet"
+        assert relative(below, root) == "tables/a b/c.parquet"
+        assert (below.name, below.suffix, str(below.parent)) == ("c.parquet", ".parquet", f"{root}/tables/a b")
+        assert root in below.parents and below not in root.parents
+
+
+def test_options_reach_the_libraries_and_no_text() -> None:
+    warehouse = Warehouse("city", "s3://bucket/city", storage=KEYS)
+    spec = warehouse.spec()
+    folder = spec.folder()
+    assert delta_table(folder) == ("s3://bucket/city", {"storage_options": KEYS})
+    settings = spark_settings(folder)
+    assert settings["spark.hadoop.fs.s3a.secret.key"] == "hush"
+    assert settings["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:9"
+    assert settings["spark.hadoop.fs.s3a.path.style.access"] == "true"
+    assert settings["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
+    assert "hush" not in f"{warehouse!r} {spec!r} {folder!r} {folder}"
+    assert (delta_table(Path("/data")), spark_settings(Path("/data"))) == ((Path("/data"), {}), {})
+
+
+def test_an_option_that_the_client_does_not_know_is_named() -> None:
+    place = path_from("s3://bucket/city", {"AWS_REGIO": "here", "AWS_SECRET_ACCESS_KEY": "hush"})
+    with pytest.raises(NoObjectStoreError, match="aws_regio") as caught:
+        place.exists()
+    assert "hush" not in str(caught.value)
