@@ -12,7 +12,7 @@ HeadgateError
 │   │   └── StatesDoNotFitError    a query was changed so that it cannot go on from its states
 │   ├── DeclarationErrors          all mistakes of a pipeline file together, one line for each
 │   ├── PlaceError                 the path of a warehouse is no place where tables can be kept
-│   ├── NoObjectStoreError         an object store cannot be used: a package is missing, or its options are wrong
+│   ├── NoObjectStoreError         an object store cannot be used: wrong options, or Spark cannot reach it
 │   ├── NotAWarehouseError         the directory does not exist or holds no warehouse
 │   ├── BeyondTheEdgeError         a table was asked for at a time up to which it is not complete yet
 │   ├── SqlError                   a question in SQL about the tables cannot be answered
@@ -39,6 +39,7 @@ HeadgateError
 │   │   ├── TableRecreatedError    the table was deleted and made anew
 │   │   └── ForeignHistoryError    another program changed rows of the table
 │   ├── ForeignCommitError         another process committed to the table
+│   ├── LeaseLostError             another process has taken the warehouse over, or may have
 │   ├── TableVanishedError         the folder of the table was deleted during a run
 │   └── DamagedFileError           a data file is not what was written
 ├── StateError                     a commit carries something that this version of Headgate does not understand
@@ -95,6 +96,7 @@ _ERRORS = {
         *("AlreadyCommittedError", "DamagedFileError", "ForeignCommitError", "ForeignHistoryError"),
         *("HistoryLostError", "SchemaError", "StorageError", "TableRecreatedError", "TableVanishedError"),
     ),
+    "headgate.warehouse.storage.fence": ("LeaseLostError",),
     "headgate.warehouse.updates.commit_state": ("StateError",),
     "headgate.warehouse.updates.recomputed_blocks": ("MisplacedRowsError",),
     "headgate.warehouse.updates.unopened": ("CannotOpenError",),

@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from headgate.places.place import delta_table
 from headgate.warehouse.storage.files import DataFile
+from headgate.warehouse.storage.parquet import read_file
 from headgate.warehouse.storage.partitions import partition_label
 from headgate.warehouse.storage.store import TableStore
 
@@ -46,14 +48,13 @@ def values(rows: pa.Table) -> Counter[int]:
 
 def seen_by_delta(store: TableStore, version: int | None = None) -> Counter[int]:
     """What another Delta reader finds in the table."""
-    return values(DeltaTable(store.directory, version=version).to_pyarrow_table())
+    table, options = delta_table(store.directory)
+    return values(DeltaTable(table, version=version, **options).to_pyarrow_table())
 
 
 def rows_of(store: TableStore, files: Iterable[Any]) -> Counter[int]:
     """The rows of data files, read one by one."""
-    import pyarrow.parquet as pq
-
-    return sum((values(pq.read_table(store.path_of(file), partitioning=None)) for file in files), Counter())
+    return sum((values(read_file(store.path_of(file))) for file in files), Counter())
 
 
 @dataclass(frozen=True)

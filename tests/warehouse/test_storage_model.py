@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections import Counter
 from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -14,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from headgate.places.place import AnyPath
 from headgate.warehouse.storage.files import ALL, DataFile
 from headgate.warehouse.storage.live import FileIndex
+from headgate.warehouse.storage.maintenance import delete_folder
 from headgate.warehouse.storage.partitions import partition_label, partition_start
 from headgate.warehouse.storage.store import TableStore
+from tests.services.object_store import ObjectStoreServer
 from tests.warehouse.storage_helpers import CLICKS, HOUR, SECOND, TIME, changes, hours, rows_of, seen_by_delta
 
 hour_numbers = st.integers(0, 9)
@@ -35,7 +38,7 @@ class Model(RuleBasedStateMachine):
 
     @initialize()
     def open_a_new_table(self) -> None:
-        self.root = Path(tempfile.mkdtemp())
+        self.root = self.new_place()
         self.store = TableStore(self.root / "clicks", "ts")
         self.rows: dict[str, Counter[int]] = {}
         self.past: list[Counter[int]] = []
@@ -43,13 +46,16 @@ class Model(RuleBasedStateMachine):
         self.update = 0
         self.values = count()
 
+    def new_place(self) -> AnyPath:
+        return Path(tempfile.mkdtemp())
+
     def teardown(self) -> None:
         try:
             self.store.vacuum(0)
             reopened = TableStore(self.store.directory, "ts")
             assert rows_of(reopened, reopened.files()) == self.everything()
         finally:
-            shutil.rmtree(self.root)
+            delete_folder(self.root)
 
     def everything(self) -> Counter[int]:
         return sum(self.rows.values(), Counter())
@@ -144,6 +150,27 @@ class Model(RuleBasedStateMachine):
 @pytest.mark.slow
 class TestModel(Model.TestCase):  # type: ignore[name-defined,misc]
     pass
+
+
+class ObjectModel(Model):
+    """The same in an object store."""
+
+    server: ClassVar[ObjectStoreServer]
+
+    def new_place(self) -> AnyPath:
+        return self.server.bucket()
+
+
+@pytest.fixture(scope="module")
+def served(object_store: ObjectStoreServer) -> None:
+    ObjectModel.server = object_store
+
+
+@pytest.mark.slow
+@pytest.mark.services
+@pytest.mark.usefixtures("served")
+class TestObjectModel(ObjectModel.TestCase):  # type: ignore[name-defined,misc]
+    settings = settings(max_examples=12, stateful_step_count=10)
 
 
 spans = st.tuples(hour_numbers, st.integers(0, 20_000), st.integers(0, 20_000))

@@ -22,6 +22,7 @@ from headgate.warehouse.run.control_commands import MOST_BYTES, Controlled, answ
 from headgate.warehouse.run.control_folder import ControlFolder
 
 if TYPE_CHECKING:
+    from headgate.warehouse.run.lease import WarehouseLease
     from headgate.warehouse.run.lock import WarehouseLock
 
 #: connections that are served at once; further ones wait for their turn
@@ -51,7 +52,7 @@ class ControlServer:
        longer than ``patience``.
     """
 
-    def __init__(self, run: Controlled, lock: WarehouseLock, patience: float = PATIENCE) -> None:
+    def __init__(self, run: Controlled, lock: WarehouseLock | WarehouseLease, patience: float = PATIENCE) -> None:
         self._run = run
         self._lock = lock
         self._patience = patience

@@ -12,10 +12,10 @@ import math
 import socket
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from headgate.core import DeclarationError, HeadgateError
+from headgate.places.place import AnyPath
 from headgate.warehouse.run.lock import Holder, holder
 
 #: seconds to wait for an answer; it takes milliseconds unless the process is short of processor time
@@ -47,7 +47,7 @@ class RefusedError(HeadgateError):
 class RunningWarehouse:
     """The warehouse in a directory, as run by the process that holds its lock when a method is called."""
 
-    def __init__(self, directory: Path, patience: float = PATIENCE) -> None:
+    def __init__(self, directory: AnyPath, patience: float = PATIENCE) -> None:
         self._directory = directory
         self._patience = patience
 
@@ -126,6 +126,8 @@ class RunningWarehouse:
         found = self._holder()
         process = "an unknown process" if found.process is None else f"process {found.process}"
         who = f"{process} runs {self._directory}"
+        if found.host not in ("", socket.gethostname()):
+            raise ControlError(f"{who} on {found.host}: commands are taken on that machine only")
         if found.control is None:
             raise ControlError(f"{who} but takes no commands: it is starting or ending; try again in a few seconds")
         request = json.dumps({"command": command, "arguments": arguments}).encode() + b"\n"

@@ -11,11 +11,13 @@ import fcntl
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from headgate.core import DeclarationError, HeadgateError, InvariantError
+from headgate.places.object_path import ObjectPath
+from headgate.places.place import AnyPath
 
 FILE_NAME = "headgate.lock"
 
@@ -31,10 +33,14 @@ class WarehouseInUseError(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who runs a warehouse: the process id, None if unknown, and its control socket, None if it has none."""
+    """Who runs a warehouse: the process id, None if unknown, its control socket, None if it has none, and its machine.
+
+    ``host`` is empty if it runs on the machine of the warehouse's folder.
+    """
 
     process: int | None = None
     control: str | None = None
+    host: str = ""
 
 
 class WarehouseLock:
@@ -71,7 +77,7 @@ class WarehouseLock:
         """Write into the file on which socket commands are taken; None if there is none."""
         if self._descriptor is None:
             raise InvariantError("only the holder of the lock can say where commands are taken: call acquire first")
-        line = json.dumps(asdict(Holder(os.getpid(), None if control is None else str(control)))) + "\n"
+        line = json.dumps({"process": os.getpid(), "control": None if control is None else str(control)}) + "\n"
         # Overwritten first and then truncated, so that a reader always finds a complete first line.
         os.ftruncate(self._descriptor, os.pwrite(self._descriptor, line.encode(), 0))
 
@@ -91,8 +97,13 @@ class WarehouseLock:
         self.release()
 
 
-def holder(warehouse: Path) -> Holder | None:
+def holder(warehouse: AnyPath) -> Holder | None:
     """Who runs a warehouse now; None if no process does."""
+    if isinstance(warehouse, ObjectPath):
+        from headgate.warehouse.run.lease import lease_of
+
+        lease = lease_of(warehouse)
+        return None if lease is None else Holder(lease.process, lease.control, lease.host)
     try:
         descriptor = os.open(warehouse / FILE_NAME, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
@@ -106,7 +117,7 @@ def holder(warehouse: Path) -> Holder | None:
     return None
 
 
-def running_process(warehouse: Path) -> int | None:
+def running_process(warehouse: AnyPath) -> int | None:
     """The id of the process that runs a warehouse now; None if there is none, -1 if its id is unknown."""
     found = holder(warehouse)
     if found is None:

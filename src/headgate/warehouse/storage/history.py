@@ -33,6 +33,8 @@ CHANGED_KEY = "headgateChanged"
 SIZE_KEY = "headgateSize"
 #: the key that holds a random text, which no other entry has
 TOKEN_KEY = "headgateToken"
+#: the key that holds the fencing number of the process that wrote the entry, where warehouses have one
+FENCE_KEY = "headgateFence"
 _REMEMBERED_ENTRIES = 256
 _NAMED = re.compile(rb'"path":"data/([^/"]+)/')
 
@@ -44,7 +46,8 @@ class LogEntry:
     Files that maintenance rewrote without changing rows are left out. If the commit has `RowChanges`, their files are
     here instead of those of the table. ``is_foreign``: another program wrote the entry and changed rows, which it need
     not name. Then no files are named here either. ``token`` tells the entry from another one of the same version, in a
-    table that was put back from a copy; entries of other programs and older releases have none.
+    table that was put back from a copy; entries of other programs and older releases have none. ``fence`` is the
+    fencing number of its writer, 0 if it has none.
     """
 
     version: int
@@ -54,6 +57,7 @@ class LogEntry:
     removed: tuple[DataFile, ...] = ()
     is_foreign: bool = False
     token: str = ""
+    fence: int = 0
 
 
 def entry_path(table: AnyPath, version: int) -> AnyPath:
@@ -71,17 +75,17 @@ def read_entry(table: AnyPath, version: int, time_column: str | None) -> LogEntr
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     update = next((action["txn"]["version"] for action in actions if "txn" in action), None)
     state = info.get(STATE_KEY)
-    details, token = info.get(REMOVED_KEY, {}), str(info.get(TOKEN_KEY, ""))
+    details, token, fence = info.get(REMOVED_KEY, {}), str(info.get(TOKEN_KEY, "")), int(info.get(FENCE_KEY, 0))
     if CHANGED_KEY in info:
         changed = info[CHANGED_KEY]
         added, removed = _row_files(changed["added"]), _row_files(changed["removed"])
-        return LogEntry(version, update, state, added, removed, token=token)
+        return LogEntry(version, update, state, added, removed, token=token, fence=fence)
     adds, removes = _changing(actions, "add"), _changing(actions, "remove")
     if state is None:
         return LogEntry(version, None, None, is_foreign=bool(adds or removes))
     added = tuple(_added(action["add"], time_column) for action in adds)
     removed = tuple(_removed(action["remove"], details) for action in removes)
-    return LogEntry(version, update, state, added, removed, token=token)
+    return LogEntry(version, update, state, added, removed, token=token, fence=fence)
 
 
 def read_actions(entry: AnyPath) -> list[dict[str, Any]]:

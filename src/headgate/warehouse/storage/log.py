@@ -33,9 +33,11 @@ from headgate.warehouse.storage.errors import (
     StorageError,
     TableVanishedError,
 )
+from headgate.warehouse.storage.fence import Fence
 from headgate.warehouse.storage.files import DataFile, NewFile, RowChanges, State, directory_of
 from headgate.warehouse.storage.history import (
     CHANGED_KEY,
+    FENCE_KEY,
     LOG_DIRECTORY,
     REMOVED_KEY,
     SIZE_KEY,
@@ -92,9 +94,19 @@ class LoadedTable:
 
 
 class DeltaLog:
-    """The log of one table. With ``syncs``, a commit is on disk when `append` returns, and its data files before it."""
+    """The log of one table. With ``syncs``, a commit is on disk when `append` returns, and its data files before it.
 
-    def __init__(self, directory: AnyPath, time_column: str | None, history_seconds: int, syncs: bool = True) -> None:
+    ``fence`` is asked before every commit whether this process may still make it.
+    """
+
+    def __init__(
+        self,
+        directory: AnyPath,
+        time_column: str | None,
+        history_seconds: int,
+        syncs: bool = True,
+        fence: Fence | None = None,
+    ) -> None:
         if "\\" in str(directory) or unquote(str(directory)) != str(directory):
             raise StorageError(
                 f"no table can be kept in {directory}: the Delta library takes backslashes and percent signs followed "
@@ -104,6 +116,7 @@ class DeltaLog:
         self._time_column = time_column
         self._history_seconds = history_seconds
         self._syncs = syncs
+        self._fence = fence
         self._application = f"headgate/{directory.name}"
         self._handle: DeltaTable | None = None
         #: the newest version as far as this process knows; -1 before the table exists
@@ -143,7 +156,11 @@ class DeltaLog:
 
     def _opened(self) -> DeltaTable | None:
         table, options = delta_table(self._directory)
-        return DeltaTable(table, **options) if DeltaTable.is_deltatable(str(table), **options) else None
+        if isinstance(self._directory, ObjectPath):  # the library would hold Python's lock while it asks the store
+            is_there = next((self._directory / LOG_DIRECTORY).glob("*.json"), None) is not None
+        else:
+            is_there = DeltaTable.is_deltatable(str(table))
+        return DeltaTable(table, **options) if is_there else None
 
     def is_as_known(self) -> bool:
         """Whether the newest entry on disk is the one that this process knows."""
@@ -172,6 +189,8 @@ class DeltaLog:
     def append(self, commit: Commit) -> int:
         """Write ``commit`` as the next entry; an error that the library raises after writing it is ignored."""
         expected = self.version + 1
+        if self._fence is not None:
+            self._fence.check()
         if self._stamp_of(self.version) != self._stamp:
             raise TableVanishedError(self._directory)
         self._sync(self._data_files(commit))
@@ -306,6 +325,8 @@ class DeltaLog:
     def _properties(self, commit: Commit) -> CommitProperties:
         size = [len(commit.added) + len(commit.removed), commit.update]
         metadata: dict[str, Any] = {STATE_KEY: dict(commit.state), SIZE_KEY: size, TOKEN_KEY: commit.token}
+        if self._fence is not None:
+            metadata[FENCE_KEY] = self._fence.number
         if commit.update is not None and commit.removed:
             metadata[REMOVED_KEY] = removal_details(commit.removed)
         if commit.changes is not None:

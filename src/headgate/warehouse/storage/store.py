@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -27,6 +29,7 @@ from headgate.warehouse.storage.errors import (
     StorageError,
     TableRecreatedError,
 )
+from headgate.warehouse.storage.fence import Fence
 from headgate.warehouse.storage.files import (
     ALL,
     DataFile,
@@ -49,6 +52,8 @@ from headgate.warehouse.storage.sync import bring_to_disk
 HISTORY_SECONDS = 86_400
 #: who reads a table from its beginning reads its log version by version only if it is this short
 MOST_ENTRIES = 200
+#: seconds between two looks at the log of a table in an object store, for what others did to it
+LOOK_SECONDS = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +75,8 @@ class TableStore:
     Failure: a method that raises has not changed the rows. If the log could not be written, or the writing was
     interrupted, the log is read again, and a second attempt either succeeds or raises AlreadyCommittedError.
 
+    A ``fence`` guards against a second process: see ``fence``.
+
     Durability: with ``syncs``, a commit is on disk when it returns, and everything that it names was before it. So a
     power cut leaves the table as a kill does. Without, it may lose the newest commits, or tear them (``repair``).
 
@@ -84,6 +91,7 @@ class TableStore:
         *,
         history_seconds: int = HISTORY_SECONDS,
         syncs: bool = True,
+        fence: Fence | None = None,
     ) -> None:
         place = path_from(directory)
         self.directory: AnyPath = place if isinstance(place, ObjectPath) else place.absolute()
@@ -92,7 +100,10 @@ class TableStore:
         self._writing = threading.Lock()
         self._guard = threading.Lock()
         self.syncs = syncs
-        self._delta = DeltaLog(self.directory, time_column, history_seconds, syncs)
+        self._fence = fence
+        #: when `look` last looked, where that costs requests
+        self._looked = -math.inf
+        self._delta = DeltaLog(self.directory, time_column, history_seconds, syncs, fence)
         self._staging = Staging(self.directory)
         #: the directories that log entries name; read from the log when first needed, then kept up
         self._named: set[str] | None = None
@@ -176,8 +187,13 @@ class TableStore:
     def look(self) -> None:
         """Notice what others did to the table: if the log on disk is not what is known of it, it is read again.
 
-        Two looks at the directory, if nothing happened. A commit looks by itself.
+        Two looks at the directory, if nothing happened. A commit looks by itself. In an object store these are
+        requests, so it is looked at once in a while only.
         """
+        if isinstance(self.directory, ObjectPath):
+            if time.monotonic() < self._looked + LOOK_SECONDS:
+                return
+            self._looked = time.monotonic()
         if not self._writing.acquire(blocking=False):
             return
         try:
@@ -406,6 +422,10 @@ class TableStore:
         loaded = self._delta.load()
         if loaded is None:
             return LiveTable(history)
+        newest = history.entry(loaded.version)
+        history.remember(newest)
+        if self._fence is not None and newest.fence > self._fence.number:
+            raise self._fence.lost_to(newest.fence, f"version {loaded.version} of {self.directory}")
         state = history.state(loaded.version)
         index = FileIndex(loaded.files)
         return LiveTable(
