@@ -161,7 +161,7 @@ def test_the_name_of_a_warehouse_must_do_for_a_folder(name: Any) -> None:
     assert repr(name) in mistake.text
 
 
-@pytest.mark.parametrize("path", ["", 5, b"city", "s3://bucket/city", "ci\0ty"])
+@pytest.mark.parametrize("path", ["", 5, b"city", "ci\0ty"])
 def test_the_path_of_a_warehouse_must_be_a_folder(path: Any) -> None:
     (mistake,) = mistakes_of(Warehouse("city", path))
     assert "path of a warehouse takes a folder" in mistake.text

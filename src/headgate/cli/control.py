@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +17,7 @@ from headgate.cli.output import say
 from headgate.cli.read import LIVE_PATIENCE, WarehouseDirectory, event_time, last_update
 from headgate.cli.run import budget_from, some_seconds
 from headgate.core import MOST_PRIORITY, MOST_TRACKS, HeadgateError, ParameterError, UnknownNameError
+from headgate.places.place import AnyPath
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.control_client import (
     PATIENCE,
@@ -182,7 +182,7 @@ def stop(
     )
 
 
-def _still_doing(directory: Path, patience: float) -> str:
+def _still_doing(directory: AnyPath, patience: float) -> str:
     """What a process that is to stop still does, as it tells within ``patience`` seconds."""
     try:
         rows = RunningWarehouse(directory, patience).statistics()
@@ -219,7 +219,7 @@ def _priority(text: str) -> tuple[str, float]:
     return table, priority
 
 
-def _print_committed(directory: Path, name: str) -> None:
+def _print_committed(directory: AnyPath, name: str) -> None:
     """Print how far a table is complete, read from its commits."""
     from headgate.warehouse.reading import NotAWarehouseError, tables
     from headgate.warehouse.storage.partitions import format_time

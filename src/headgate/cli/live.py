@@ -15,6 +15,7 @@ from rich.table import Table
 
 from headgate.cli.output import PlainConsole, say, say_error, styled
 from headgate.core import is_past
+from headgate.places.place import AnyPath
 from headgate.warehouse.declare.durations import readable
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _count(number: int) -> str:
 
 
 def print_summary(
-    name: str, path: Path, rows: Sequence[NodeStatistics], length: float, places: Sequence[tuple[str, Path]]
+    name: str, path: AnyPath, rows: Sequence[NodeStatistics], length: float, places: Sequence[tuple[str, Path]]
 ) -> None:
     """Print the summary of a run: staleness of every table, and where tables, trace and report are.
 
@@ -230,8 +231,10 @@ def _print_mean(console: PlainConsole, what: str, weighted: Sequence[tuple[float
         console.print(f"Mean {what}, weighted by priority: {mean:.1f} s")
 
 
-def _shown(path: Path) -> str:
+def _shown(path: AnyPath) -> str:
     """The path relative to the current folder if it is below it, else absolute."""
+    if not isinstance(path, Path):
+        return str(path)
     relative = os.path.relpath(path)
     return str(path.absolute()) if relative.startswith("..") else relative
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from headgate.cli.live import PAST, problem_line
 from headgate.cli.output import PlainConsole, say, say_error
 from headgate.core import HeadgateError, ParameterError, is_past
+from headgate.places.place import AnyPath, path_from
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.control_client import RunningWarehouse
 
@@ -41,24 +42,27 @@ _DONE = {
 LIVE_PATIENCE = 2.0
 
 
-def warehouse_directory(text: str) -> Path:
-    """The warehouse directory that ``text`` names: the directory itself, or a pipeline file that states it."""
-    path = Path(text)
-    if path.suffix != ".py" or path.is_dir():
+def warehouse_directory(text: str) -> AnyPath:
+    """The warehouse that ``text`` names: its directory, its URL, or a pipeline file that states either."""
+    path = path_from(text)
+    if not isinstance(path, Path) or path.suffix != ".py" or path.is_dir():
         return path
     from headgate.warehouse.declare.pipeline_file import load
 
-    return Path(load(path).spec().path)
+    return load(path).spec().folder()
 
 
-WarehouseDirectory = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR",
-        parser=warehouse_directory,
-        help="The directory of a warehouse, or its pipeline file.",
-    ),
-]
+if TYPE_CHECKING:
+    WarehouseDirectory = AnyPath
+else:  # the command line knows no unions, but takes what its parser returns
+    WarehouseDirectory = Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            parser=warehouse_directory,
+            help="The directory of a warehouse, its URL in an object store, or its pipeline file.",
+        ),
+    ]
 
 
 def status(

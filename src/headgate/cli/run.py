@@ -263,7 +263,7 @@ def run_file(
     if report is not None:
         write_report(read_trace(running.trace), report)
         places.append(("report", report))
-    print_summary(spec.name, Path(spec.path), rows, time.monotonic() - started, places)
+    print_summary(spec.name, spec.folder(), rows, time.monotonic() - started, places)
     return behind
 
 

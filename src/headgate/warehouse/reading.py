@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -20,11 +19,13 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
 from headgate.core import DeclarationError, HeadgateError, UnknownNameError, first_line
+from headgate.places.object_path import ObjectPath
+from headgate.places.place import AnyPath, delta_table, path_from
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX
 from headgate.warehouse.declare.sql_text import read_query
 from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import StorageError
-from headgate.warehouse.storage.history import History
+from headgate.warehouse.storage.history import LOG_DIRECTORY, History
 from headgate.warehouse.storage.partitions import EVENT_TIME, format_time, partition_start
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.repairs import Repairs, repairs_in
@@ -91,7 +92,7 @@ class QueryResult:
     unrepaired: Mapping[str, int]
 
 
-def tables(path: Path | str) -> tuple[TableStatus, ...]:
+def tables(path: AnyPath | str) -> tuple[TableStatus, ...]:
     """Every table of the warehouse in ``path`` by name, one of rejected rows right after its stream."""
     directories = _directories(path)
     known: _Repairs = {}
@@ -99,7 +100,7 @@ def tables(path: Path | str) -> tuple[TableStatus, ...]:
     return tuple(sorted(found, key=lambda table: (table.rejected_of or table.name, table.name)))
 
 
-def _status(directories: Mapping[str, Path], name: str, known: _Repairs) -> TableStatus:
+def _status(directories: Mapping[str, AnyPath], name: str, known: _Repairs) -> TableStatus:
     try:
         return _Opened(directories, name, known).status()
     except StorageError as error:
@@ -119,7 +120,7 @@ def trailing_edge(tables: Iterable[TableStatus]) -> int | None:
 
 
 def read(
-    path: Path | str, names: Sequence[str], at: int | None = None, *, incomplete: bool = False
+    path: AnyPath | str, names: Sequence[str], at: int | None = None, *, incomplete: bool = False
 ) -> dict[str, pa.Table]:
     """The tables called ``names`` at one common edge, or at the earlier event time ``at``, in microseconds.
 
@@ -130,7 +131,7 @@ def read(
     return {name: table.rows(edge) for name, table in opened.items()}
 
 
-def query(path: Path | str, sql: str, at: int | None = None, *, incomplete: bool = False) -> QueryResult:
+def query(path: AnyPath | str, sql: str, at: int | None = None, *, incomplete: bool = False) -> QueryResult:
     """What ``sql``, in the dialect of DataFusion, gives over the tables that it names, at one edge as in ``read``."""
     reads = read_query(sql)
     if reads.problems:
@@ -152,10 +153,11 @@ def query(path: Path | str, sql: str, at: int | None = None, *, incomplete: bool
 class _Opened:
     """One table at the version that is its newest now."""
 
-    def __init__(self, directories: Mapping[str, Path], name: str, known: _Repairs) -> None:
+    def __init__(self, directories: Mapping[str, AnyPath], name: str, known: _Repairs) -> None:
         self.name = name
         try:
-            self._delta = DeltaTable(directories[name])
+            table, options = delta_table(directories[name])
+            self._delta = DeltaTable(table, **options)
             self._version = self._delta.version()
             self.state = _state(directories, name, self._version)
         except (DeltaError, OSError, ValueError) as error:
@@ -167,7 +169,7 @@ class _Opened:
         self.complete = self._complete(directories, known)
         self._columns = [field.name for field in self._delta.schema().fields if field.name != PARTITION_COLUMN]
 
-    def _complete(self, directories: Mapping[str, Path], known: _Repairs) -> int | None:
+    def _complete(self, directories: Mapping[str, AnyPath], known: _Repairs) -> int | None:
         edges = [] if self.state.freshness is None else [self.state.freshness]
         if self.repairs is not None:
             edges.append(self.repairs.complete)
@@ -213,11 +215,11 @@ class _Opened:
         builder.execute(f"create view {_quoted(self.name)} as {view}").read_all()
 
 
-def _state(directories: Mapping[str, Path], name: str, version: int) -> CommitState:
+def _state(directories: Mapping[str, AnyPath], name: str, version: int) -> CommitState:
     return CommitState.from_json(History(directories[name], None).state(version), name)
 
 
-def _first_repair_above(directories: Mapping[str, Path], state: CommitState, known: _Repairs) -> int | None:
+def _first_repair_above(directories: Mapping[str, AnyPath], state: CommitState, known: _Repairs) -> int | None:
     """The first event time to be recomputed in the versions of its sources that a table in ``state`` has consumed."""
     found = []
     for source in state.sources.items():
@@ -238,9 +240,11 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _directories(path: Path | str) -> dict[str, Path]:
+def _directories(path: AnyPath | str) -> dict[str, AnyPath]:
     """{name: directory} of the tables that have been committed to at least once."""
-    root = Path(path)
+    root = path_from(path)
+    if isinstance(root, ObjectPath):
+        return _folders_in(root)
     if not root.is_dir():
         what = "is a file" if root.exists() else "does not exist"
         raise NotAWarehouseError(
@@ -255,7 +259,14 @@ def _directories(path: Path | str) -> dict[str, Path]:
     return {d.name: d for d in sorted(folder.iterdir()) if d.is_dir() and DeltaTable.is_deltatable(str(d))}
 
 
-def _open(path: Path | str, names: Sequence[str]) -> dict[str, _Opened]:
+def _folders_in(root: ObjectPath) -> dict[str, AnyPath]:
+    folders = sorted(path for path in (root / _FOLDER).iterdir() if path.listed is None)
+    if not folders and not root.is_dir():
+        raise NotAWarehouseError(f"there is nothing in {root}; expected what a pipeline file states as path")
+    return {path.name: path for path in folders if next((path / LOG_DIRECTORY).glob("*.json"), None) is not None}
+
+
+def _open(path: AnyPath | str, names: Sequence[str]) -> dict[str, _Opened]:
     directories = _directories(path)
     for name in names:
         if name not in directories:
@@ -263,7 +274,7 @@ def _open(path: Path | str, names: Sequence[str]) -> dict[str, _Opened]:
     return _opened(directories, names)
 
 
-def _opened(directories: Mapping[str, Path], names: Iterable[str]) -> dict[str, _Opened]:
+def _opened(directories: Mapping[str, AnyPath], names: Iterable[str]) -> dict[str, _Opened]:
     known: _Repairs = {}
     return {name: _Opened(directories, name, known) for name in names}
 

@@ -128,7 +128,7 @@ def _with_places(marked: DataFrame, paths: Mapping[str, int]) -> DataFrame:
     hadoop_path = spark._jvm.org.apache.hadoop.fs.Path  # type: ignore[union-attr] # there is one: it has a frame
     places = pa.table(
         {
-            _PATH: [hadoop_path(f"file:{path}").toUri().toString() for path in paths],
+            _PATH: [hadoop_path(path if "://" in path else f"file:{path}").toUri().toString() for path in paths],
             ARRIVED_FILE: pa.array(paths.values(), pa.int64()),
         }
     )

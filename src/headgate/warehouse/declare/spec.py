@@ -6,11 +6,12 @@ Three kinds of node, all of which become Delta tables of the same name: a *strea
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from headgate.core import Graph
+from headgate.places.place import AnyPath, path_from
 
 if TYPE_CHECKING:
     from headgate.warehouse.sources import DataSource
@@ -104,7 +105,10 @@ NodeSpec = StreamSpec | DimensionSpec | TableSpec
 
 @dataclass(frozen=True, slots=True)
 class WarehouseSpec:
-    """Everything declared in one warehouse, in the order declared. ``sync``: commits wait until they are on disk."""
+    """Everything declared in one warehouse, in the order declared. ``sync``: commits wait until they are on disk.
+
+    ``path`` is a folder or the URL of one in an object store, which is reached with the options ``storage``.
+    """
 
     name: str
     path: str
@@ -113,6 +117,11 @@ class WarehouseSpec:
     tables: tuple[TableSpec, ...]
     place: Place
     sync: bool = True
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def folder(self) -> AnyPath:
+        """Where the warehouse is."""
+        return path_from(self.path, self.storage)
 
     def nodes(self) -> tuple[NodeSpec, ...]:
         """All that becomes a Delta table, in the order of ``names``."""

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from headgate.core import HeadgateError, ParameterError
+from headgate.places.object_path import ObjectPath
+from headgate.places.place import PlaceError, is_url, path_from
 from headgate.warehouse.declare.checks import (
     DeclarationErrors,
     Mistake,
@@ -69,6 +71,7 @@ class Warehouse:
 
     ``path`` is the folder of its Delta tables: ``<name>.warehouse`` beside the pipeline file, unless stated. A commit
     waits until it is on disk; with ``sync=False`` it does not, and a power cut may cost the latest updates.
+    ``path`` may be the URL of a place in an object store, as "s3://bucket/city"; ``storage`` are options to reach it.
 
     Options mean the same everywhere. ``time`` is the column of the event time; tables may have None. ``partition`` is
     the length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is
@@ -76,9 +79,17 @@ class Warehouse:
     may wait before it goes first (default: 20 periods). Durations are texts such as "10 seconds", or seconds.
     """
 
-    def __init__(self, name: str, path: str | os.PathLike[str] | None = None, *, sync: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        sync: bool = True,
+        storage: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.sync = sync
+        self.storage = {} if storage is None else dict(storage)
         self.place = users_line()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
@@ -244,6 +255,7 @@ class Warehouse:
             tables=tuple(self._resolved(node) for node in self._nodes if isinstance(node, TableSpec)),
             place=self.place,
             sync=self.sync,
+            storage=self.storage,
         )
         if mistakes := [*self._mistakes, *find_mistakes(spec)]:
             raise DeclarationErrors(mistakes)
@@ -319,7 +331,8 @@ class Warehouse:
         from headgate.warehouse.reading import read
 
         moment = None if at is None else round(at.timestamp() * 1_000_000)
-        tables = read(self.path, [names] if isinstance(names, str) else names, moment, incomplete=incomplete)
+        place = path_from(self.path, self.storage)
+        tables = read(place, [names] if isinstance(names, str) else names, moment, incomplete=incomplete)
         return tables[names] if isinstance(names, str) else tables
 
     def _forget_run(self) -> None:
@@ -342,10 +355,18 @@ class Warehouse:
             written = os.fspath(path)
         except TypeError:
             written = ""
-        if not isinstance(written, str) or not written or "://" in written or "\0" in written:
-            text = f"the path of a warehouse takes a folder on this machine; got {path!r}"
+        if not isinstance(written, str) or not written or "\0" in written:
+            text = f"the path of a warehouse takes a folder, or the URL of a place in an object store; got {path!r}"
             self._mistakes.append(Mistake(self.place, text))
             return ""
+        try:
+            found = path_from(written, self.storage)
+        except PlaceError as error:
+            self._mistakes.append(Mistake(self.place, f"the path of a warehouse: {error}"))
+            return ""
+        if isinstance(found, ObjectPath):
+            return str(found)
+        written = str(found) if is_url(written) else written
         return os.path.abspath(base_folder(self.place) / written)
 
 

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 
 from headgate.core import HeadgateError, Update
 from headgate.core.trace import RunNotice, TraceHeader, TraceTable
+from headgate.places.place import spark_settings
 from headgate.warehouse.declare.analysis import analyse
 from headgate.warehouse.declare.durations import Duration, seconds
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.report.drawing import counts
 from headgate.warehouse.run.control import ControlServer
+from headgate.warehouse.run.lease import WarehouseLease
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.run.runtime import Observer, Runtime
 from headgate.warehouse.run.spark_life import forget_spark, stop_session
@@ -32,6 +34,7 @@ from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.session import another_session, open_session, own_session, running_session
 from headgate.warehouse.updates.node import known
+from headgate.warehouse.updates.object_copies import check_access
 from headgate.warehouse.updates.open_warehouse import OnChange, OpenWarehouse, changed_tables, open_warehouse
 
 if TYPE_CHECKING:
@@ -91,6 +94,8 @@ class WarehouseRun:
         self._on_change = on_change
         #: the declarations that are opened again are other ones than before
         self._is_changed = False
+        #: the right to run a warehouse in an object store; a local one has a lock that cannot be lost
+        self._lease: WarehouseLease | None = None
         self._cleanup = ExitStack()
         self._runtime: Runtime | None = None
         #: where the trace of this run is written; None before the start
@@ -106,10 +111,12 @@ class WarehouseRun:
     def start(self) -> WarehouseRun:
         """Take the lock, open Spark and all tables, and start. Mistakes in queries are reported before that."""
         with ExitStack() as undo:
-            lock = undo.enter_context(WarehouseLock(Path(self.spec.path)))
+            lock = self._lock()
+            undo.enter_context(lock)
             spark, revive = self._spark(undo)
+            check_access(spark, self.spec.folder())
             self._on_message(f"opening {counts(self.spec)} ...")
-            opened = open_warehouse(self.spec, spark, on_change=self._on_change)
+            opened = open_warehouse(self.spec, spark, on_change=self._on_change, fence=self._lease)
             self._tell_rebuilds(opened)
             for table, mode in opened.modes.items():
                 if mode.name == "whole":
@@ -143,6 +150,9 @@ class WarehouseRun:
                 reopen=self._open_again,
                 revive=revive,
             )
+            if self._lease is not None:
+                self._lease.on_lost = runtime.fail
+                self._lease.check()
             runtime.start()
             self._on_message("keeping the tables fresh")
             undo.callback(runtime.stop)
@@ -153,6 +163,13 @@ class WarehouseRun:
             self._runtime = runtime
             self._cleanup = undo.pop_all()
         return self
+
+    def _lock(self) -> WarehouseLock | WarehouseLease:
+        folder = self.spec.folder()
+        if isinstance(folder, Path):
+            return WarehouseLock(folder)
+        self._lease = WarehouseLease(folder, on_message=self._on_message)
+        return self._lease
 
     def _tell_rebuilds(self, opened: OpenWarehouse) -> None:
         for node in opened.nodes.values():
@@ -176,7 +193,8 @@ class WarehouseRun:
             if sessions:
                 forget_spark()
             self._on_message(f"starting Spark at {options.master} ...")
-            sessions.append(open_session(self.spec.name, options.master, options.conf))
+            conf = {**spark_settings(self.spec.folder()), **options.conf}
+            sessions.append(open_session(self.spec.name, options.master, conf))
             return sessions[-1]
 
         undo.callback(lambda: stop_session(sessions[-1]))
@@ -186,7 +204,7 @@ class WarehouseRun:
         """The tables opened anew: their declarations have changed, one could not be opened, or Spark is another one."""
         # What is refused was refused at the start, or when the file was saved: here that would end the run.
         on_change: OnChange = "keep" if self._on_change == "keep" else "rebuild"
-        return open_warehouse(spec or self.spec, spark, on_change=on_change)
+        return open_warehouse(spec or self.spec, spark, on_change=on_change, fence=self._lease)
 
     def _open_trace(self, opened: OpenWarehouse) -> TraceWriter:
         options = self._options
@@ -201,7 +219,7 @@ class WarehouseRun:
             budget=None if options.budget == math.inf else options.budget,
             tables=_traced(opened),
         )
-        trace = TraceWriter(runs_folder(Path(self.spec.path)), header)
+        trace = TraceWriter(runs_folder(self.spec.folder()), header)
         if trace.trouble:
             self._on_message(trace.trouble)
         self.trace = trace.path

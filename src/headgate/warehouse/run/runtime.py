@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.core import (
@@ -119,7 +118,7 @@ class Runtime:
         self._notices: deque[RunNotice] = deque(maxlen=_NOTICES_KEPT)
         self._clock = clock
         # Costs are kept beside the tables, so that a restarted run need not learn them again.
-        self._directory = Path(warehouse.spec.path)
+        self._directory = warehouse.spec.folder()
         self._scheduler = Scheduler(warehouse, self.options, clock(), costs=read_costs(self._directory))
         self._costs_kept = clock()
         self._inbox: queue.SimpleQueue[Update | Callable[[], None]] = queue.SimpleQueue()
@@ -170,6 +169,14 @@ class Runtime:
             self._thread.join()
         if self.error is not None:
             raise self.error
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with an error: nothing more can be committed. Returns at once."""
+
+        def end() -> None:
+            raise error
+
+        self._inbox.put(end)
 
     def stop_soon(self, grace: float = STOP_SECONDS) -> None:
         """Begin no more updates; returns at once."""

@@ -7,6 +7,8 @@ format of the lines is in ``headgate.core.trace``. Importing this module imports
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -24,6 +26,7 @@ from headgate.core.trace.lines import (
     redeclared_line,
     update_line,
 )
+from headgate.places.place import AnyPath
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
 #: recording stops when a trace has reached this size
@@ -36,12 +39,19 @@ KEPT = 20
 _NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z\.jsonl")
 
 
-def runs_folder(warehouse: Path) -> Path:
-    """Where the traces of the warehouse in a directory are."""
-    return warehouse / "runs"
+def runs_folder(warehouse: AnyPath) -> Path:
+    """Where the traces of a warehouse are: beside its tables; of one in an object store on the machine that runs it.
+
+    Lines are appended to a trace one by one, which an object store cannot do.
+    """
+    if isinstance(warehouse, Path):
+        return warehouse / "runs"
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    number = hashlib.sha256(str(warehouse).encode()).hexdigest()[:8]
+    return Path(state).expanduser() / "headgate" / f"{warehouse.name or 'bucket'}-{number}" / "runs"
 
 
-def newest_trace(warehouse: Path) -> Path | None:
+def newest_trace(warehouse: AnyPath) -> Path | None:
     """The trace of the latest run of the warehouse in a directory."""
     return max(_traces(runs_folder(warehouse)), default=None)
 

@@ -10,9 +10,10 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from headgate.core import CostModel
+from headgate.places.object_path import ObjectPath
+from headgate.places.place import AnyPath
 
 #: (what the cost is a function of: see ``Update.unit``, the model)
 KnownCost = tuple[str, CostModel]
@@ -20,12 +21,12 @@ KnownCost = tuple[str, CostModel]
 _VERSION = 1
 
 
-def costs_file(warehouse: Path) -> Path:
+def costs_file(warehouse: AnyPath) -> AnyPath:
     """Where the costs of the warehouse in a directory are kept."""
     return warehouse / "costs.json"
 
 
-def read_costs(warehouse: Path) -> dict[str, KnownCost]:
+def read_costs(warehouse: AnyPath) -> dict[str, KnownCost]:
     """{node: its cost} as the last run knew it; nothing if that cannot be found out."""
     try:
         content = json.loads(costs_file(warehouse).read_text("utf-8"))
@@ -39,13 +40,17 @@ def read_costs(warehouse: Path) -> dict[str, KnownCost]:
         return {}
 
 
-def write_costs(warehouse: Path, costs: Mapping[str, KnownCost]) -> None:
+def write_costs(warehouse: AnyPath, costs: Mapping[str, KnownCost]) -> None:
     """Replace the file. It never raises: a run does not fail because costs cannot be kept."""
     learned = {name: [unit, numbers] for name, (unit, model) in costs.items() if (numbers := model.numbers())}
     if not learned:
         return
     file = costs_file(warehouse)
-    part = file.with_suffix(".tmp")
+    content = json.dumps({"version": _VERSION, "nodes": learned})
     with contextlib.suppress(OSError):
-        part.write_text(json.dumps({"version": _VERSION, "nodes": learned}), "utf-8")
+        if isinstance(file, ObjectPath):
+            file.write_text(content)
+            return
+        part = file.with_suffix(".tmp")
+        part.write_text(content, "utf-8")
         os.replace(part, file)

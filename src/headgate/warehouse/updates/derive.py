@@ -81,12 +81,14 @@ class TableDeriver:
         """Call the table's function or SQL, once for an update, and give its stream queries their states."""
         tune(spark, plan.bytes)
         frames = {source.name: up_to_edge(spark, source, plan, files) for source in self.sources}
-        return self._apply(spark, plan, frames)
+        return self._apply(spark, plan, frames, files)
 
-    def _apply(self, spark: SparkSession, plan: DerivePlan, frames: Mapping[str, DataFrame]) -> HostedUpdate:
+    def _apply(
+        self, spark: SparkSession, plan: DerivePlan, frames: Mapping[str, DataFrame], files: FileReader
+    ) -> HostedUpdate:
         try:
             result = apply_query(self.spec, frames, spark)
-            hosted = self._hosted_update(plan)
+            hosted = self._hosted_update(plan, files)
             hosted.take(result)
         except SnapshotError:
             raise
@@ -94,12 +96,13 @@ class TableDeriver:
             raise self._writer.failed(error) from error
         return hosted
 
-    def _hosted_update(self, plan: DerivePlan) -> HostedUpdate:
+    def _hosted_update(self, plan: DerivePlan, files: FileReader) -> HostedUpdate:
         if not self._keeps_states(plan):
             return HostedUpdate.without_states(self.spec.name)
         (source,) = (source for source in self.sources if source.time is not None)
         assert source.time is not None
-        read = [(str(source.store.path_of(file)), file) for file in plan.files[source.name]]
+        chosen = plan.files[source.name]
+        read = list(zip(files.names([source.store.path_of(file) for file in chosen]), chosen, strict=True))
         return self.hosted.next_update((source.time, plan.edge), read, rebuild=plan.kind == "rebuild")
 
     def _keeps_states(self, plan: DerivePlan) -> bool:
@@ -124,7 +127,7 @@ class TableDeriver:
         elif affected is not None and self._keyed is not None:
             update.plan = plan = self._keyed.with_files_of(affected, plan)
             tune(spark, plan.bytes)
-            hosted = self._apply(spark, plan, self._keyed.frames(affected, spark, plan, files))
+            hosted = self._apply(spark, plan, self._keyed.frames(affected, spark, plan, files), files)
         else:
             hosted = self.call_function(spark, plan, files)
         number = self._state.update + 1

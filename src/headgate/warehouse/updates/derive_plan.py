@@ -107,7 +107,7 @@ def read_source(spark: SparkSession, source: SourceTable, chosen: Sequence[DataF
     """The rows of some files of a source."""
     if not chosen:
         return spark.createDataFrame([], source.schema)
-    return files.parquet(source.schema, [str(source.store.path_of(file)) for file in chosen])
+    return files.parquet(source.schema, [source.store.path_of(file) for file in chosen])
 
 
 def up_to_edge(spark: SparkSession, source: SourceTable, plan: DerivePlan, files: FileReader) -> DataFrame:

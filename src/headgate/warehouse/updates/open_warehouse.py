@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headgate.core import DeclarationError, Graph
@@ -17,6 +16,7 @@ from headgate.warehouse.declare.analysis import Analysis, analyse, stored_column
 from headgate.warehouse.declare.modes import TableMode, table_modes
 from headgate.warehouse.declare.query_fingerprint import has_changed
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
+from headgate.warehouse.storage.fence import Fence
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.derive import TableDeriver
 from headgate.warehouse.updates.derive_plan import SourceTable
@@ -90,15 +90,16 @@ def open_warehouse(
     spark: SparkSession,
     clock: Callable[[], float] = time.time,
     on_change: OnChange = "rebuild",
+    fence: Fence | None = None,
 ) -> OpenWarehouse:
     """Open all tables of a warehouse. If any query has a mistake, this raises before any table is opened.
 
     ``clock`` tells streams which event times lie in the future. ``on_change`` is what becomes of tables whose query is
-    not the one that their rows were computed by.
+    not the one that their rows were computed by. ``fence`` is the right of this process to commit.
     """
     graph = spec.graph()
     analyses = analyse(spec, spark)
-    root = Path(spec.path) / "tables"
+    root = spec.folder() / "tables"
     declared = {node.name: node for node in spec.nodes()}
     opened: dict[str, SourceTable] = {}
     nodes: dict[str, Node] = {}
@@ -107,8 +108,8 @@ def open_warehouse(
         node, analysis = declared[name], analyses[name]
         is_dimension = isinstance(node, DimensionSpec)
         time_column = None if isinstance(node, DimensionSpec) else node.time
-        store = TableStore(root / name, time_column, syncs=spec.sync)
-        rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}", syncs=spec.sync)
+        store = TableStore(root / name, time_column, syncs=spec.sync, fence=fence)
+        rejected = TableStore(root / f"{name}{REJECTED_SUFFIX}", syncs=spec.sync, fence=fence)
         source_table = SourceTable(name, store, analysis.schema, time_column, is_dimension)
         open_node: Callable[[], Node]
         if isinstance(node, TableSpec):

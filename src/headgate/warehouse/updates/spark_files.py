@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from headgate.places.object_path import ObjectPath
+from headgate.places.place import AnyPath, spark_name
 from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.files import DataFile, Everything, NewFile, RowChanges
 from headgate.warehouse.storage.parquet import visible
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.object_copies import COPIES, reads_itself, spark_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -39,16 +42,26 @@ class FileReader:
         self._keep = keep
         self._kept: dict[tuple[str, ...], DataFrame] = {}
         self._others: list[DataFrame] = []
+        #: objects of which Spark reads copies
+        self._copied: list[ObjectPath] = []
 
-    def parquet(self, schema: StructType, paths: Sequence[str]) -> DataFrame:
+    def parquet(self, schema: StructType, paths: Sequence[AnyPath]) -> DataFrame:
         """The rows of the files, with the columns of ``schema``."""
-        key = tuple(paths)
+        key = tuple(self.names(paths))
         if key in self._kept:
             return self._kept[key]
-        frame = self._spark.read.schema(schema).parquet(*paths)
+        frame = self._spark.read.schema(schema).parquet(*key)
         if self._keep:
             self._kept[key] = frame.persist()
         return frame
+
+    def names(self, paths: Sequence[AnyPath]) -> list[str]:
+        """What Spark reads these files by, until the context ends."""
+        objects = [path for path in paths if isinstance(path, ObjectPath)]
+        if not objects or reads_itself(self._spark, objects[0]):
+            return [spark_name(path) for path in paths]
+        self._copied.extend(objects)
+        return [str(path) for path in COPIES.use(objects)]
 
     def release_at_end(self, frames: Iterable[DataFrame]) -> None:
         """Unpersist these frames, too, when the context ends."""
@@ -64,6 +77,8 @@ class FileReader:
             frame.unpersist()
         self._kept.clear()
         self._others.clear()
+        COPIES.release(self._copied)
+        self._copied.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +108,12 @@ def write_with_spark(
     from pyspark.sql.pandas.types import to_arrow_schema
 
     directory = store.stage(update)
-    if time is not None and partition is not None:
-        labelled = frame.withColumn(PARTITION_COLUMN, _label(F.col(quoted(time)), partition))
-        labelled.repartition(PARTITION_COLUMN).write.partitionBy(PARTITION_COLUMN).parquet(str(directory))
-    else:
-        frame.write.parquet(str(directory))
+    with spark_folder(frame.sparkSession, directory) as target:
+        if time is not None and partition is not None:
+            labelled = frame.withColumn(PARTITION_COLUMN, _label(F.col(quoted(time)), partition))
+            labelled.repartition(PARTITION_COLUMN).write.partitionBy(PARTITION_COLUMN).parquet(target)
+        else:
+            frame.write.parquet(target)
     files = store.adopt(directory)
     schema = files[0].schema if files else visible(to_arrow_schema(frame.schema, timezone="UTC"))
     return WrittenFiles(files, sum(new.file.rows for new in files), schema)
