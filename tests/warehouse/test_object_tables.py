@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.places.object_path import ObjectPath
-from headgate.places.place import relative
+from headgate.places.place import path_from, relative
+from headgate.warehouse.reading import NotAWarehouseError, tables
 from headgate.warehouse.storage.errors import (
     AlreadyCommittedError,
     ForeignCommitError,
@@ -198,6 +199,14 @@ def test_the_log_is_summed_up_and_no_older_entry_is_needed_to_open_it(store: Tab
     for path in list(log.glob("*.json"))[: CHECKPOINT_INTERVAL - 1]:
         path.unlink()
     assert TableStore(store.directory, "ts").state == {"update": CHECKPOINT_INTERVAL + 2}
+
+
+def test_a_place_without_a_warehouse_is_named(object_store: ObjectStoreServer) -> None:
+    bucket = object_store.bucket()
+    missing = path_from("s3://there-is-none/city", dict(bucket.bucket.options))
+    for place in (bucket / "city", missing):
+        with pytest.raises(NotAWarehouseError, match=str(place)):
+            tables(place)
 
 
 # --- two processes, and a store in trouble ----------------------------------------------------------------------

@@ -244,7 +244,10 @@ def _directories(path: AnyPath | str) -> dict[str, AnyPath]:
     """{name: directory} of the tables that have been committed to at least once."""
     root = path_from(path)
     if isinstance(root, ObjectPath):
-        return _folders_in(root)
+        try:
+            return _folders_in(root)
+        except OSError as error:
+            raise NotAWarehouseError(f"{root} cannot be read: {error.strerror}") from None
     if not root.is_dir():
         what = "is a file" if root.exists() else "does not exist"
         raise NotAWarehouseError(
