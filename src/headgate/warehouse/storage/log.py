@@ -227,15 +227,17 @@ class DeltaLog:
             sync([self._directory, *list(self._directory.parents)[:2]])
 
     def _sync_found(self, first: int) -> None:
-        """Bring the entries from ``first`` on to disk with the files that they name: the next entries build on them.
+        """Bring the entries from ``first`` on to disk, since the next ones build on them.
 
-        Their writer may have been killed before it did so, or is another program that does not.
+        Their writer may have been killed before it did so. Other programs may not even have asked for the files that
+        their entries name.
         """
         for version in range(first, self.version + 1):
-            with suppress(FileNotFoundError, ValueError):  # cleaned up, or a checkpoint stands for it
+            with suppress(FileNotFoundError, ValueError):  # cleaned up, or damaged: a checkpoint stands for it
                 actions = read_actions(entry_path(self._directory, version))
-                paths = [self._directory / unquote(action["add"]["path"]) for action in actions if "add" in action]
-                self._sync([path for path in paths if path.is_relative_to(self._directory) and path.exists()])
+                if not any(TOKEN_KEY in action.get("commitInfo", {}) for action in actions):
+                    paths = [self._directory / unquote(action["add"]["path"]) for action in actions if "add" in action]
+                    self._sync([path for path in paths if path.is_relative_to(self._directory) and path.exists()])
                 self._sync_entry(version)
 
     def _data_files(self, commit: Commit) -> list[Path]:
