@@ -130,13 +130,16 @@ class LedgerEntry:
         if update.freshness is not None:
             self.staleness.refresh(now, update.freshness / MICROS)
 
-    def declared_anew(self, node: Node, priority: float, target_lag: float | None) -> None:
-        """Continue with another declaration. A priority that a user has set stays, unless the declared one changes."""
+    def opened_again(self, node: Node, priority: float, target_lag: float | None, is_changed: bool) -> None:
+        """Continue with a node that was opened again. A priority that a user has set stays, unless the declared one
+        changes. A held table stays held, unless the declarations have changed, which may have mended it.
+        """
         self.node = node
         if priority != self.declared_priority:
             self.declared_priority = self.priority = priority
         self.lag.target = target_lag
-        self.retries.reset()
+        if is_changed or not self.retries.held:
+            self.retries.reset()
 
     def due(self, now: float) -> bool:
         """Whether the node may run now, if it has anything pending."""
@@ -221,6 +224,7 @@ class Ledger:
 
         ``costs`` are those of an earlier run.
         """
+        self._spec = spec
         declared = {node.name: node for node in spec.nodes()}
         self._entries: dict[str, LedgerEntry] = {}
         for name, node in nodes.items():
@@ -233,7 +237,7 @@ class Ledger:
                 if name in costs:
                     entry.unit, entry.cost = costs[name]
                 continue
-            known.declared_anew(node, priority, target)
+            known.opened_again(node, priority, target, is_changed=before is not None and before._spec is not spec)
             self._entries[name] = known
         self._order = spec.names()
 

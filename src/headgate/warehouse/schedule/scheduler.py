@@ -297,14 +297,16 @@ class Scheduler:
         return update
 
     def _companions(self, index: int) -> list[int]:
-        """The nodes that are updated together with a table: ready, of the same group, with the same sources."""
-        node = self._nodes[index]
-        if node.layer != "live":
+        """The nodes that are updated together with a table: ready, of the same group, with the same sources.
+
+        A table that Spark may have died of is updated alone, so that the next death tells more.
+        """
+        node, suspects = self._nodes[index], self.running.suspects
+        if node.layer != "live" or node.table in suspects:
             return []
-        group = [other for other in self._groups.get(node.table, ()) if other != index]
-        return [
-            other for other in group if other in self._planned and not self.running.is_busy(self._nodes.names[other])
-        ]
+        group = [other for other in self._groups.get(node.table, ()) if other != index and other in self._planned]
+        names = self._nodes.names
+        return [other for other in group if names[other] not in suspects and not self.running.is_busy(names[other])]
 
     def _cannot_begin(self, index: int, track: int, error: Exception, now: float) -> Update:
         node = self._nodes[index]
