@@ -25,7 +25,8 @@ from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.report.drawing import counts
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
-from headgate.warehouse.run.runtime import Observer, Runtime
+from headgate.warehouse.run.observers import Observer
+from headgate.warehouse.run.runtime import Runtime
 from headgate.warehouse.run.spark_life import forget_spark, stop_session
 from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
 from headgate.warehouse.schedule.ledger import NodeStatistics

@@ -53,6 +53,8 @@ class Tracks:
         self._clock = clock
         self._inboxes: list[_Inbox] = []
         self._threads: list[threading.Thread] = []
+        #: {track: the thread that its updates were submitted to, which may be of a track that was removed}
+        self._submitted_to: dict[int, tuple[_Inbox, threading.Thread]] = {}
         #: threads of tracks that were removed; they finish their updates
         self._ending: list[threading.Thread] = []
 
@@ -78,6 +80,7 @@ class Tracks:
 
     def submit(self, track: int, updates: Sequence[Update]) -> None:
         """Run updates of one layer on a track, one after the other."""
+        self._submitted_to[track] = (self._inboxes[track], self._threads[track])
         self._inboxes[track].put(updates)
 
     def close(self, timeout: float | None = None) -> None:
@@ -92,9 +95,12 @@ class Tracks:
         The old thread gets an exception, which ends code in Python, but not a call that never returns. It still reports
         its updates when they end, and is not waited for.
         """
-        stuck = self._threads[track]
-        self._inboxes[track].put(None)
-        self._inboxes[track], self._threads[track] = self._started(track)
+        inbox, stuck = self._submitted_to[track]
+        inbox.put(None)
+        if stuck in self._ending:  # the track was removed while its update ran: nobody waits for it
+            self._ending.remove(stuck)
+        if track < len(self._threads) and self._threads[track] is stuck:
+            self._inboxes[track], self._threads[track] = self._started(track)
         if stuck.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(stuck.ident), ctypes.py_object(UpdateStopped))
 
