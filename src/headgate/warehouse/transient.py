@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
+from headgate.core import said_by
 from headgate.warehouse.storage.errors import SchemaError, StorageError
 
 _TRANSIENT_NUMBERS = frozenset(
@@ -46,5 +47,5 @@ def _is_transient(error: BaseException) -> bool:
         return not isinstance(error, SchemaError)
     if isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError":
         return True
-    text = str(error)
+    text = said_by(error)
     return any(part in text for part in _TRANSIENT_TEXTS)
