@@ -12,6 +12,7 @@ import os
 import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,9 +25,10 @@ from headgate.core import DeclarationError, Update
 from headgate.warehouse import Warehouse
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.schedule.scheduler import Scheduler
-from headgate.warehouse.sources import Files, Limit, Range, SourceBroken, limits
+from headgate.warehouse.sources import Files, Limit, Range, SourceBroken, SourceChanged, limits
 from headgate.warehouse.sources.files import REPLACED_WITHIN, FileRange
 from headgate.warehouse.sources.limits import FileLimits
+from headgate.warehouse.sources.listing import LONGEST_TO_SETTLE
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.bad_chunks import MOST_PER_LOAD, TRIES
@@ -277,6 +279,31 @@ def test_after_a_death_of_spark_files_are_loaded_one_by_one_and_the_one_it_dies_
     update = node.plan()
     assert update is not None and node.begin(update)
     assert sorted(update.plan.files) == ["deadly", "e", "f"], "it is another file now, and all is as before"
+
+
+def test_a_file_that_grows_whenever_it_is_loaded_is_waited_for_and_the_others_go_on(
+    stream: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Rows.toArrow
+
+    def grow(rows: Rows) -> pa.Table:
+        if "log" in rows.paths:
+            with open(rows.paths["log"], "a") as file:
+                file.write("7\n")
+        return read(rows)
+
+    stream.write(log="1\n", a="2\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(Rows, "toArrow", grow)
+        for name in "bcd":
+            stream.write(**{name: "3\n"})
+            with suppress(SourceChanged):
+                stream.update()
+        assert stream.finish() == 0
+    assert stream.rows == [2, 3, 3, 3]
+    assert stream.note == "1 file is not complete yet: log"
+    stream.clock.ahead = LONGEST_TO_SETTLE
+    assert (stream.finish(), stream.rows) == (0, [1, 2, 3, 3, 3, 7, 7])
 
 
 class CountedStore(TableStore):

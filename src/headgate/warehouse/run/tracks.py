@@ -146,8 +146,9 @@ def run_updates(
         for update in updates:
             if update.status != "failed":
                 context.setJobGroup(_job_group(update.name), f"update of {update.name}", True)
-                with _failure_noted(update, clock) as started:
-                    node_of(update).run(update, spark, files, hosted.get(update.name))
+                node = node_of(update)
+                with _failure_noted(update, clock, node.runs_user_code) as started:
+                    node.run(update, spark, files, hosted.get(update.name))
                     update.commits(time.perf_counter() - started)
             yield update
 
@@ -171,10 +172,11 @@ def _prepare_all(
 
 
 @contextmanager
-def _failure_noted(update: Update, clock: Callable[[], float]) -> Iterator[float]:
+def _failure_noted(update: Update, clock: Callable[[], float], in_user_code: bool = True) -> Iterator[float]:
     """Note when the update began, and its failure if there is one. Gives the start on the performance counter."""
     update.began, started = clock(), time.perf_counter()
     try:
         yield started
     except BaseException as error:
-        update.fails(error, time.perf_counter() - started, transient=is_transient(error))
+        transient = is_transient(error, in_user_code=in_user_code)
+        update.fails(error, time.perf_counter() - started, transient=transient)

@@ -55,6 +55,8 @@ class TableNode(Node):
     recomputed, behind live updates, if it cannot be recomputed block by block.
     """
 
+    runs_user_code = True
+
     def __init__(self, deriver: TableDeriver) -> None:
         spec, sources = deriver.spec, deriver.sources
         self.table = spec.name
@@ -523,6 +525,7 @@ class BackfillNode(Node):
     """The backfills of a derived table: its past is recomputed in chunks, while no live update waits for a track."""
 
     layer = "backfill"
+    runs_user_code = True
 
     def __init__(self, of: TableNode) -> None:
         self.table = of.table
