@@ -120,7 +120,9 @@ def _analyse_table(
         result = apply_query(table, frames, spark)
         requests = requests_in(result)
         result = result.plain() if isinstance(result, HostedFrame) else result
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's function may also call sys.exit
         said = f"{type(error).__name__}: {said_by(error)}"
         mistakes.append(f"{table.place}: table {table.name!r} failed on empty sources: {said}")
         return

@@ -27,10 +27,11 @@ from headgate.core import (
     Policy,
     UnknownNameError,
     Update,
+    said_by,
 )
 from headgate.core.trace import RunNotice
 from headgate.warehouse.declare.durations import readable
-from headgate.warehouse.run.spark_life import is_alive
+from headgate.warehouse.run.spark_life import end_process, is_alive
 from headgate.warehouse.run.steady_clock import SteadyClock
 from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
@@ -64,6 +65,8 @@ KEEP_COSTS_SECONDS = 30.0
 STOP_SECONDS = 45.0
 #: how long an update has to end after it was cancelled; then its track goes on without it
 CANCEL_SECONDS = 5.0
+#: how long the scheduler has to end when everything else has; a user's code that it called may never return
+END_SECONDS = 2.0
 #: how long to wait before Spark is started again, the first time and at most
 FIRST_REVIVAL_WAIT, LONGEST_REVIVAL_WAIT = 1.0, 60.0
 #: called after every update, committed or failed
@@ -137,6 +140,8 @@ class Runtime:
         self._since: dict[int, float] = {}
         #: {updates that were cancelled: (why, when)}, by identity
         self._cancelled: dict[int, tuple[str, float]] = {}
+        #: what was told of observers that have failed
+        self._failed_calls: set[str] = set()
         self._busy = 0.0
         self._update_seconds = 0.0
         self._work_seconds = 0.0
@@ -166,18 +171,26 @@ class Runtime:
         the end of the process, and the next run computes it again.
         """
         self.stop_soon(0.0 if cancel else grace)
-        if self._thread.ident is not None:
-            self._thread.join()
+        while self.is_running:
+            self._thread.join(0.1)  # a second call, from a signal, may shorten the time
         if self.error is not None:
             raise self.error
 
     def stop_soon(self, grace: float = STOP_SECONDS) -> None:
         """Begin no more updates; returns at once."""
-        self._inbox.put(lambda: self._stop(grace))
+        # Not by the inbox: the scheduler may be stuck in a call that never returns, and the end must come all the same.
+        self._stop_by = min(self._stop_by, time.monotonic() + grace)
+        self._leave_by = self._stop_by + CANCEL_SECONDS
+        self._stopping = True
+        self._inbox.put(lambda: None)  # wakes it
 
     @property
     def is_running(self) -> bool:
-        return self._thread.is_alive()
+        """Whether tables are updated, or the scheduler is still waited for."""
+        return self._answers()
+
+    def _answers(self) -> bool:
+        return self._thread.is_alive() and time.monotonic() < self._leave_by + END_SECONDS
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
         """The statistics of every table now, in the order declared. If the run has failed, all are "stopped"."""
@@ -308,7 +321,7 @@ class Runtime:
                 f"the run has failed, and nothing is updated any more: {type(self.error).__name__}: {self.error}; "
                 "start it again"
             ) from self.error
-        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+        if not self._answers() or threading.current_thread() is self._thread:
             return question()
         answers: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
 
@@ -324,7 +337,7 @@ class Runtime:
                 value, error = answers.get(timeout=1.0)
                 break
             except queue.Empty:
-                if not self._thread.is_alive():  # it ended before it took this from its inbox
+                if not self._answers():  # it ended before it took this from its inbox
                     return self._ask(question, also_if_failed)
         if error is not None:
             raise error
@@ -373,11 +386,6 @@ class Runtime:
             item()
         self._busy += time.perf_counter() - started
 
-    def _stop(self, grace: float) -> None:
-        self._stopping = True
-        self._stop_by = min(self._stop_by, time.monotonic() + grace)
-        self._leave_by = self._stop_by + CANCEL_SECONDS
-
     def _is_left(self) -> bool:
         """Whether updates that still run are not waited for any longer."""
         return time.monotonic() >= self._leave_by
@@ -408,6 +416,7 @@ class Runtime:
                 self._scheduler.notices.append(RunNotice(now, update.table, text))
                 self._scheduler.give_up(update.track, now)
                 self._tracks.replace(update.track)
+                self._note_spark(now)  # if it is Spark that hangs, every update would
 
     def _note_spark(self, now: float) -> None:
         """After a failure: if Spark was lost, begin no updates before it is back."""
@@ -418,6 +427,7 @@ class Runtime:
             raise SparkLostError(
                 "Spark, which was started by somebody else, has stopped. Nothing is lost: start it, and this run, again"
             )
+        end_process()  # if it lives but does not answer, what waits for it would wait for ever
         self._scheduler.notices.append(RunNotice(now, None, "Spark was lost; it is started again"))
         self._revival = (now, FIRST_REVIVAL_WAIT)
 
@@ -443,26 +453,27 @@ class Runtime:
         try:
             opened = reopen()
             scheduler = Scheduler(opened, self.options, now, before=self._scheduler)
-        except Exception as error:
-            text = f"the changed declarations cannot be used, so nothing changes: {error}"
+        except BaseException as error:  # it may be a user's
+            self._note_spark(now)
+            if self._revival is not None:  # that is why; it is done when Spark is back
+                self._reopen = reopen
+                return
+            text = f"the changed declarations cannot be used, so nothing changes: {said_by(error)}"
             self._scheduler.notices.append(RunNotice(now, None, text))
             return
         self._tell(now)
         self._scheduler = scheduler
-        if self._on_redeclared is not None:
-            self._on_redeclared(now, opened)
+        self._call(self._on_redeclared, now, opened)
 
     def _tell(self, now: float) -> None:
         """Pass on what the scheduler wants users to know, and what it has changed by itself."""
         for change in self._scheduler.changes:
-            if self._on_change is not None:
-                self._on_change(now, change)
-        for notice in self._scheduler.notices:
-            self._notices.append(notice)
-            if self._on_notice is not None:
-                self._on_notice(notice)
+            self._call(self._on_change, now, change)
         self._scheduler.changes.clear()
-        self._scheduler.notices.clear()
+        while self._scheduler.notices:  # to tell them may add one
+            notice = self._scheduler.notices.pop(0)
+            self._notices.append(notice)
+            self._call(self._on_notice, notice)
 
     def _start_updates(self, now: float) -> None:
         started = time.perf_counter()
@@ -493,10 +504,17 @@ class Runtime:
         self._observe(update)
 
     def _observe(self, update: Update) -> None:
-        if self._observer is None:
+        self._call(self._observer, update)
+
+    def _call(self, observer: Callable[..., None] | None, *about: object) -> None:
+        """Call somebody who wants to know. It may be a user's, or a log that is full: no reason to stop the tables."""
+        if observer is None:
             return
         try:
-            self._observer(update)
-        except Exception as error:  # it may be a user's: no reason to stop the tables
-            text = f"what is called after every update has failed: {type(error).__name__}: {error}"
-            self._scheduler.notices.append(RunNotice(self._clock(), None, text))
+            observer(*about)
+        except BaseException as error:
+            kind = "every update" if observer is self._observer else "every change and notice"
+            text = f"what is called after {kind} has failed: {type(error).__name__}: {said_by(error)}"
+            if text not in self._failed_calls:  # once, because to tell it may fail in the same way
+                self._failed_calls.add(text)
+                self._scheduler.notices.append(RunNotice(self._clock(), None, text))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from headgate.core import Update
 from headgate.stream.spark.update import HostedUpdate, share_passes
+from headgate.warehouse.run.spark_life import within
 from headgate.warehouse.session import another_session
 from headgate.warehouse.transient import is_transient
 from headgate.warehouse.updates.node import Node
@@ -26,6 +27,9 @@ from headgate.warehouse.updates.spark_files import FileReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: how long Spark has to take the order to cancel a job; one that hangs never does
+CANCEL_SECONDS = 1.0
 
 _Inbox = queue.SimpleQueue[Sequence[Update] | None]
 
@@ -100,9 +104,13 @@ class Tracks:
 
     def cancel(self, names: Iterable[str]) -> None:
         """Cancel the Spark jobs of the nodes called ``names``; others on the same Spark may be a user's own."""
-        for name in names:
-            with suppress(Exception):  # a Spark that is lost has no jobs
-                self._spark.sparkContext.cancelJobGroup(_job_group(name))
+
+        def cancel() -> None:
+            for name in names:
+                with suppress(Exception):  # a Spark that is lost has no jobs
+                    self._spark.sparkContext.cancelJobGroup(_job_group(name))
+
+        within(CANCEL_SECONDS, cancel)
 
     def _run(self, inbox: _Inbox) -> None:
         spark: SparkSession | None = None
