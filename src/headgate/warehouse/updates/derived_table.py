@@ -93,6 +93,8 @@ class TableNode(Node):
         self._rebuild_afterwards = ""
         if self.store.exists and self.mode.name == "merge" and state.mode != "merge":
             self.rebuild_reason = "its groups have no states yet"
+        if state.range is not None:
+            self.rebuild_reason = "it was loaded from a source before"
         self._look()
         self._read_all_changes()
 
