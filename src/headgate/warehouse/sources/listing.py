@@ -196,6 +196,9 @@ class Listing:
 
     def _looked(self, names: list[str], loaded: Mapping[str, Stamp], aside: Mapping[str, SetAside]) -> Look:
         look, now = Look(), self._clock()
+        for folder, reason in self._directory.locked.items():
+            look.unreadable[folder] = reason
+            self._tell(folder, f"is left out: {current_user()} cannot list it: {reason}")
         whole: dict[str, Found] = {}
         for name in self._new(names, loaded):
             if name in aside and self._is_as_set_aside(name, aside[name]):
