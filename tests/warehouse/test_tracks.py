@@ -52,6 +52,33 @@ class Failing(Node):
         raise ValueError("my own mistake")
 
 
+class SpeechlessError(Exception):
+    """Its text cannot be made."""
+
+    def __str__(self) -> str:
+        raise AttributeError("details")
+
+
+class Wordless(Failing):
+    """Fails with an error that cannot say what it is."""
+
+    def run(self, *_: object, **__: object) -> None:
+        raise SpeechlessError
+
+
+def test_an_error_that_cannot_be_told_is_reported_and_the_track_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    reported: queue.SimpleQueue[Update] = queue.SimpleQueue()
+    node = Wordless(tmp_path)
+    tracks = Tracks(spark, lambda update: node, reported.put, time.time)
+    tracks.resize(1)
+    try:
+        for table in "ab":
+            tracks.submit(0, [Update(table)])
+            assert "SpeechlessError" in str(reported.get(timeout=PATIENCE).error)
+    finally:
+        tracks.resize(0)
+
+
 def test_updates_whose_common_part_fails_are_reported_and_the_track_goes_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

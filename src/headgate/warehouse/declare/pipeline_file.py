@@ -89,7 +89,9 @@ def _execute(code: CodeType, module: ModuleType, file: Path, mistakes: list[Mist
         # Raised at once: give it the line that the other mistakes have.
         last = Mistake(_last_line_in(file, error.__traceback__), str(error))
         raise DeclarationErrors([*mistakes, last]) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # such as SystemExit
         users_part = error.__traceback__.tb_next if error.__traceback__ else None
         lines = traceback.format_exception(type(error), error, users_part)
         raise UserCodeError(f"the pipeline file {shown_file(file)} failed:\n{''.join(lines).rstrip()}") from error

@@ -21,7 +21,7 @@ CANCEL_SECONDS = 5.0
 
 
 class LateUpdates:
-    """Looks after the updates on tracks. For one thread.
+    """Looks after the updates on tracks. For one thread, except for `stop_within` and what it sets.
 
     Time is measured by the monotonic clock, and not by that of the machine, which may be set meanwhile.
     """
@@ -45,8 +45,13 @@ class LateUpdates:
         """Whether the run has stopped for so long that updates which still run are not waited for."""
         return time.monotonic() >= self._leave_by
 
-    def look(self, scheduler: Scheduler, now: float) -> None:
-        """Cancel the updates that are late; go on without those that do not end."""
+    def were_left(self, seconds: float) -> bool:
+        """Whether that was so long ago."""
+        return time.monotonic() >= self._leave_by + seconds
+
+    def look(self, scheduler: Scheduler, now: float) -> bool:
+        """Cancel the updates that are late; go on without those that do not end. Whether there were such."""
+        given_up = False
         for update, why in self._late(scheduler):
             key = id(update)
             if key not in self._cancelled:
@@ -55,6 +60,8 @@ class LateUpdates:
                 self._tracks.cancel([update.name])  # repeated: it may have had no job in Spark the last time
             elif scheduler.running.is_on_track(update):
                 self._give_up(scheduler, update, why, now)
+                given_up = True
+        return given_up
 
     def _late(self, scheduler: Scheduler) -> list[tuple[Update, str]]:
         late: list[tuple[Update, str]] = []

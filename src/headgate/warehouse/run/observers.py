@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from headgate.core import Update
+from headgate.core import Update, said_by
 from headgate.core.trace import RunNotice
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
@@ -68,8 +68,8 @@ class Observers:
     def _contained(self, when: str, now: float) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # it may be a user's: no reason to stop the tables
-            failure = f"{type(error).__name__}: {error}"
+        except BaseException as error:  # it may be a user's: no reason to stop the tables
+            failure = f"{type(error).__name__}: {said_by(error)}"
             if self._failures.get(when) != failure:
                 self._failures[when] = failure  # before a user is told, which may fail in the same way
                 self.notice(RunNotice(now, None, f"what is called {when} has failed: {failure}"))

@@ -26,6 +26,7 @@ from headgate.core import (
     Policy,
     UnknownNameError,
     Update,
+    said_by,
 )
 from headgate.core.trace import RunNotice
 from headgate.warehouse.run.late_updates import LateUpdates
@@ -36,7 +37,7 @@ from headgate.warehouse.run.observers import (
     Observers,
     RedeclaredObserver,
 )
-from headgate.warehouse.run.spark_life import is_alive
+from headgate.warehouse.run.spark_life import end_process, is_alive
 from headgate.warehouse.run.steady_clock import SteadyClock
 from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
@@ -68,6 +69,8 @@ class TimeSpent:
 KEEP_COSTS_SECONDS = 30.0
 #: how long `stop` waits for running updates before it cancels them
 STOP_SECONDS = 45.0
+#: how long the scheduler has to end when everything else has; a user's code that it called may never return
+END_SECONDS = 2.0
 #: how long to wait before Spark is started again, the first time and at most
 FIRST_REVIVAL_WAIT, LONGEST_REVIVAL_WAIT = 1.0, 60.0
 Answer = TypeVar("Answer")
@@ -149,18 +152,25 @@ class Runtime:
         the end of the process, and the next run computes it again.
         """
         self.stop_soon(0.0 if cancel else grace)
-        if self._thread.ident is not None:
-            self._thread.join()
+        while self.is_running:
+            self._thread.join(0.1)  # a second call, from a signal, may shorten the time
         if self.error is not None:
             raise self.error
 
     def stop_soon(self, grace: float = STOP_SECONDS) -> None:
         """Begin no more updates; returns at once."""
-        self._inbox.put(lambda: self._stop(grace))
+        # Not by the inbox: the scheduler may be stuck in a call that never returns, and the end must come all the same.
+        self._late.stop_within(grace)
+        self._stopping = True
+        self._inbox.put(lambda: None)  # wakes it
 
     @property
     def is_running(self) -> bool:
-        return self._thread.is_alive()
+        """Whether tables are updated, or the scheduler is still waited for."""
+        return self._answers()
+
+    def _answers(self) -> bool:
+        return self._thread.is_alive() and not self._late.were_left(END_SECONDS)
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
         """The statistics of every table now, in the order declared. If the run has failed, all are "stopped"."""
@@ -290,7 +300,7 @@ class Runtime:
                 f"the run has failed, and nothing is updated any more: {type(self.error).__name__}: {self.error}; "
                 "start it again"
             ) from self.error
-        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+        if not self._answers() or threading.current_thread() is self._thread:
             return question()
         answers: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
 
@@ -306,7 +316,7 @@ class Runtime:
                 value, error = answers.get(timeout=1.0)
                 break
             except queue.Empty:
-                if not self._thread.is_alive():  # it ended before it took this from its inbox
+                if not self._answers():  # it ended before it took this from its inbox
                     return self._ask(question, also_if_failed)
         if error is not None:
             raise error
@@ -332,7 +342,8 @@ class Runtime:
         if now >= self._costs_kept + KEEP_COSTS_SECONDS:
             write_costs(self._directory, self._scheduler.costs())
             self._costs_kept = now
-        self._late.look(self._scheduler, now)
+        if self._late.look(self._scheduler, now):
+            self._note_spark(now)  # if it is Spark that hangs, every update would
         if self._revival is not None and self._scheduler.is_idle and now >= self._revival[0]:
             self._revive_spark(now)
         if self._scheduler.can_open_more and self._reopen is None and self._open_again is not None:
@@ -355,10 +366,6 @@ class Runtime:
             item()
         self._busy += time.perf_counter() - started
 
-    def _stop(self, grace: float) -> None:
-        self._stopping = True
-        self._late.stop_within(grace)
-
     # --- a Spark that is lost, and tables that are opened again -----------------------------------------------
 
     def _note_spark(self, now: float) -> None:
@@ -370,6 +377,7 @@ class Runtime:
             raise SparkLostError(
                 "Spark, which was started by somebody else, has stopped. Nothing is lost: start it, and this run, again"
             )
+        end_process()  # if it lives but does not answer, what waits for it would wait for ever
         self._scheduler.notices.append(RunNotice(now, None, "Spark was lost; it is started again"))
         self._revival = (now, FIRST_REVIVAL_WAIT)
 
@@ -395,8 +403,12 @@ class Runtime:
         try:
             opened = reopen()
             scheduler = Scheduler(opened, self.options, now, before=self._scheduler)
-        except Exception as error:
-            text = f"the changed declarations cannot be used, so nothing changes: {error}"
+        except BaseException as error:  # it may be a user's
+            self._note_spark(now)
+            if self._revival is not None:  # that is why; it is done when Spark is back
+                self._reopen = reopen
+                return
+            text = f"the changed declarations cannot be used, so nothing changes: {said_by(error)}"
             self._scheduler.notices.append(RunNotice(now, None, text))
             return
         self._tell(now)
@@ -407,9 +419,9 @@ class Runtime:
         """Pass on what the scheduler wants users to know, and what it has changed by itself."""
         for change in self._scheduler.changes:
             self._observers.changed(now, change)
+        self._scheduler.changes.clear()
         for notice in self._scheduler.notices:
             self._observers.notice(notice)
-        self._scheduler.changes.clear()
         self._scheduler.notices.clear()
 
     def _start_updates(self, now: float) -> None:

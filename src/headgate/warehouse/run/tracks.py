@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from headgate.core import Update
 from headgate.stream.spark.update import HostedUpdate, share_passes
+from headgate.warehouse.run.spark_life import within
 from headgate.warehouse.session import another_session
 from headgate.warehouse.transient import is_transient
 from headgate.warehouse.updates.node import Node
@@ -26,6 +27,9 @@ from headgate.warehouse.updates.spark_files import FileReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: how long Spark has to take the order to cancel a job; one that hangs never does
+CANCEL_SECONDS = 1.0
 
 _Inbox = queue.SimpleQueue[Sequence[Update] | None]
 
@@ -106,9 +110,13 @@ class Tracks:
 
     def cancel(self, names: Iterable[str]) -> None:
         """Cancel the Spark jobs of the nodes called ``names``; others on the same Spark may be a user's own."""
-        for name in names:
-            with suppress(Exception):  # a Spark that is lost has no jobs
-                self._spark.sparkContext.cancelJobGroup(_job_group(name))
+
+        def cancel() -> None:
+            for name in names:
+                with suppress(Exception):  # a Spark that is lost has no jobs
+                    self._spark.sparkContext.cancelJobGroup(_job_group(name))
+
+        within(CANCEL_SECONDS, cancel)
 
     def _run(self, inbox: _Inbox) -> None:
         spark: SparkSession | None = None
@@ -152,8 +160,9 @@ def run_updates(
         for update in updates:
             if update.status != "failed":
                 context.setJobGroup(_job_group(update.name), f"update of {update.name}", True)
-                with _failure_noted(update, clock) as started:
-                    node_of(update).run(update, spark, files, hosted.get(update.name))
+                node = node_of(update)
+                with _failure_noted(update, clock, node.runs_user_code) as started:
+                    node.run(update, spark, files, hosted.get(update.name))
                     update.commits(time.perf_counter() - started)
             yield update
 
@@ -177,10 +186,11 @@ def _prepare_all(
 
 
 @contextmanager
-def _failure_noted(update: Update, clock: Callable[[], float]) -> Iterator[float]:
+def _failure_noted(update: Update, clock: Callable[[], float], in_user_code: bool = True) -> Iterator[float]:
     """Note when the update began, and its failure if there is one. Gives the start on the performance counter."""
     update.began, started = clock(), time.perf_counter()
     try:
         yield started
     except BaseException as error:
-        update.fails(error, time.perf_counter() - started, transient=is_transient(error))
+        transient = is_transient(error, in_user_code=in_user_code)
+        update.fails(error, time.perf_counter() - started, transient=transient)

@@ -311,7 +311,7 @@ class Scheduler:
     def _cannot_begin(self, index: int, track: int, error: Exception, now: float) -> Update:
         node = self._nodes[index]
         update = Update(node.table, node.layer, track=track, released=now, began=now)
-        update.fails(error, transient=is_transient(error))
+        update.fails(error, transient=is_transient(error, in_user_code=False))
         self._note_failure(index, update, now)
         self._planned.pop(index, None)
         self._loop.set_ready(index, False, now)
@@ -337,7 +337,7 @@ class Scheduler:
             if update.committed:
                 self._note_commit(node, update, now)
         except Exception as error:  # the table's log cannot be read any more
-            update.fails(error, update.seconds, transient=is_transient(error))
+            update.fails(error, update.seconds, transient=is_transient(error, in_user_code=False))
         update.plan = None  # it names files, perhaps many; the ledger and whoever observes may keep the update
         index = self._graph.index[update.table]
         if not update.committed:

@@ -46,6 +46,8 @@ class TableNode(Node):
     recomputed, behind live updates, if it cannot be recomputed block by block.
     """
 
+    runs_user_code = True
+
     def __init__(self, deriver: TableDeriver) -> None:
         spec, sources = deriver.spec, deriver.sources
         self.table = spec.name
@@ -73,6 +75,8 @@ class TableNode(Node):
         self._rebuild_afterwards = ""
         if self.store.exists and self.mode.name == "merge" and state.mode != "merge":
             self.rebuild_reason = "its groups have no states yet"
+        if state.range is not None:
+            self.rebuild_reason = "it was loaded from a source before"
         self._look()
         self._read_all_changes()
 
@@ -341,6 +345,7 @@ class BackfillNode(Node):
     """The backfills of a derived table: its past is recomputed in chunks, while no live update waits for a track."""
 
     layer = "backfill"
+    runs_user_code = True
 
     def __init__(self, of: TableNode) -> None:
         self.table = of.table
