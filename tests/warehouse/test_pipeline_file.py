@@ -206,17 +206,19 @@ wh = hg.Warehouse("city")
 wh.stream("air", hg.Files("landing", format="xml", schema="ts timestamp"), time="ts")
 wh.stream("cars", hg.Generator("ts string"), time="ts")
 wh.sql("hot", "select * from nowhere", time="ts")
+wh.stream("wind", hg.Files("landing", schema="ts timestmp"), time="ts")
 """
 
 
 def test_sources_that_cannot_be_made_are_told_with_all_other_mistakes(write: Write) -> None:
     with pytest.raises(DeclarationErrors) as refusal:
         load(write(SOURCES)).spec()
-    air, cars, hot = refusal.value.mistakes
-    assert (air.place.line, cars.place.line, hot.place.line) == (4, 5, 6)
+    air, cars, hot, wind = refusal.value.mistakes
+    assert (air.place.line, cars.place.line, hot.place.line, wind.place.line) == (4, 5, 6, 7)
     assert "format takes one of" in air.text
     assert "needs a timestamp column" in cars.text
     assert "'nowhere' is declared nowhere" in hot.text
+    assert "did you mean 'timestamp'?" in wind.text
 
 
 def test_a_bad_source_is_told_also_if_the_file_ends_early_or_has_no_warehouse(write: Write) -> None:
