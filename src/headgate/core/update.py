@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from traceback import format_exception
 from typing import Any, Literal
 
+from headgate.core.errors import HeadgateError, InvariantError
+
 Layer = Literal["live", "backfill", "maintenance"]
 Status = Literal["planned", "running", "committed", "failed"]
 
@@ -129,13 +131,16 @@ class Update:
     def fails(self, error: BaseException, seconds: float = 0.0, *, transient: bool = False) -> None:
         """Note that it failed, ``seconds`` after it began; all of that time counts as work, and brought nothing.
 
-        If the error was raised from another one, the traceback is that of the other one.
+        If the error was raised from another one, the traceback is that of the other one. An error of Headgate's own
+        that says everything in a line has none, because nobody has to look for it in the code.
         """
         self.status, self.transient = "failed", transient
         self.rows, self.rejected, self.freshness, self.arrived, self.operators = 0, 0, None, None, ()
         self.seconds = self.work = seconds
         self.error = first_line(error)
-        self.traceback = "".join(format_exception(error.__cause__ or error))
+        expected = isinstance(error, HeadgateError) and not isinstance(error, InvariantError)
+        says_all = expected and error.__cause__ is None and "\n" not in str(error)
+        self.traceback = "" if says_all else "".join(format_exception(error.__cause__ or error))
 
 
 def first_line(error: BaseException) -> str:
