@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from traceback import format_exception
 from typing import Any, Literal
 
-from headgate.core.errors import said_by
+from headgate.core.errors import HeadgateError, InvariantError, said_by
 
 #: how many characters are kept of what an error says: it goes to every trace, status and log
 LONGEST_LINE, LONGEST_TRACEBACK = 2_000, 50_000
@@ -134,13 +134,16 @@ class Update:
     def fails(self, error: BaseException, seconds: float = 0.0, *, transient: bool = False) -> None:
         """Note that it failed, ``seconds`` after it began; all of that time counts as work, and brought nothing.
 
-        If the error was raised from another one, the traceback is that of the other one.
+        If the error was raised from another one, the traceback is that of the other one. An error of Headgate's own
+        that says everything in a line has none, because nobody has to look for it in the code.
         """
         self.status, self.transient = "failed", transient
         self.rows, self.rejected, self.freshness, self.arrived, self.operators = 0, 0, None, None, ()
         self.seconds = self.work = seconds
         self.error = first_line(error)
-        self.traceback = _traceback(error.__cause__ or error)
+        expected = isinstance(error, HeadgateError) and not isinstance(error, InvariantError)
+        says_all = expected and error.__cause__ is None and "\n" not in said_by(error)
+        self.traceback = "" if says_all else _traceback(error.__cause__ or error)
 
 
 def first_line(error: BaseException) -> str:
