@@ -71,8 +71,8 @@ KEEP_COSTS_SECONDS = 30.0
 STOP_SECONDS = 45.0
 #: how long the scheduler has to end when everything else has; a user's code that it called may never return
 END_SECONDS = 2.0
-#: how long to wait before Spark is started again, the first time and at most
-FIRST_REVIVAL_WAIT, LONGEST_REVIVAL_WAIT = 1.0, 60.0
+#: how long to wait before Spark is started, or the tables are opened, again: after the first failure, and at most
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 Answer = TypeVar("Answer")
 
 
@@ -120,6 +120,9 @@ class Runtime:
         self._reopen: Callable[[], OpenWarehouse] | None = None
         self._spark = spark
         self._open_again = reopen
+        #: when the warehouse is to be opened again by itself, and how long to wait after a failure of that; None: not
+        self._open_again_at: float | None = None
+        self._opening_wait = FIRST_WAIT
         self._revive = revive
         #: when Spark is to be started again, and how long to wait after the next failure of that; None: it is there
         self._revival: tuple[float, float] | None = None
@@ -344,11 +347,14 @@ class Runtime:
             self._costs_kept = now
         if self._late.look(self._scheduler, now):
             self._note_spark(now)  # if it is Spark that hangs, every update would
-        if self._revival is not None and self._scheduler.is_idle and now >= self._revival[0]:
+        if self._revival is not None and self._scheduler.tracks_are_idle and now >= self._revival[0]:
             self._revive_spark(now)
-        if self._scheduler.can_open_more and self._reopen is None and self._open_again is not None:
+        if self._scheduler.is_outdated and self._open_again_at is None:
+            self._open_again_at = now
+        is_due = self._open_again_at is not None and now >= self._open_again_at
+        if is_due and self._reopen is None and self._open_again is not None:
             self._reopen = partial(self._open_again, self._spark)
-        if self._reopen is not None and self._scheduler.is_idle and self._revival is None:
+        if self._reopen is not None and self._scheduler.tracks_are_idle and self._revival is None:
             self._adopt(self._reopen)
         if not self._stopping and self._reopen is None and self._revival is None:
             self._start_updates(now)
@@ -379,7 +385,7 @@ class Runtime:
             )
         end_process()  # if it lives but does not answer, what waits for it would wait for ever
         self._scheduler.notices.append(RunNotice(now, None, "Spark was lost; it is started again"))
-        self._revival = (now, FIRST_REVIVAL_WAIT)
+        self._revival = (now, FIRST_WAIT)
 
     def _revive_spark(self, now: float) -> None:
         assert self._revive is not None and self._revival is not None
@@ -389,12 +395,11 @@ class Runtime:
         except Exception as error:
             text = f"Spark cannot be started again: {error}; the next try is in {wait:.0f} s"
             self._scheduler.notices.append(RunNotice(now, None, text))
-            self._revival = (now + wait, min(2 * wait, LONGEST_REVIVAL_WAIT))
+            self._revival = (now + wait, min(2 * wait, LONGEST_WAIT))
             return
         self._revival = None
         self._tracks.use(self._spark)
-        if self._open_again is not None:  # what tables have prepared for Spark is lost with it
-            self._reopen = self._reopen or partial(self._open_again, self._spark)
+        self._open_again_at = now  # what tables have prepared for Spark is lost with it
         self._scheduler.notices.append(RunNotice(now, None, "Spark is there again"))
 
     def _adopt(self, reopen: Callable[[], OpenWarehouse]) -> None:
@@ -409,8 +414,13 @@ class Runtime:
                 self._reopen = reopen
                 return
             text = f"the changed declarations cannot be used, so nothing changes: {said_by(error)}"
+            if self._open_again_at is not None:
+                wait, self._opening_wait = self._opening_wait, min(2 * self._opening_wait, LONGEST_WAIT)
+                self._open_again_at = now + wait
+                text = f"the tables cannot be opened again: {said_by(error)}; the next try is in {wait:.0f} s"
             self._scheduler.notices.append(RunNotice(now, None, text))
             return
+        self._open_again_at, self._opening_wait = None, FIRST_WAIT
         self._tell(now)
         self._scheduler = scheduler
         self._observers.redeclared(now, opened)

@@ -13,8 +13,9 @@ import ctypes
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.core import Update
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 #: how long Spark has to take the order to cancel a job; one that hangs never does
 CANCEL_SECONDS = 1.0
 
-_Inbox = queue.SimpleQueue[Sequence[Update] | None]
+_Inbox = queue.SimpleQueue[Sequence[tuple[Update, Node]] | None]
 
 
 class UpdateStopped(BaseException):
@@ -85,7 +86,8 @@ class Tracks:
     def submit(self, track: int, updates: Sequence[Update]) -> None:
         """Run updates of one layer on a track, one after the other."""
         self._submitted_to[track] = (self._inboxes[track], self._threads[track])
-        self._inboxes[track].put(updates)
+        # The nodes as they are now: the warehouse may be opened again while an update does not end.
+        self._inboxes[track].put([(update, self._node_of(update)) for update in updates])
 
     def close(self, timeout: float | None = None) -> None:
         """End all threads when they have finished what was submitted; wait so long for each, by default for ever."""
@@ -121,21 +123,27 @@ class Tracks:
     def _run(self, inbox: _Inbox) -> None:
         spark: SparkSession | None = None
         session: SparkSession | None = None
-        while (updates := inbox.get()) is not None:
+        while (submitted := inbox.get()) is not None:
+            updates = [update for update, _ in submitted]
             left = list(updates)
+            node_of = partial(_node_in, {update.name: node for update, node in submitted})
             try:
                 if session is None or spark is not self._spark:
                     spark = self._spark
                     session = another_session(spark)
                 # The pools of Spark's scheduler have the names of the layers: see pools.xml.
                 session.sparkContext.setLocalProperty("spark.scheduler.pool", updates[0].layer)
-                for _ in run_updates(updates, self._node_of, session, self._clock):
+                for _ in run_updates(updates, node_of, session, self._clock):
                     self._report(left.pop(0))
             except BaseException as error:  # not in one update: Spark has stopped, or a shared pass cannot be planned
                 for update in left:
                     update.began = self._clock()
                     update.fails(error, transient=is_transient(error))
                     self._report(update)
+
+
+def _node_in(nodes: Mapping[str, Node], update: Update) -> Node:
+    return nodes[update.name]
 
 
 def _job_group(name: str) -> str:

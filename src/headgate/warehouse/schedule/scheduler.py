@@ -104,8 +104,11 @@ class Scheduler:
         self._loop: Dispatch = Dispatch(self._nodes.matrix, policy, placement, workers, history=64)
         #: {node: its planned update}
         self._planned: dict[int, Update] = {}
-        suspects = () if before is None else before.running.suspects & warehouse.nodes.keys()
-        self.running: RunningUpdates = RunningUpdates(suspects)
+        self.running: RunningUpdates = RunningUpdates(
+            None if before is None else before.running, warehouse.nodes.keys()
+        )
+        #: whether a table has changed in a way that its node knows nothing of: the warehouse is to be opened again
+        self._is_outdated = False
         #: {table to be refreshed now: its node and those of all tables that it is built on}
         self._urgent: dict[str, frozenset[int]] = {}
         self._updates = 0
@@ -134,14 +137,21 @@ class Scheduler:
         return tuple(self._nodes.names)
 
     @property
-    def can_open_more(self) -> bool:
-        """Whether a table that could not be opened can be opened now: the warehouse is to be opened again."""
-        return any(isinstance(node, UnopenedTable) and node.can_be_opened for node in self.warehouse.nodes.values())
+    def is_outdated(self) -> bool:
+        """Whether the warehouse is to be opened again: a table that could not be opened can be opened now, or an
+        update has ended that was begun before it was opened."""
+        nodes = self.warehouse.nodes.values()
+        return self._is_outdated or any(isinstance(node, UnopenedTable) and node.can_be_opened for node in nodes)
 
     @property
     def is_idle(self) -> bool:
         """Whether no update runs."""
         return not self.running
+
+    @property
+    def tracks_are_idle(self) -> bool:
+        """Whether no update runs on a track; there may be some that do not end, which nobody waits for."""
+        return not self.running.on_tracks()
 
     def node_of(self, update: Update) -> Node:
         """The node that an update belongs to."""
@@ -327,6 +337,10 @@ class Scheduler:
 
     def ended(self, update: Update, now: float) -> None:
         """An update was committed or failed: update the ledger, and plan its table and the tables built on it."""
+        if self.running.was_begun_before(update):
+            self.running.remove(update)
+            self._is_outdated = True
+            return
         node = self.node_of(update)
         if self.running.remove(update):
             self._loop.finished(update.track, now)
