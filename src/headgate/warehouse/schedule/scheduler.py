@@ -109,6 +109,8 @@ class Scheduler:
         )
         #: whether a table has changed in a way that its node knows nothing of: the warehouse is to be opened again
         self._is_outdated = False
+        #: {node: its sources whose changes could not be read when they were made}
+        self._unread: dict[int, set[str]] = {}
         #: {table to be refreshed now: its node and those of all tables that it is built on}
         self._urgent: dict[str, frozenset[int]] = {}
         self._updates = 0
@@ -184,9 +186,15 @@ class Scheduler:
         update = None
         if allowed:
             try:
+                self._read_unread(index)
                 update = node.plan()
                 self._note_source(node.name, node.last_poll, now)
+                if update is not None:
+                    before = self._planned.get(index)
+                    update.released = now if before is None else before.released
+                    self._write_features(index, update, entry, now)
             except BaseException as error:  # whatever it is, it concerns this table only, and it is tried again
+                update = None
                 self._note_source(node.name, Pending(note=first_line(error), missing=True), now)
                 if not self._nodes.has_source(index):  # sources are polled again anyway
                     self._wake(index, now + LONGEST_BETWEEN_POLLS)
@@ -197,11 +205,15 @@ class Scheduler:
             self._loop.set_ready(index, False, now)
             entry.updates_left = 0 if allowed else entry.updates_left
             return
-        before = self._planned.get(index)
-        update.released = now if before is None else before.released
         self._planned[index] = update
-        self._write_features(index, update, entry, now)
         self._loop.set_ready(index, True, now)
+
+    def _read_unread(self, index: int) -> None:
+        """Read the changes of sources that could not be read when they were made."""
+        unread = self._unread.get(index, set())
+        for source in list(unread):
+            self._nodes[index].source_changed(source)
+            unread.discard(source)
 
     def _note_source(self, name: str, polled: Pending, now: float) -> None:
         """Note what a source said when it was polled; a user is told once of everything new."""
@@ -264,11 +276,11 @@ class Scheduler:
             self._loop.finished(track, now)
             return []
         together = [index, *self._companions(index)]
-        # Updates that begin together share a budget, and take in the same data if they can.
-        limit = smallest([self._limit(node, self._planned[node], len(together)) for node in together])
         try:
+            # Updates that begin together share a budget, and take in the same data if they can.
+            limit = smallest([self._limit(node, self._planned[node], len(together)) for node in together])
             update = self._begin_one(index, track, now, limit)
-        except Exception as error:
+        except BaseException as error:  # it may be that of a user's source
             self._loop.finished(track, now)
             return [self._cannot_begin(index, track, error, now)]
         if update is None:
@@ -318,7 +330,7 @@ class Scheduler:
         names = self._nodes.names
         return [other for other in group if names[other] not in suspects and not self.running.is_busy(names[other])]
 
-    def _cannot_begin(self, index: int, track: int, error: Exception, now: float) -> Update:
+    def _cannot_begin(self, index: int, track: int, error: BaseException, now: float) -> Update:
         node = self._nodes[index]
         update = Update(node.table, node.layer, track=track, released=now, began=now)
         update.fails(error, transient=is_transient(error, in_user_code=False))
@@ -352,6 +364,8 @@ class Scheduler:
                 self._note_commit(node, update, now)
         except Exception as error:  # the table's log cannot be read any more
             update.fails(error, update.seconds, transient=is_transient(error, in_user_code=False))
+        if update.layer != "maintenance":  # also if it failed: that may have been after its commit
+            self._note_changed(update.table, now)
         update.plan = None  # it names files, perhaps many; the ledger and whoever observes may keep the update
         index = self._graph.index[update.table]
         if not update.committed:
@@ -375,8 +389,6 @@ class Scheduler:
                 self._nodes.fill_periods()
                 self._loop.refresh_patience()
                 self._note_change_everywhere()
-        if update.layer != "maintenance":
-            self._note_changed(update.table, now)
         if isinstance(node, BackfillNode) and node.of.rebuilds:
             self._ledger.of(update.table).retries.reset()  # the table was rebuilt, so earlier failures do not count
         if node.store.exists:
@@ -391,7 +403,8 @@ class Scheduler:
             name = self._graph.names[dependent]
             try:
                 self._nodes[dependent].source_changed(table)
-            except Exception as error:
+            except BaseException as error:
+                self._unread.setdefault(dependent, set()).add(table)
                 self._note_source(name, Pending(note=first_line(error), missing=True), now)
                 self._wake(dependent, now + LONGEST_BETWEEN_POLLS)
 
