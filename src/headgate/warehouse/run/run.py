@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from headgate.core import HeadgateError, Update
 from headgate.core.trace import RunNotice, TraceHeader, TraceTable
 from headgate.warehouse.declare.analysis import analyse
 from headgate.warehouse.declare.durations import Duration, seconds
-from headgate.warehouse.declare.pipeline_file import load
+from headgate.warehouse.declare.pipeline_file import files_of, load
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.report.drawing import counts
 from headgate.warehouse.run.control import ControlServer
@@ -259,12 +259,14 @@ def _traced(opened: OpenWarehouse, declared: float | None = None) -> tuple[Trace
 
 
 def _stamp(file: Path) -> Stamp | None:
-    """Changes when the file is saved; None if it cannot be read."""
-    try:
-        status = file.stat()
-    except OSError:
+    """Changes when the file, or another that belongs to it, is saved; None if it cannot be read."""
+    if not file.exists():
         return None
-    return status.st_mtime_ns, status.st_size
+    found = []
+    for each in files_of(file):
+        with suppress(OSError):
+            found.append(each.stat())
+    return sum(status.st_mtime_ns for status in found), sum(status.st_size for status in found)
 
 
 class _PipelineWatch:
