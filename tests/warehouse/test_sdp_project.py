@@ -118,6 +118,17 @@ def test_who_reads_whom_is_found_in_python_and_in_sql(tmp_path: Path) -> None:
     }
 
 
+def test_a_header_is_read_from_csv_files_only_if_the_reader_says_so(tmp_path: Path) -> None:
+    project = made(tmp_path)
+    (project.parent / "headgate.yml").unlink()
+    code = "@dp.table\ndef {0}():\n    return spark.readStream.schema('ts timestamp, n int'){1}.csv('in/{0}')\n"
+    (project.parent / "transformations" / "csv.py").write_text(
+        PYTHON + code.format("bare", "") + code.format("headed", ".option('header', True)")
+    )
+    options = {stream.name: stream.source.options for stream in spec_of(project).streams}  # type: ignore[attr-defined]
+    assert (options["bare_files"], options["headed_files"]) == ({"header": "false"}, {"header": "true"})
+
+
 def test_all_files_of_a_project_are_watched(tmp_path: Path) -> None:
     names = [file.name for file in files_of(made(tmp_path))]
     assert names == ["spark-pipeline.yml", "headgate.yml", "orders.py", "reports.sql"]

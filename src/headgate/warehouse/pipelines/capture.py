@@ -100,9 +100,12 @@ def _execute(file: Path) -> None:
     except (SyntaxError, ValueError) as error:
         place = Place(str(file), getattr(error, "lineno", None) or 1)
         raise DeclarationErrors([Mistake(place, f"this is not Python: {getattr(error, 'msg', error)}")]) from None
+    sys.modules[module.__name__] = module
     try:
         exec(code, module.__dict__)
     except (Exception, SystemExit) as error:
         users_part = error.__traceback__.tb_next if error.__traceback__ else None
         lines = traceback.format_exception(type(error), error, users_part)
         raise UserCodeError(f"the definitions in {shown_file(file)} failed:\n{''.join(lines).rstrip()}") from error
+    finally:
+        sys.modules.pop(module.__name__, None)

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+#: options of Spark's streaming reads of files, in lower case: how much to read at once, which Headgate decides itself
+_PACE = {
+    *("maxfilespertrigger", "maxbytespertrigger", "maxfileage", "latestfirst", "filenameonly", "cleansource"),
+    *("sourcearchivedir", "maxcachedfiles", "discardcachedinputratio"),
+}
+
+
 def load_project(file: Path) -> Warehouse:
     """The warehouse of the Spark Declarative Pipelines project whose spec is ``file``."""
     project = read_project(file)
@@ -174,7 +181,10 @@ class _Translation:
             if not schema and read.format != "text":
                 text = "the columns of a stream of files must be stated: by .schema(...) of the reader, or by 'schema:'"
                 raise DeclarationError(f"{text} in headgate.yml, under sources, {read.path}")
-            source = Files(folder, format=read.format, schema=schema, pattern=pattern, options=read.options, **made_of)
+            spark_options = {key: value for key, value in read.options.items() if key.lower() not in _PACE}
+            if read.format == "csv" and "header" not in {key.lower() for key in spark_options}:
+                spark_options["header"] = "false"  # as Spark has it
+            source = Files(folder, format=read.format, schema=schema, pattern=pattern, options=spark_options, **made_of)
             times = [c.name for c in parse_schema(source.schema, read.path) if c.kind == "timestamp"]
             if "time" not in options and len(times) != 1:
                 has = f"has the timestamps {', '.join(times)}" if times else "has no column of type timestamp"

@@ -17,7 +17,8 @@ COLUMNS = StructType(
 
 @dp.table(comment="every order, as it came")
 def orders() -> DataFrame:
-    return spark.readStream.format("json").schema(COLUMNS).load(f"{LANDING}/orders")
+    reader = spark.readStream.format("json").schema(COLUMNS).option("maxFilesPerTrigger", 1)
+    return reader.load(f"{LANDING}/orders")
 
 
 @dp.temporary_view
