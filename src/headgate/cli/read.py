@@ -44,10 +44,10 @@ LIVE_PATIENCE = 2.0
 def warehouse_directory(text: str) -> Path:
     """The warehouse directory that ``text`` names: the directory itself, or a pipeline file that states it."""
     path = Path(text)
-    if path.suffix != ".py" or path.is_dir():
-        return path
-    from headgate.warehouse.declare.pipeline_file import load
+    from headgate.warehouse.declare.pipeline_file import is_project, load
 
+    if path.is_dir() or not (path.suffix == ".py" or is_project(path)):
+        return path
     return Path(load(path).spec().path)
 
 

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from headgate.warehouse.schedule.run_options import RunOptions
 
 PipelineFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The pipeline file: a Python file that declares a warehouse.")
+    Path,
+    typer.Argument(
+        metavar="FILE", help="The pipeline file: a Python file that declares a warehouse, or spark-pipeline.yml."
+    ),
 ]
 
 
@@ -136,7 +139,9 @@ def graph(
 
 
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The pipeline file, or the spark-pipeline.yml of a project.")
+    ],
     master: Annotated[str, typer.Option(help="Spark master URL.")] = "local[*]",
     tracks: Annotated[
         int, typer.Option(min=1, max=MOST_TRACKS, help="Number of updates that may run at the same time.")

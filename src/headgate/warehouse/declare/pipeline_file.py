@@ -1,4 +1,4 @@
-"""Load a pipeline file: the user's Python file that declares one warehouse.
+"""Load a pipeline file: the user's Python file that declares one warehouse, or the spec of somebody else's pipeline.
 
 The file is executed as a module; its folder is on ``sys.path`` while it runs. Its one Warehouse is found among the
 module's variables. The declarations are not checked here; ``Warehouse.spec`` does that.
@@ -35,6 +35,10 @@ def load(path: str | os.PathLike[str]) -> Warehouse:
     UserCodeError with the user's traceback if the file itself fails.
     """
     file = Path(os.path.abspath(path))
+    if is_project(file):
+        from headgate.warehouse.pipelines.translate import load_project
+
+        return load_project(file)
     code = _compiled(file)
     module = ModuleType(f"headgate_pipeline_{file.stem}")
     module.__file__ = str(file)
@@ -45,6 +49,20 @@ def load(path: str | os.PathLike[str]) -> Warehouse:
     warehouse = _only_warehouse(module, file)
     warehouse.note_mistakes(mistakes)
     return warehouse
+
+
+def is_project(path: Path) -> bool:
+    """Whether a file is the spec of a Spark Declarative Pipelines project."""
+    return path.suffix in (".yml", ".yaml")
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that the declarations of a pipeline file are in."""
+    if not is_project(path):
+        return [path]
+    from headgate.warehouse.pipelines.project import project_files
+
+    return project_files(path)
 
 
 def _compiled(file: Path) -> CodeType:

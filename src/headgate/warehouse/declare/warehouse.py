@@ -230,6 +230,10 @@ class Warehouse:
         )
         return self._add(table, lengths)
 
+    def add(self, node: NodeSpec) -> Handle:
+        """Declare what is not written in Python: a stream, a dimension or a table as data."""
+        return self._add(node, Lengths())
+
     def note_mistakes(self, mistakes: Iterable[Mistake]) -> None:
         """Add mistakes that were found elsewhere in the pipeline file, to be reported with the others."""
         self._mistakes += mistakes

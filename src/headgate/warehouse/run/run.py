@@ -20,7 +20,7 @@ from headgate.core import HeadgateError, Update, said_by
 from headgate.core.trace import RunNotice, TraceHeader, TraceTable
 from headgate.warehouse.declare.analysis import Analysis, analyse
 from headgate.warehouse.declare.durations import Duration, seconds
-from headgate.warehouse.declare.pipeline_file import load
+from headgate.warehouse.declare.pipeline_file import files_of, load
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.report.drawing import counts
 from headgate.warehouse.run.control import ControlServer
@@ -45,7 +45,7 @@ WATCH_SECONDS = 1.0
 #: how long a run that ends waits for the pipeline file, whose code may never return
 WATCH_END_SECONDS = 1.0
 #: of a file: when it and its entry were changed, in nanoseconds, its size, and its number
-Stamp = tuple[int, int, int, int]
+Stamp = tuple[tuple[int, ...], ...]
 
 
 class SparkAwayError(HeadgateError):
@@ -280,12 +280,15 @@ def _traced(opened: OpenWarehouse, declared: float | None = None) -> tuple[Trace
 
 
 def _stamp(file: Path) -> Stamp | None:
-    """Changes when the file is saved; None if it cannot be read."""
-    try:
-        status = file.stat()
-    except OSError:
+    """Changes when the file, or another that belongs to it, is saved; None if it cannot be read."""
+    if not file.exists():
         return None
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+    found = []
+    for each in files_of(file):
+        with suppress(OSError):
+            status = each.stat()
+            found.append((status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
+    return tuple(found)
 
 
 class PipelineWatch:
