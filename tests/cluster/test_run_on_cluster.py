@@ -1,4 +1,4 @@
-"""``headgate run`` on a cluster: what executors need is sent to them, and folders that they do not share are refused."""
+"""``headgate run`` on a cluster: executors are sent what they need, and folders that they do not share are refused."""
 
 from __future__ import annotations
 

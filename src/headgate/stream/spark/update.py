@@ -79,7 +79,8 @@ class HostedUpdate:
 
     ``clock`` is the source's time column and the event time that it has reached, ``arrival`` the order in which its
     rows arrived. ``small``: there are so few rows that one task for all buckets is fastest. ``refusal`` is the error
-    for queries with states, if these are not possible in this update.
+    for queries with states, if these are not possible in this update. ``priority`` and ``importance_class`` are those
+    of the table: queries of several tables that are computed in one pass are ranked by them.
     """
 
     number: int
@@ -90,6 +91,8 @@ class HostedUpdate:
     arrival: ArrivalOrder = NO_COMMITS
     small: bool = False
     refusal: str = ""
+    priority: float = 1.0
+    importance_class: int = 0
     _queries: dict[str, _RunningQuery] = field(default_factory=dict)
     _result: DataFrame | HostedFrame | None = None
 
@@ -122,6 +125,7 @@ class HostedUpdate:
         written = fingerprint(stateful(request.spec.operators))
         if written and self.refusal:
             raise DeclarationError(self.refusal)
+        query = replace(query, priority=self.priority, importance_class=self.importance_class)
         if self.refusal:
             query = replace(query, table=self.table)
         else:
