@@ -101,6 +101,7 @@ class SparkCluster:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._processes: list[SparkProcess] = []
+        self.workers: list[SparkProcess] = []
         self.master = ""
 
     def __enter__(self) -> Self:
@@ -134,6 +135,7 @@ class SparkCluster:
         options = ["--port", "0", "--cores", str(cores), "--memory", memory, "--work-dir", str(work), self.master]
         worker = self._start("Worker", name, options, hides)
         worker.wait_for(lambda text: "Successfully registered with master" in text)
+        self.workers.append(worker)
         return worker
 
     def _start(self, kind: str, name: str, options: Sequence[str], hides: Sequence[Path] = ()) -> SparkProcess:

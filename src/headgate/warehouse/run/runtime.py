@@ -157,6 +157,11 @@ class Runtime:
     def warehouse(self) -> OpenWarehouse:
         return self._scheduler.warehouse
 
+    @property
+    def tracks(self) -> int:
+        """How many updates may run at the same time now."""
+        return self._scheduler.tracks
+
     # --- for any thread -------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -243,7 +248,7 @@ class Runtime:
     def follow_cores(self, cores: int) -> None:
         """Have as many tracks as a cluster has cores now, unless somebody has said how many there are to be."""
         count = min(cores, MOST_FOLLOWED)
-        if count and self._follows_cores and count != self._scheduler.tracks:
+        if count and self._follows_cores and count != self.tracks:
             self._change({"tracks": count}, lambda _: self._resize(count))
 
     def _resize(self, count: int) -> None:
