@@ -14,6 +14,7 @@ HeadgateError
 │   ├── NotAWarehouseError         the directory does not exist or holds no warehouse
 │   ├── BeyondTheEdgeError         a table was asked for at a time up to which it is not complete yet
 │   ├── SqlError                   a question in SQL about the tables cannot be answered
+│   ├── NotSharedError             a folder of the warehouse is on one machine, and Spark runs on several
 │   └── RequestError               a request to a running warehouse that is not one of its protocol
 ├── UserCodeError                  a policy or function of the user failed; ``__cause__`` is the user's own exception
 │   ├── QueryError                 an operator of a stream query raised; other queries go on
@@ -26,6 +27,7 @@ HeadgateError
 │   ├── TimeLimitError             one packet took too long
 │   └── MemoryLimitError           the worker process has become too large
 ├── SnapshotError                  a file of states is missing, damaged or of another kind
+├── UnseenStatesError              an executor and the driver do not see the same files of states
 ├── SourceError                    a source of a warehouse cannot give what it is asked for; it may later
 │   ├── SourceChanged              data that was planned or loaded is no longer what it was
 │   ├── SourceUnreadable           a file is there and may not be read
@@ -38,12 +40,14 @@ HeadgateError
 │   │   └── ForeignHistoryError    another program changed rows of the table
 │   ├── ForeignCommitError         another process committed to the table
 │   ├── TableVanishedError         the folder of the table was deleted during a run
+│   ├── LostRowsError              files have not the rows that Spark's tasks wrote: executors on other disks?
 │   └── DamagedFileError           a data file is not what was written
 ├── StateError                     a commit carries something that this version of Headgate does not understand
 ├── MisplacedRowsError             a query made rows of event times that were not being computed
 ├── NotFreshError                  tables have not taken in all that had arrived, and will not, or not in time
 ├── NoCommonEdgeError              of tables to be read together, one has not taken in anything yet
 ├── CannotOpenError                a table cannot be opened, so it is not updated; the others are
+├── NoExecutorError                a cluster gives no executors, or they cannot run Python for Headgate
 ├── SparkLostError                 Spark, which somebody else had started, has stopped, and the run with it
 ├── SparkAwayError                 something waits until Spark, which was lost, is there again
 ├── RunFailedError                 the scheduler of a run has failed: nothing is updated any more
@@ -77,7 +81,7 @@ _ERRORS = {
     "headgate.stream.spark.fingerprint": ("StatesDoNotFitError",),
     "headgate.stream.spark.limits": ("LimitError", "MemoryLimitError", "TimeLimitError"),
     "headgate.stream.spark.passes": ("HostedQueryError",),
-    "headgate.stream.spark.state_files": ("SnapshotError",),
+    "headgate.stream.spark.state_files": ("SnapshotError", "UnseenStatesError"),
     "headgate.testing.oracle": ("CheckError",),
     "headgate.warehouse.declare.checks": ("DeclarationErrors",),
     "headgate.warehouse.reading": ("BeyondTheEdgeError", "NoCommonEdgeError", "NotAWarehouseError", "SqlError"),
@@ -85,13 +89,15 @@ _ERRORS = {
     "headgate.warehouse.run.control_client": ("ControlError", "NotRunningError", "RefusedError", "StillRunningError"),
     "headgate.warehouse.run.control_commands": ("RequestError",),
     "headgate.warehouse.run.run": ("SparkAwayError",),
+    "headgate.warehouse.run.executors": ("NoExecutorError", "NotSharedError"),
     "headgate.warehouse.run.lock": ("WarehouseInUseError",),
     "headgate.warehouse.schedule.catching_up": ("NotFreshError",),
     "headgate.warehouse.run.runtime": ("RunFailedError", "SparkLostError"),
     "headgate.warehouse.sources.errors": ("SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
     "headgate.warehouse.storage.errors": (
         *("AlreadyCommittedError", "DamagedFileError", "ForeignCommitError", "ForeignHistoryError"),
-        *("HistoryLostError", "SchemaError", "StorageError", "TableRecreatedError", "TableVanishedError"),
+        *("HistoryLostError", "LostRowsError", "SchemaError", "StorageError", "TableRecreatedError"),
+        *("TableVanishedError",),
     ),
     "headgate.warehouse.updates.commit_state": ("StateError",),
     "headgate.warehouse.updates.recomputed_blocks": ("MisplacedRowsError",),

@@ -9,6 +9,7 @@ import errno
 from collections.abc import Iterator
 
 from headgate.core import DeclarationError, said_by
+from headgate.stream.spark.state_files import UnseenStatesError
 from headgate.warehouse.storage.errors import SchemaError, StorageError
 
 _TRANSIENT_NUMBERS = frozenset(
@@ -27,6 +28,8 @@ _TRANSIENT_TEXTS = (
     *("Cannot allocate memory", "Permission denied", "Operation not permitted"),
     *("SparkContext was shut down", "stopped SparkContext", "SparkContext has been shutdown", "ExecutorLostFailure"),
     *("Answer from Java side is empty", "Error while sending or receiving"),
+    # Files are looked at before Spark reads them: this is an executor that does not see what the driver sees.
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
 )
 
 
@@ -55,7 +58,7 @@ def _is_transient(error: BaseException) -> bool:
         return True
     if isinstance(error, StorageError):
         return not isinstance(error, SchemaError)
-    if isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError":
+    if isinstance(error, ConnectionError | EOFError | UnseenStatesError) or type(error).__name__ == "Py4JNetworkError":
         return True
     text = said_by(error)
     return any(part in text for part in _TRANSIENT_TEXTS)

@@ -104,7 +104,10 @@ NodeSpec = StreamSpec | DimensionSpec | TableSpec
 
 @dataclass(frozen=True, slots=True)
 class WarehouseSpec:
-    """Everything declared in one warehouse, in the order declared. ``sync``: commits wait until they are on disk."""
+    """Everything declared in one warehouse, in the order declared.
+
+    ``sync``: commits wait until they are on disk. ``shared``: all machines of a cluster see its folders.
+    """
 
     name: str
     path: str
@@ -113,6 +116,7 @@ class WarehouseSpec:
     tables: tuple[TableSpec, ...]
     place: Place
     sync: bool = True
+    shared: bool = False
 
     def nodes(self) -> tuple[NodeSpec, ...]:
         """All that becomes a Delta table, in the order of ``names``."""

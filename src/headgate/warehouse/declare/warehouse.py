@@ -68,7 +68,8 @@ class Warehouse:
     """Streams, dimensions and tables that are kept fresh together.
 
     ``path`` is the folder of its Delta tables: ``<name>.warehouse`` beside the pipeline file, unless stated. A commit
-    waits until it is on disk; with ``sync=False`` it does not, and a power cut may cost the latest updates.
+    waits until it is on disk; with ``sync=False`` it does not, and a power cut may cost the latest updates. On a
+    cluster, ``shared=True`` says that all its machines see this folder, and those of sources, at the same paths.
 
     Options mean the same everywhere. ``time`` is the column of the event time; tables may have None. ``partition`` is
     the length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is
@@ -76,9 +77,12 @@ class Warehouse:
     may wait before it goes first (default: 20 periods). Durations are texts such as "10 seconds", or seconds.
     """
 
-    def __init__(self, name: str, path: str | os.PathLike[str] | None = None, *, sync: bool = True) -> None:
+    def __init__(
+        self, name: str, path: str | os.PathLike[str] | None = None, *, sync: bool = True, shared: bool = False
+    ) -> None:
         self.name = name
         self.sync = sync
+        self.shared = shared
         self.place = users_line()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
@@ -248,6 +252,7 @@ class Warehouse:
             tables=tuple(self._resolved(node) for node in self._nodes if isinstance(node, TableSpec)),
             place=self.place,
             sync=self.sync,
+            shared=self.shared,
         )
         if mistakes := [*self._mistakes, *find_mistakes(spec)]:
             raise DeclarationErrors(mistakes)
@@ -258,7 +263,7 @@ class Warehouse:
     def start(
         self,
         *,
-        tracks: int = 2,
+        tracks: int | None = None,
         policy: str = "max-benefit",
         placement: str = "proportional",
         budget: Duration | None = "1 s",
@@ -270,7 +275,8 @@ class Warehouse:
     ) -> WarehouseRun:
         """Keep the tables fresh from now on, on threads of this process, until ``stop``.
 
-        ``budget`` is how long one update should take at most; None for no limit. An update is cancelled after
+        ``tracks`` is how many updates may run at the same time: by default two, and on a cluster as many as it has
+        cores. ``budget`` is how long one update should take at most; None for no limit. An update is cancelled after
         ``time_limit``, by default after 20 times its usual time. Returns the run. It is a context manager, and its
         ``runtime`` has statistics and takes changes. If a ``spark`` session is passed, or one runs in this process, its
         Spark is used and left open, and its settings stay as they are; otherwise Spark is started at ``master``.
@@ -279,12 +285,13 @@ class Warehouse:
         """
         from headgate.core import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-        from headgate.warehouse.schedule.run_options import RunOptions
+        from headgate.warehouse.schedule.run_options import DEFAULT_TRACKS, RunOptions
 
         if self._run is not None:
             raise HeadgateError(f"the warehouse {self.name!r} is running already: stop it first")
         options = RunOptions(
-            tracks=tracks,
+            tracks=DEFAULT_TRACKS if tracks is None else tracks,
+            follows_cores=tracks is None,
             policy=policy_from(policy),
             placement=placement_from(placement),
             budget=math.inf if budget is None else seconds(budget, "budget"),

@@ -24,14 +24,17 @@ from headgate.warehouse.declare.pipeline_file import files_of, load
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.report.drawing import counts
 from headgate.warehouse.run.control import ControlServer
+from headgate.warehouse.run.executor_watch import ExecutorWatch
+from headgate.warehouse.run.executors import check_executors, cluster_cores, refuse_unshared, wait_for_executors
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.run.observers import Observer
-from headgate.warehouse.run.runtime import Runtime
+from headgate.warehouse.run.runtime import MOST_FOLLOWED, Runtime
 from headgate.warehouse.run.spark_life import forget_spark, is_alive, stop_session
 from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.session import another_session, open_session, own_session, running_session
+from headgate.warehouse.shipping import ship_modules
 from headgate.warehouse.updates.node import known
 from headgate.warehouse.updates.open_warehouse import OnChange, OpenWarehouse, changed_tables, open_warehouse
 
@@ -59,12 +62,13 @@ class SparkOptions:
     If a ``session`` is passed, its Spark is used instead and left open at the end. Updates have sessions of their own
     on it, with Headgate's settings and those of ``conf`` that can be changed while Spark runs: the settings of the
     session neither change what is computed nor are they changed. The same holds if a Spark runs in this process
-    already.
+    already. ``shared``: all machines of a cluster see the folders of the warehouse (or the warehouse says so itself).
     """
 
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
     session: SparkSession | None = None
+    shared: bool = False
 
 
 class WarehouseRun:
@@ -117,6 +121,7 @@ class WarehouseRun:
     def start(self) -> WarehouseRun:
         """Take the lock, open Spark and all tables, and start. Mistakes in queries are reported before that."""
         with ExitStack() as undo:
+            ship_modules(base_folder(self.spec.place))
             lock = undo.enter_context(WarehouseLock(Path(self.spec.path)))
             spark, revive = self._spark(undo)
             self._on_message(f"opening {counts(self.spec)} ...")
@@ -125,6 +130,8 @@ class WarehouseRun:
             for table, mode in opened.modes.items():
                 if mode.name == "whole":
                     self._on_message(f"table {table!r} is computed as a whole by every update: {mode.reason}")
+            if self._options.follows_cores and (cores := cluster_cores(spark.sparkContext)):
+                self._options = replace(self._options, tracks=min(cores, MOST_FOLLOWED))
             trace = self._open_trace(opened)
             undo.callback(lambda: trace.close(time.time()))
 
@@ -158,6 +165,7 @@ class WarehouseRun:
             self._on_message("keeping the tables fresh")
             undo.callback(runtime.stop)
             undo.enter_context(ControlServer(runtime, lock))
+            undo.enter_context(ExecutorWatch(runtime))
             if self._pipeline is not None:
                 watch = PipelineWatch(self._pipeline, self._loaded, self._reload, self._on_message)
                 undo.callback(watch.stop)
@@ -179,8 +187,12 @@ class WarehouseRun:
         """
         options = self._spark_options
         theirs = options.session or running_session()
+        master = options.master if theirs is None else theirs.sparkContext.master
+        refuse_unshared(self.spec, master, self.spec.shared or options.shared)
         if theirs is not None:
-            return own_session(theirs, options.conf), None
+            session = own_session(theirs, options.conf)
+            self._check_cluster(session)
+            return session, None
         sessions: list[SparkSession] = []
 
         def start() -> SparkSession:
@@ -188,10 +200,19 @@ class WarehouseRun:
                 forget_spark()
             self._on_message(f"starting Spark at {options.master} ...")
             sessions.append(open_session(self.spec.name, options.master, options.conf))
+            self._check_cluster(sessions[-1])
             return sessions[-1]
 
-        undo.callback(lambda: stop_session(sessions[-1]))
+        def stop() -> None:
+            if sessions:
+                stop_session(sessions[-1])
+
+        undo.callback(stop)
         return start(), start
+
+    def _check_cluster(self, spark: SparkSession) -> None:
+        wait_for_executors(spark.sparkContext)
+        check_executors(spark.sparkContext, self.spec, self._on_message)
 
     def _open_again(
         self, spark: SparkSession, spec: WarehouseSpec | None = None, analyses: Mapping[str, Analysis] | None = None
@@ -246,6 +267,7 @@ class WarehouseRun:
         if changed.path != self.spec.path:
             raise HeadgateError(f"the warehouse's path is now {changed.path}: stop this run and start another")
         spark = self.runtime.spark
+        ship_modules(base_folder(changed.place))
         try:
             # A mistake is reported here, before the running updates are waited for.
             analyses = analyse(changed, another_session(spark))

@@ -65,6 +65,8 @@ class TimeSpent:
     work: float
 
 
+#: the most tracks that a run has because a cluster has so many cores: more keep its driver busy, not its executors
+MOST_FOLLOWED = 32
 #: learned costs are written to a file this often
 KEEP_COSTS_SECONDS = 30.0
 #: how long `stop` waits for running updates before it cancels them
@@ -126,6 +128,7 @@ class Runtime:
         self._revive = revive
         #: when Spark is to be started again, and how long to wait after the next failure of that; None: it is there
         self._revival: tuple[float, float] | None = None
+        self._follows_cores = self.options.follows_cores
         self._busy = 0.0
         self._update_seconds = 0.0
         self._work_seconds = 0.0
@@ -142,6 +145,11 @@ class Runtime:
     @property
     def warehouse(self) -> OpenWarehouse:
         return self._scheduler.warehouse
+
+    @property
+    def tracks(self) -> int:
+        """How many updates may run at the same time now."""
+        return self._scheduler.tracks
 
     # --- for any thread -------------------------------------------------------------------------------------
 
@@ -228,10 +236,24 @@ class Runtime:
             raise ParameterError(f"there are from 1 to {MOST_TRACKS} tracks; got {count}")
 
         def change(_: float) -> None:
-            self._scheduler.set_tracks(count)
-            self._tracks.resize(count)
+            self._follows_cores = False
+            self._resize(count)
 
         self._change({"tracks": count}, change)
+
+    def follow_cores(self, cores: int) -> None:
+        """Have as many tracks as a cluster has cores now, unless somebody has said how many there are to be."""
+        count = min(cores, MOST_FOLLOWED)
+        if count and self._follows_cores and count != self.tracks:
+            self._change({"tracks": count}, lambda _: self._resize(count))
+
+    def _resize(self, count: int) -> None:
+        self._scheduler.set_tracks(count)
+        self._tracks.resize(count)
+
+    def tell(self, text: str) -> None:
+        """Tell users something that concerns no single table."""
+        self._ask(lambda: self._scheduler.notices.append(RunNotice(self._clock(), None, text)))
 
     def set_budget(self, budget: float | None) -> None:
         """Change how long one update should take at most, in seconds; None for no limit."""

@@ -19,6 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.storage import PARTITION_COLUMN
+from headgate.warehouse.storage.errors import LostRowsError
 from headgate.warehouse.storage.files import DataFile, Everything, NewFile, RowChanges
 from headgate.warehouse.storage.parquet import visible
 from headgate.warehouse.storage.store import TableStore
@@ -45,7 +46,7 @@ class FileReader:
         key = tuple(paths)
         if key in self._kept:
             return self._kept[key]
-        frame = self._spark.read.schema(schema).parquet(*paths)
+        frame = self._spark.read.schema(schema).parquet(*map(spark_path, paths))
         if self._keep:
             self._kept[key] = frame.persist()
         return frame
@@ -88,19 +89,36 @@ class WrittenFiles:
 def write_with_spark(
     frame: DataFrame, store: TableStore, update: int, time: str | None, partition: float | None
 ) -> WrittenFiles:
-    """Let Spark compute and write ``frame``, one directory for each partition of ``partition`` seconds."""
+    """Let Spark compute and write ``frame``, one directory for each partition of ``partition`` seconds.
+
+    Raises LostRowsError if the files do not have the rows that the tasks have written: an executor may have written to
+    a disk of its own.
+    """
+    from pyspark.sql import Observation
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import to_arrow_schema
 
     directory = store.stage(update)
+    # Observed last, in the stage that writes: there a task counts once, even if it or its executor is tried again.
+    tasks = Observation()
+    counted = F.count(F.lit(1)).alias("rows")
     if time is not None and partition is not None:
         labelled = frame.withColumn(PARTITION_COLUMN, _label(F.col(quoted(time)), partition))
-        labelled.repartition(PARTITION_COLUMN).write.partitionBy(PARTITION_COLUMN).parquet(str(directory))
+        parts = labelled.repartition(PARTITION_COLUMN).observe(tasks, counted)
+        parts.write.partitionBy(PARTITION_COLUMN).parquet(spark_path(str(directory)))
     else:
-        frame.write.parquet(str(directory))
+        frame.observe(tasks, counted).write.parquet(spark_path(str(directory)))
     files = store.adopt(directory)
+    rows, written = sum(new.file.rows for new in files), int(tasks.get["rows"])
+    if rows != written:
+        raise LostRowsError(store.directory.name, written, rows)
     schema = files[0].schema if files else visible(to_arrow_schema(frame.schema, timezone="UTC"))
-    return WrittenFiles(files, sum(new.file.rows for new in files), schema)
+    return WrittenFiles(files, rows, schema)
+
+
+def spark_path(path: str) -> str:
+    """A path for Spark: a folder of this machine says so, because a cluster may take bare paths for those of HDFS."""
+    return path if "://" in path else f"file://{path}"
 
 
 def _label(moment: Column, length: float) -> Column:

@@ -8,6 +8,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import UserCodeError, said_by
 from headgate.warehouse.declare.spec import TableSpec
+from headgate.warehouse.storage.errors import LostRowsError
 from headgate.warehouse.storage.parquet import visible
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.spark_files import WrittenFiles, write_with_spark
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class TableWriter:
     """Writes the rows of one table. Errors of Spark are the user's, with the place of the declaration.
 
-    Errors of the system (``OSError``) stay what they are.
+    Errors of the system (``OSError``) stay what they are, and so do rows that Spark has lost.
     """
 
     def __init__(self, spec: TableSpec, table: TableStore) -> None:
@@ -59,7 +60,7 @@ class TableWriter:
     def write_with_spark(self, number: int, frame: DataFrame) -> WrittenFiles:
         try:
             return write_with_spark(frame, self.table, number, self.spec.time, self.spec.partition)
-        except OSError:
+        except (OSError, LostRowsError):
             raise
         except Exception as error:
             raise self.failed(error) from error
