@@ -86,6 +86,7 @@ with WarehouseRun(wh.spec(), options, SparkOptions(GIVEN["master"], CONF), note)
         tracks.append(run.runtime.tracks)
     land(range(20, 30))
     run.wait_until_fresh(400)
+    pathlib.Path("fresh").touch()
     held = [row.name for row in run.statistics() if row.state == "held"]
 stored = {name: [{**row, "ts": str(row.get("ts") or row.get("hour"))[:19]} for row in table.to_pylist()]
           for name, table in wh.read(["orders", "totals", "running"]).items()}
@@ -138,12 +139,13 @@ def test_a_worker_that_is_killed_and_brought_back(cluster: SparkCluster, tmp_pat
 
 @pytest.mark.parametrize("seed", [41])
 def test_an_executor_that_hangs_is_left_by_the_time_limit(cluster: SparkCluster, tmp_path: Path, seed: int) -> None:
-    given = {"master": cluster.master, "seed": seed, "time_limit": 30.0, "is_lost": False}
+    given = {"master": cluster.master, "seed": seed, "time_limit": 60.0, "is_lost": False}
     driver = started(SCRIPT, tmp_path, given)
     wait_for(tmp_path / "strike", driver)
     hanging = cluster.workers[-1]
     hanging.pause()
     try:
-        check(ended(driver))
+        wait_for(tmp_path / "fresh", driver)
     finally:
         hanging.resume()
+    check(ended(driver))

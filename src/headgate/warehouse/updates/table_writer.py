@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+#: the setting that Spark names when a result is too large for the driver
+MOST_RESULT = "spark.driver.maxResultSize"
+
+
 class TableWriter:
     """Writes the rows of one table. Errors of Spark are the user's, with the place of the declaration.
 
@@ -54,8 +58,18 @@ class TableWriter:
         return WrittenFiles(files, rows.num_rows, visible(rows.schema))
 
     def write_frame(self, number: int, frame: DataFrame, is_large: bool) -> WrittenFiles:
-        """Compute and write a frame; if it is large, the rows do not pass through the driver."""
-        return self.write_with_spark(number, frame) if is_large else self.write_rows(number, self.rows(frame))
+        """Compute and write a frame; if it is large, the rows do not pass through the driver.
+
+        A query may make far more rows than it reads. Spark refuses to send the driver more than it may have; then the
+        rows are computed once more, and written where they are.
+        """
+        if not is_large:
+            try:
+                return self.write_rows(number, self.rows(frame))
+            except UserCodeError as error:
+                if MOST_RESULT not in str(error):
+                    raise
+        return self.write_with_spark(number, frame)
 
     def write_with_spark(self, number: int, frame: DataFrame) -> WrittenFiles:
         try:
