@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,16 +77,16 @@ def measure(contender: str, seconds: float) -> Row:
 
         staleness: dict[str, list[float]] = {table: [] for table in PRIORITIES}
         run = _headgate if contender == HEADGATE else _pipelines
-        runner = threading.Thread(target=run, args=(spec, started + seconds, show))
-        runner.start()
-        while time.time() < started + seconds:
-            time.sleep(LOOK)
-            with lock:
-                for table, newest in freshness.items():
-                    staleness[table].append(time.time() - newest)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(run, spec, started + seconds, show)
+            while time.time() < started + seconds:
+                time.sleep(LOOK)
+                with lock:
+                    for table, newest in freshness.items():
+                        staleness[table].append(time.time() - newest)
         ended.set()
-        runner.join()
         arrivals.join()
+        running.result()
     means = {table: sum(ages) / len(ages) for table, ages in staleness.items()}
     weighted = sum(PRIORITIES[table] * mean for table, mean in means.items()) / sum(PRIORITIES.values())
     return {"contender": contender, "weighted staleness": weighted, **means}
@@ -126,9 +127,9 @@ def _headgate(spec: Path, until: float, show: Show) -> None:
     from headgate.warehouse.reading import tables
 
     options = ["--for", f"{max(1.0, until - time.time()):.1f} s"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "headgate.cli", "run", str(spec), *options], **_quiet(spec)
-    ) as command:
+    command_line = [sys.executable, "-m", "headgate.cli", "run", str(spec), *options]
+    silent = subprocess.DEVNULL
+    with subprocess.Popen(command_line, cwd=spec.parent, stdout=silent, stderr=silent) as command:
         while command.poll() is None and time.time() < until:
             time.sleep(LOOK)
             directory = spec.parent / "shop.warehouse"
@@ -144,27 +145,20 @@ def _pipelines(spec: Path, until: float, show: Show) -> None:
 
     python = sys.executable if _has_pipelines() else str(python_with_pipelines(ENVIRONMENT))
     command = [python, "-m", "pyspark.pipelines.cli", "run", "--spec", str(spec)]
-    environment = {"SPARK_REMOTE": "local[*]"}
+    environment = {**os.environ, "SPARK_REMOTE": "local[*]"}
     while (left := until - time.time()) > 0:
         try:
-            ran = subprocess.run(command, timeout=left, **_quiet(spec, environment), check=False)
+            ran = subprocess.run(
+                command, cwd=spec.parent, env=environment, timeout=left, capture_output=True, text=True, check=False
+            )
         except subprocess.TimeoutExpired:
             return
         if ran.returncode != 0:
-            raise RuntimeError(f"spark-pipelines run failed with status {ran.returncode}")
+            raise RuntimeError(f"spark-pipelines run failed with status {ran.returncode}: {ran.stderr[-2000:]}")
         files = [*(spec.parent / "spark-warehouse" / "orders").glob("*.parquet")]
         if files:
             newest = max(pc.max(pq.read_table(file, columns=["ts"]).column("ts")).as_py() for file in files)
             show(dict.fromkeys(PRIORITIES, newest.replace(tzinfo=newest.tzinfo or UTC).timestamp()))
-
-
-def _quiet(spec: Path, environment: dict[str, str] | None = None) -> dict[str, object]:
-    return {
-        "cwd": spec.parent,
-        "env": {**os.environ, **(environment or {})},
-        "stdout": subprocess.DEVNULL,
-        "stderr": subprocess.DEVNULL,
-    }
 
 
 def _has_pipelines() -> bool:

@@ -129,6 +129,37 @@ def test_a_header_is_read_from_csv_files_only_if_the_reader_says_so(tmp_path: Pa
     assert (options["bare_files"], options["headed_files"]) == ({"header": "false"}, {"header": "true"})
 
 
+LOOP = """
+from pyspark.sql import functions as F
+
+@F.udf("string")
+def shouted(text):
+    return text.upper()
+
+def cleaned(name="both"):
+    return spark.read.table("both").where("n > 0")
+
+dp.create_streaming_table("both")
+for place in ("north", "south"):
+    @dp.append_flow(target="both", name=f"from_{place}")
+    def flow(place=place):
+        return spark.readStream.schema("ts timestamp, who string, n int").json(f"in/{place}")
+
+@dp.materialized_view
+def loud():
+    rows = cleaned()
+    return rows.select(shouted("who").alias("who")).join(spark.sql("with x as (select 1 as a) select * from x, even"))
+"""
+
+
+@pytest.mark.spark
+def test_flows_made_in_a_loop_helpers_and_udfs_are_found(tmp_path: Path, spark: SparkSession) -> None:
+    project = made(tmp_path)
+    (project.parent / "transformations" / "loop.py").write_text(PYTHON + LOOP)
+    tables = {table.name: set(table.sources) for table in spec_of(project).tables}
+    assert (tables["both"], tables["loud"]) == ({"north_files", "south_files"}, {"both", "even"})
+
+
 def test_all_files_of_a_project_are_watched(tmp_path: Path) -> None:
     names = [file.name for file in files_of(made(tmp_path))]
     assert names == ["spark-pipeline.yml", "headgate.yml", "orders.py", "reports.sql"]

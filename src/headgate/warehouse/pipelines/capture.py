@@ -23,9 +23,31 @@ from headgate.warehouse.pipelines.reads import reads_of
 from headgate.warehouse.pipelines.session import StandInSession, capturing
 from headgate.warehouse.pipelines.sql_file import read_sql
 
+#: in the message of Spark's error if there is no Spark
+_NO_SPARK = "SESSION_OR_CONTEXT_NOT_EXISTS"
+
 
 def capture(project: Project) -> Definitions:
-    """Everything that the files of ``project`` define."""
+    """Everything that the files of ``project`` define.
+
+    Some things that files do outside of functions need a Spark, such as a UDF whose type is a text. Only then one is
+    started, and stopped again.
+    """
+    try:
+        return _captured(project)
+    except UserCodeError as error:
+        if _NO_SPARK not in str(error.__cause__):
+            raise
+    from headgate.warehouse.session import open_session
+
+    session = open_session("definitions", "local[1]")
+    try:
+        return _captured(project)
+    finally:
+        session.stop()
+
+
+def _captured(project: Project) -> Definitions:
     from pyspark.pipelines.graph_element_registry import graph_element_registration_context
 
     found = Definitions()
