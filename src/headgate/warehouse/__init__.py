@@ -2,7 +2,7 @@
 
 What is imported from here is public. The modules below this package are internal: they may change at any time.
 
-    declaring   Warehouse, Files, Generator; a source of your own follows DataSource
+    declaring   Warehouse, Files, Delta, Generator; a source of your own follows DataSource
     running     RunOptions, SparkOptions, WarehouseRun, NodeStatistics
     control     RunningWarehouse and COMMANDS, for a warehouse that another process runs
     reading     tables, read, query, trailing_edge: from the directory of a warehouse, without Spark
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.schedule.ledger import NodeStatistics as NodeStatistics
     from headgate.warehouse.schedule.run_options import RunOptions as RunOptions
     from headgate.warehouse.session import open_session as open_session
+    from headgate.warehouse.sources.delta import Delta as Delta
     from headgate.warehouse.sources.errors import SourceBroken as SourceBroken
     from headgate.warehouse.sources.errors import SourceChanged as SourceChanged
     from headgate.warehouse.sources.errors import SourceError as SourceError
@@ -89,6 +90,7 @@ _PUBLIC = {
     "headgate.warehouse.updates.repairs": ("Repairs",),
     "headgate.core": ("CostModel", "Update"),
     "headgate.core.trace": ("TraceHeader", "TraceTable", "measured"),
+    "headgate.warehouse.sources.delta": ("Delta",),
     "headgate.warehouse.sources.errors": ("SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
     "headgate.warehouse.sources.files": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),

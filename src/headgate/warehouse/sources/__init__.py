@@ -1,8 +1,9 @@
-"""Sources of streams: a directory of files, or a generator. ``protocol`` defines what other sources must do.
+"""Sources of streams: files, a Delta table, a generator. ``protocol`` defines what other sources must do.
 
 Declaring a source imports neither Spark nor Arrow; reading from it does.
 """
 
+from headgate.warehouse.sources.delta import Delta
 from headgate.warehouse.sources.errors import SourceBroken, SourceChanged, SourceError, SourceUnreadable
 from headgate.warehouse.sources.files import Files
 from headgate.warehouse.sources.generator import Generator
@@ -10,6 +11,7 @@ from headgate.warehouse.sources.protocol import DataSource, Limit, Notice, Offse
 
 __all__ = [
     "DataSource",
+    "Delta",
     "Files",
     "Generator",
     "Limit",
