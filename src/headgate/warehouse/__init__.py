@@ -2,7 +2,7 @@
 
 What is imported from here is public. The modules below this package are internal: they may change at any time.
 
-    declaring   Warehouse, Files, Delta, Generator; a source of your own follows DataSource
+    declaring   Warehouse, Files, Delta, Postgres, Generator; a source of your own follows DataSource
     running     RunOptions, SparkOptions, WarehouseRun, NodeStatistics
     control     RunningWarehouse and COMMANDS, for a warehouse that another process runs
     reading     tables, read, query, trailing_edge: from the directory of a warehouse, without Spark
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.schedule.run_options import RunOptions as RunOptions
     from headgate.warehouse.session import open_session as open_session
     from headgate.warehouse.sources.delta import Delta as Delta
+    from headgate.warehouse.sources.errors import ServerUnreachable as ServerUnreachable
     from headgate.warehouse.sources.errors import SourceBroken as SourceBroken
     from headgate.warehouse.sources.errors import SourceChanged as SourceChanged
     from headgate.warehouse.sources.errors import SourceError as SourceError
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.sources.files import Files as Files
     from headgate.warehouse.sources.generator import Generator as Generator
     from headgate.warehouse.sources.generator import GeneratorRange as GeneratorRange
+    from headgate.warehouse.sources.postgres import Postgres as Postgres
     from headgate.warehouse.sources.protocol import ERROR_COLUMN as ERROR_COLUMN
     from headgate.warehouse.sources.protocol import FILE_COLUMN as FILE_COLUMN
     from headgate.warehouse.sources.protocol import RAW_COLUMN as RAW_COLUMN
@@ -91,9 +93,12 @@ _PUBLIC = {
     "headgate.core": ("CostModel", "Update"),
     "headgate.core.trace": ("TraceHeader", "TraceTable", "measured"),
     "headgate.warehouse.sources.delta": ("Delta",),
-    "headgate.warehouse.sources.errors": ("SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
+    "headgate.warehouse.sources.errors": (
+        *("ServerUnreachable", "SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
+    ),
     "headgate.warehouse.sources.files": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),
+    "headgate.warehouse.sources.postgres": ("Postgres",),
     "headgate.warehouse.sources.protocol": (
         *("ERROR_COLUMN", "FILE_COLUMN", "RAW_COLUMN"),
         *("DataSource", "Limit", "Notice", "Offset", "Pending", "Range", "expect_kind"),
