@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from traceback import format_exception
 from typing import Any, Literal
 
-Layer = Literal["live", "backfill", "maintenance"]
+Layer = Literal["live", "backfill", "maintenance", "publish"]
 Status = Literal["planned", "running", "committed", "failed"]
 
 

@@ -384,7 +384,7 @@ class Scheduler:
                 self._nodes.fill_periods()
                 self._loop.refresh_patience()
                 self._note_change_everywhere()
-        if update.layer != "maintenance":
+        if update.layer not in ("maintenance", "publish"):
             self._note_changed(update.table, now)
         if isinstance(node, BackfillNode) and node.of.rebuilds:
             self._ledger.of(update.table).retries.reset()  # the table was rebuilt, so earlier failures do not count

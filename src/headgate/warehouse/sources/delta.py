@@ -151,8 +151,8 @@ class Delta:
         here = expect_kind(offset, DeltaOffset, self)
         sight = self._lookout.ask(here)
         if sight.seen is None:
-            return Pending(note=sight.problem, missing=bool(sight.problem))
-        pending = self._pending(sight.seen, here)
+            return Pending(note=sight.problem, missing=bool(sight.problem), looked_at=sight.at)
+        pending = replace(self._pending(sight.seen, here), looked_at=sight.at)
         if sight.problem:
             return replace(pending, note=sight.problem, missing=not pending.chunks)
         return pending
@@ -230,7 +230,7 @@ class Delta:
         sight = self._newest.ask(before)
         found, note = sight.seen or (None, "")
         note = sight.problem or note
-        return found, Pending(note=note, missing=bool(note) and before is None)
+        return found, Pending(note=note, missing=bool(note) and before is None, looked_at=sight.at)
 
     def _look_at_contents(self, loaded: DeltaContents | None) -> tuple[DeltaContents | None, str]:
         known = self._newest.last

@@ -30,10 +30,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Sight(Generic[Seen]):
-    """What the last look that succeeded has found (None: none has yet), and what is wrong now (empty: nothing)."""
+    """What the last look that succeeded has found (None: none has yet), and what is wrong now (empty: nothing).
+
+    ``at`` is when that look began, in wall-clock seconds since the epoch; 0 if none has succeeded.
+    """
 
     seen: Seen | None
     problem: str = ""
+    at: float = 0.0
 
 
 class Lookout(Generic[Asked, Seen]):
@@ -79,7 +83,7 @@ class Lookout(Generic[Asked, Seen]):
                 self._thread.start()
             sight, began = self._sight, self._began
         if began is not None and now - began > SLOW_LOOK and not sight.problem:
-            return Sight(sight.seen, f"no answer for {now - began:.0f} s")
+            return Sight(sight.seen, f"no answer for {now - began:.0f} s", sight.at)
         return sight
 
     def look_now(self, asked: Asked) -> Seen:
@@ -96,11 +100,12 @@ class Lookout(Generic[Asked, Seen]):
         self._wake.set()
 
     def _looked(self, asked: Asked) -> Sight[Seen]:
+        began = time.time()
         try:
-            sight = Sight(self._look(asked))
+            sight = Sight(self._look(asked), at=began)
         except Exception as error:
             _log.debug("%s: a look failed", self._name, exc_info=True)
-            sight = Sight(self._sight.seen, self._explained(error))
+            sight = Sight(self._sight.seen, self._explained(error), self._sight.at)
         with self._guard:
             self._sight, self._began = sight, None
         return sight

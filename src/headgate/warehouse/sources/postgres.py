@@ -6,7 +6,7 @@ read without missing a row. Rows come to the driver through ADBC, as Arrow, and 
 
 from __future__ import annotations
 
-import time
+import time as clocks
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from headgate.warehouse.declare.collecting import noting_a_mistake
 from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.sources.arrow_rows import as_frame, with_chunk
 from headgate.warehouse.sources.errors import SourceError
-from headgate.warehouse.sources.lookout import Lookout
+from headgate.warehouse.sources.lookout import Lookout, Sight
 from headgate.warehouse.sources.postgres_client import PostgresAddress, PostgresClient, relation
 from headgate.warehouse.sources.postgres_growth import GrowingTable, Growth, GrowthWatch
 from headgate.warehouse.sources.postgres_offsets import PostgresContents, PostgresOffset, PostgresRange
@@ -102,6 +102,8 @@ class Postgres:
         )
         #: the snapshot of the server when contents were last compared, and when they may be again
         self._compared: tuple[str, float] = ("", 0.0)
+        #: when contents were last looked at: a change that is found has come after that
+        self._looked_at = clocks.time()
         self._declared = (self._address, table, query, key, time, late, schema, start, every, chunk_rows)
 
     def __repr__(self) -> str:
@@ -147,9 +149,10 @@ class Postgres:
         return PostgresOffset(None if self._start == "beginning" else int(self._start))
 
     def latest(self, offset: Offset) -> Pending:
-        here, growth, problem = self._grown(offset)
+        here, sight = self._grown(offset)
+        growth, problem = sight.seen, sight.problem
         if growth is None:
-            return Pending(note=problem, missing=bool(problem))
+            return Pending(note=problem, missing=bool(problem), looked_at=sight.at)
         blocks = [block for block in growth.blocks if here.after is None or block.upto > here.after]
         return Pending(
             chunks=len(blocks),
@@ -158,10 +161,12 @@ class Postgres:
             newest=max((block.arrived for block in blocks), default=None),
             note=problem or growth.note,
             missing=bool(problem) and not blocks,
+            looked_at=sight.at,
         )
 
     def next_range(self, offset: Offset, limit: Limit) -> PostgresRange | None:
-        here, growth, _ = self._grown(offset)
+        here, sight = self._grown(offset)
+        growth = sight.seen
         blocks = [] if growth is None else [b for b in growth.blocks if here.after is None or b.upto > here.after]
         if not blocks:
             return None
@@ -177,15 +182,14 @@ class Postgres:
             newest=max(block.arrived for block in taken),
         )
 
-    def _grown(self, offset: Offset) -> tuple[PostgresOffset, Growth | None, str]:
+    def _grown(self, offset: Offset) -> tuple[PostgresOffset, Sight[Growth]]:
         here = expect_kind(offset, PostgresOffset, self)
         if not self._growing_by:
             raise SourceError(
                 f"{self!r} is the source of a stream, which grows: state the column by which it does, with key= or "
                 "time=; without, it is a dimension"
             )
-        sight = self._growth.ask(here)
-        return here, sight.seen, sight.problem
+        return here, self._growth.ask(here)
 
     @property
     def _row_size(self) -> int:
@@ -222,10 +226,11 @@ class Postgres:
         found = sight.seen
         if found is not None and not found.rows and loaded is None:
             found = None
-        return found, Pending(note=sight.problem, missing=bool(sight.problem) and loaded is None)
+        return found, Pending(note=sight.problem, missing=bool(sight.problem) and loaded is None, looked_at=sight.at)
 
     def _look_at_contents(self, rows: str) -> PostgresContents:
-        known, now = self._contents.last, time.monotonic()
+        known, now = self._contents.last, clocks.monotonic()
+        before, self._looked_at = self._looked_at, clocks.time()
         snapshot, again = self._compared
         if known is not None and now < again:
             return known
@@ -237,9 +242,9 @@ class Postgres:
             "SELECT count(*) AS n, coalesce(sum(hashtextextended(r::text, 0)::numeric), 0)::text AS digest "
             f"FROM (SELECT {columns} FROM {rows}) AS r"
         ).to_pylist()[0]
-        self._compared = (newest, now + REST * (time.monotonic() - now))
+        self._compared = (newest, now + REST * (clocks.monotonic() - now))
         size = int(found["n"]) * self._row_size
-        contents = PostgresContents(int(found["n"]), str(found["digest"]), size, time.time())
+        contents = PostgresContents(int(found["n"]), str(found["digest"]), size, before)
         return known if known is not None and contents.names_the_same_as(known) else contents
 
     def _explained(self, error: Exception) -> str:

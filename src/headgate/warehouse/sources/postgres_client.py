@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
-from headgate.core import DeclarationError
+from headgate.core import DeclarationError, HeadgateError
 from headgate.warehouse.sources.errors import ServerUnreachable, SourceError
 
 if TYPE_CHECKING:
@@ -105,9 +106,24 @@ class PostgresClient:
                 self._drop()
                 raise self.explained(error) from None
 
-    def connection(self) -> Any:
-        """The connection itself, for who needs more than questions; for one thread, which ends its transaction."""
-        return self._connected()
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """A cursor, for what is done in a transaction: it is committed at the end, and rolled back after an error.
+
+        Errors of the driver become ours; others pass.
+        """
+        with self._lock:
+            try:
+                connection = self._connected()
+                with connection.cursor() as cursor:
+                    yield cursor
+                connection.commit()
+            except HeadgateError:
+                self._drop()
+                raise
+            except Exception as error:
+                self._drop()
+                raise self.explained(error) from None
 
     def _connected(self) -> Any:
         if self._connection is None:

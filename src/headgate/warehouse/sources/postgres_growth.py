@@ -70,7 +70,10 @@ class GrowingTable:
 
 @dataclass(frozen=True, slots=True)
 class KeyBlock:
-    """A chunk: the rows up to a key, from the one before; ``size`` is their number until it is known better."""
+    """A chunk: the rows up to a key, from the one before; ``size`` is their number.
+
+    ``arrived`` is not after they did: it is when the look before the one that found them began.
+    """
 
     upto: int
     size: int
@@ -104,6 +107,7 @@ class GrowthWatch:
         self._settled: int | None = None
         self._blocks: tuple[KeyBlock, ...] = ()
         self._is_checked = False
+        self._looked_at = time.time()
         self._kind = ""
 
     @property
@@ -132,13 +136,14 @@ class GrowthWatch:
         return _number(self._client.query(f"SELECT max({column})::{kind} AS key FROM {grows.rows}{where}"))
 
     def look(self, offset: PostgresOffset) -> Growth:
+        before, self._looked_at = self._looked_at, time.time()
         newest = self.newest()
         running = self._holders()  # after the key: see the module's docstring
         self._settle(newest, running)
         blocks = tuple(block for block in self._blocks if offset.after is None or block.upto > offset.after)
         first = blocks[-1].upto if blocks else offset.after
         while self._settled is not None and (first is None or first < self._settled) and len(blocks) < MOST_AHEAD:
-            found = self._block(first, self._settled)
+            found = self._block(first, self._settled, before)
             if found is None:
                 break
             blocks, first = (*blocks, found), found.upto
@@ -158,13 +163,13 @@ class GrowthWatch:
         if len(candidates) > MOST_CANDIDATES:
             self._candidates = deque(list(candidates)[::2])
 
-    def _block(self, after: int | None, upto: int) -> KeyBlock | None:
+    def _block(self, after: int | None, upto: int, arrived: float) -> KeyBlock | None:
         grows, column = self._grows, identifier(self._grows.column)
         condition = grows.between(after, upto, self.kind)
         inner = f"SELECT {column} AS key FROM {grows.rows} WHERE {condition} ORDER BY 1 LIMIT {grows.chunk_rows}"
         found = self._client.query(f"SELECT max(key)::{self.kind} AS key, count(*) AS n FROM ({inner}) AS block")
         key = _number(found)
-        return None if key is None else KeyBlock(key, int(found.column("n")[0].as_py()), time.time())
+        return None if key is None else KeyBlock(key, int(found.column("n")[0].as_py()), arrived)
 
     def _note(self, offset: PostgresOffset, newest: int | None) -> str:
         grows = self._grows
