@@ -64,7 +64,6 @@ class Lookout(Generic[Asked, Seen]):
         self._name = name
         self._inline = inline
         self._guard = threading.Lock()
-        self._wake = threading.Event()
         self._sight: Sight[Seen] = Sight(None)
         self._asked: Asked | None = None
         self._asked_at = 0.0
@@ -86,18 +85,10 @@ class Lookout(Generic[Asked, Seen]):
             return Sight(sight.seen, f"no answer for {now - began:.0f} s", sight.at)
         return sight
 
-    def look_now(self, asked: Asked) -> Seen:
-        """Look on this thread, and wait for it; raises what the look raises."""
-        return self._look(asked)
-
     @property
     def last(self) -> Seen | None:
         """What was found last; None if no look has succeeded yet."""
         return self._sight.seen
-
-    def hurry(self) -> None:
-        """Look again at once: something is known to have changed."""
-        self._wake.set()
 
     def _looked(self, asked: Asked) -> Sight[Seen]:
         began = time.time()
@@ -121,5 +112,4 @@ class Lookout(Generic[Asked, Seen]):
             assert asked is not None
             failed = bool(self._looked(asked).problem)
             pause = min(max(2 * pause, 0.5), LONGEST_PAUSE) if failed else self._every
-            self._wake.wait(pause)
-            self._wake.clear()
+            time.sleep(pause)
