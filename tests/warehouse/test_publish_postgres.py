@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import random
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,15 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 import headgate as hg
-from headgate.core import DeclarationError, Update
-from headgate.warehouse import PublishedVersion, PublishError, TableChanges
+from headgate.core import DeclarationError, Update, placement_from, policy_from
+from headgate.warehouse import (
+    PublishedVersion,
+    PublishError,
+    RunOptions,
+    SparkOptions,
+    TableChanges,
+    WarehouseRun,
+)
 from headgate.warehouse.publish.node import PublishNode
 from headgate.warehouse.sources import ServerUnreachable
 from headgate.warehouse.storage.files import ALL
@@ -201,3 +209,32 @@ def test_what_is_published_must_be_declared() -> None:
     with pytest.raises(DeclarationError) as failed:
         wh.spec()
     assert "did you mean 'readings'?" in str(failed.value) and "a place such as" in str(failed.value)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_running_warehouse_publishes_behind_its_updates_and_goes_on_beside_a_place_that_is_away(
+    database: str, spark: Any, tmp_path: Path
+) -> None:
+    wh = hg.Warehouse("shop", path=tmp_path / "wh", sync=False)
+    columns = "ts timestamp, sensor string, temp double"
+    rows = hg.Generator(columns, rows_per_chunk=20, every="1 day", start="2026-11-01T00:00:00Z")
+    wh.stream("readings", rows, time="ts")
+    wh.sql("means", "SELECT sensor, count(*) AS n FROM readings GROUP BY sensor", time=None, key="sensor")
+    wh.publish("means", to=hg.PostgresSink("postgresql://me@127.0.0.1:1/away", key="sensor"))
+    wh.publish("means", to=hg.PostgresSink(database, "shop_means", key="sensor"))
+    ended: queue.Queue[Update] = queue.Queue()
+    options = RunOptions(tracks=2, policy=policy_from("max-benefit"), placement=placement_from("proportional"))
+    where = SparkOptions("local[2]", {}, spark)
+    with WarehouseRun(wh.spec(), options, where, observer=ended.put) as run:
+        run.wait_until_fresh()
+        expected = sorted((row["sensor"], row["n"]) for row in wh.read("means").to_pylist())
+        found: list[tuple[Any, ...]] = []
+        while found != expected:
+            update = ended.get(timeout=240)
+            if update.layer == "publish":
+                assert update.table == "means" and update.transient, "the place that is away is tried again"
+                with Session(database) as session:
+                    found = session.rows("SELECT sensor, n FROM shop_means ORDER BY sensor")
+        run.wait_until_fresh()
+    assert expected
