@@ -17,7 +17,6 @@ from urllib.parse import unquote
 from headgate.warehouse.sources.errors import SourceError
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.fs as pa_fs  # type: ignore[import-untyped]
     from deltalake import DeltaTable
 
@@ -125,12 +124,6 @@ class ForeignLog:
     def renames_columns(self) -> bool:
         """Whether the columns have other names in the files than in the table."""
         return _renames(self.table().metadata().configuration)
-
-    def columns(self) -> pa.Schema:
-        """The columns of the newest version."""
-        import pyarrow as pa
-
-        return pa.schema(self.table().schema().to_arrow())
 
 
 def _parsed(version: int, actions: list[dict[str, Any]]) -> ForeignEntry:

@@ -82,12 +82,10 @@ class KeyBlock:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a look found: the chunks after ``after``, in order, and what holds up others."""
+    """What a look found: the chunks that are not loaded, in order, and what holds up others."""
 
-    after: int | None
     blocks: tuple[KeyBlock, ...]
     note: str = ""
-    is_stuck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +146,7 @@ class GrowthWatch:
                 break
             blocks, first = (*blocks, found), found.upto
         self._blocks = blocks
-        return Growth(offset.after, blocks, self._note(offset, newest))
+        return Growth(blocks, self._note(offset, newest))
 
     def _settle(self, newest: int | None, running: frozenset[str]) -> None:
         candidates = self._candidates
