@@ -31,7 +31,9 @@ HeadgateError
 ├── SourceError                    a source of a warehouse cannot give what it is asked for; it may later
 │   ├── SourceChanged              data that was planned or loaded is no longer what it was
 │   ├── SourceUnreadable           a file is there and may not be read
-│   └── SourceBroken               a file can never be read as it is
+│   ├── SourceBroken               a file can never be read as it is
+│   └── ServerUnreachable          a server that is read from does not answer now; it is asked again
+├── PublishError                   a table cannot be published as declared; the table itself goes on
 ├── StorageError                   a table or its files on disk are not as they must be; nothing was committed
 │   ├── SchemaError                a column was lost, changed its type, or has one that Delta readers do not share
 │   ├── AlreadyCommittedError      the log has this update already
@@ -93,7 +95,10 @@ _ERRORS = {
     "headgate.warehouse.run.lock": ("WarehouseInUseError",),
     "headgate.warehouse.schedule.catching_up": ("NotFreshError",),
     "headgate.warehouse.run.runtime": ("RunFailedError", "SparkLostError"),
-    "headgate.warehouse.sources.errors": ("SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
+    "headgate.warehouse.publish.errors": ("PublishError",),
+    "headgate.warehouse.sources.errors": (
+        *("ServerUnreachable", "SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
+    ),
     "headgate.warehouse.storage.errors": (
         *("AlreadyCommittedError", "DamagedFileError", "ForeignCommitError", "ForeignHistoryError"),
         *("HistoryLostError", "LostRowsError", "SchemaError", "StorageError", "TableRecreatedError"),

@@ -20,7 +20,7 @@ from headgate.core.errors import HeadgateError, InvariantError, said_by
 #: how many characters are kept of what an error says: it goes to every trace, status and log
 LONGEST_LINE, LONGEST_TRACEBACK = 2_000, 50_000
 
-Layer = Literal["live", "backfill", "maintenance"]
+Layer = Literal["live", "backfill", "maintenance", "publish"]
 Status = Literal["planned", "running", "committed", "failed"]
 
 

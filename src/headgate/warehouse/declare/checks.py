@@ -30,6 +30,7 @@ from headgate.warehouse.declare.spec import (
     WarehouseSpec,
 )
 from headgate.warehouse.declare.sql_text import read_function, read_query
+from headgate.warehouse.publish.protocol import Publisher
 
 if TYPE_CHECKING:
     from headgate.warehouse.sources.schema import Column
@@ -247,6 +248,18 @@ def _sources(spec: WarehouseSpec) -> Iterator[Mistake]:
             yield about(table, f"{text}: add a stream or a table")
 
 
+def _publications(spec: WarehouseSpec) -> Iterator[Mistake]:
+    known = {node.name for node in _named(spec)}
+    for publication in spec.publications:
+        if publication.table not in known:
+            text = f"the table {publication.table!r} is to be published and declared nowhere"
+            yield Mistake(publication.place, f"{text}; {_meant(publication.table, known)}")
+        to: object = publication.to
+        if not isinstance(to, Publisher):
+            text = f"{publication.table!r} is published to= a place such as headgate.PostgresSink(...)"
+            yield Mistake(publication.place, f"{text}; got {to!r}")
+
+
 def _meant(unknown: str, known: Iterable[str]) -> str:
     by_lower = {name.lower(): name for name in sorted(known)}
     if close := difflib.get_close_matches(unknown.lower(), by_lower, n=3):
@@ -306,6 +319,7 @@ _CHECKS: tuple[Callable[[WarehouseSpec], Iterator[Mistake]], ...] = (
     _times,
     _stream_times,
     _sources,
+    _publications,
     _cycles,
     _groups,
 )

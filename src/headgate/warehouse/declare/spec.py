@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headgate.core import Graph
 
 if TYPE_CHECKING:
+    from headgate.warehouse.publish.protocol import Publisher
     from headgate.warehouse.sources import DataSource
 
 #: how a table is kept up to date (``modes``); "recompute" is an older name of "blocks"
@@ -99,6 +100,15 @@ class TableSpec:
     comment: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PublicationSpec:
+    """A table that is published to a place outside of the warehouse, version by version."""
+
+    table: str
+    to: Publisher
+    place: Place
+
+
 NodeSpec = StreamSpec | DimensionSpec | TableSpec
 
 
@@ -117,6 +127,7 @@ class WarehouseSpec:
     place: Place
     sync: bool = True
     shared: bool = False
+    publications: tuple[PublicationSpec, ...] = ()
 
     def nodes(self) -> tuple[NodeSpec, ...]:
         """All that becomes a Delta table, in the order of ``names``."""

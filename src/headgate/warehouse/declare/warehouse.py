@@ -34,6 +34,7 @@ from headgate.warehouse.declare.spec import (
     Mode,
     NodeSpec,
     Place,
+    PublicationSpec,
     StreamSpec,
     TableSpec,
     WarehouseSpec,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
 
+    from headgate.warehouse.publish.protocol import Publisher
     from headgate.warehouse.run.run import WarehouseRun
     from headgate.warehouse.schedule.ledger import NodeStatistics
     from headgate.warehouse.sources import DataSource
@@ -86,6 +88,7 @@ class Warehouse:
         self.place = users_line()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
+        self._publications: list[PublicationSpec] = []
         self._run: WarehouseRun | None = None
         self.path = self._absolute(f"{name}.warehouse" if path is None else path)
 
@@ -238,6 +241,13 @@ class Warehouse:
         """Declare what is not written in Python: a stream, a dimension or a table as data."""
         return self._add(node, Lengths())
 
+    def publish(self, table: str | Handle, *, to: Publisher) -> None:
+        """Publish every version of a stream, dimension or table to a place outside, such as headgate.PostgresSink(...).
+
+        It runs behind the updates of all tables. If the place fails, the table goes on, and what it has missed follows.
+        """
+        self._publications.append(PublicationSpec(str(table), to, users_line()))
+
     def note_mistakes(self, mistakes: Iterable[Mistake]) -> None:
         """Add mistakes that were found elsewhere in the pipeline file, to be reported with the others."""
         self._mistakes += mistakes
@@ -253,6 +263,7 @@ class Warehouse:
             place=self.place,
             sync=self.sync,
             shared=self.shared,
+            publications=tuple(self._publications),
         )
         if mistakes := [*self._mistakes, *find_mistakes(spec)]:
             raise DeclarationErrors(mistakes)

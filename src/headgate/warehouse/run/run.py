@@ -360,4 +360,5 @@ def resolved(spec: WarehouseSpec) -> WarehouseSpec:
         spec,
         streams=tuple(replace(stream, source=stream.source.resolve(base)) for stream in spec.streams),
         dimensions=tuple(replace(d, source=d.source.resolve(base)) for d in spec.dimensions),
+        publications=tuple(replace(each, to=each.to.resolve(base)) for each in spec.publications),
     )

@@ -89,6 +89,10 @@ class CatchUp:
             waiting = self._waits(node)
         except Exception as error:  # the source cannot be polled
             return f"its source cannot be read: {error}", True
+        looked_at = node.last_poll.looked_at
+        if not waiting and looked_at is not None and looked_at < self._since:
+            note = node.last_poll.note if node.last_poll.missing else ""
+            return note or "its source has not been looked at since", bool(note)
         if waiting:
             # What may pass by itself is tried for ever; whoever waits for it wants to know.
             is_stuck = standing.paused or standing.held or standing.failures >= MOST_FAILURES

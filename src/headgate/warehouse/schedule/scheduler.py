@@ -364,7 +364,7 @@ class Scheduler:
                 self._note_commit(node, update, now)
         except Exception as error:  # the table's log cannot be read any more
             update.fails(error, update.seconds, transient=is_transient(error, in_user_code=False))
-        if update.layer != "maintenance":  # also if it failed: that may have been after its commit
+        if update.layer in ("live", "backfill"):  # also if it failed: that may have been after its commit
             self._note_changed(update.table, now)
         update.plan = None  # it names files, perhaps many; the ledger and whoever observes may keep the update
         index = self._graph.index[update.table]
