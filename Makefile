@@ -8,7 +8,7 @@ VENV_PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed-in
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench-smoke clean FORCE
+.PHONY: help setup demo test test-lowest check format bench-smoke clean FORCE
 
 help: ## Show this list
 	@echo "usage: make <target> [PYTHON=python3.12] [ARGS='options passed on to the command']"
@@ -23,7 +23,11 @@ demo: setup ## Keep a city's tables fresh for a minute, and sum up
 test: setup ## Run the tests (one file: make test ARGS=tests/test_imports.py)
 	@scripts/ensure_mosquitto.sh
 	@scripts/ensure_object_store.sh
+	@scripts/ensure_postgres.sh
 	@$(VENV_PYTHON) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
+
+test-lowest: ## Run the fast tests with the lowest versions that pyproject.toml allows
+	@scripts/test_lowest.sh "$(PYTHON)" $(VENV)-lowest $(ARGS)
 
 check: $(STAMP) ## Check lint, formatting and types; changes nothing
 	@$(VENV_PYTHON) -m ruff check .
@@ -35,10 +39,10 @@ format: $(STAMP) ## Format the code and fix the lint that can be fixed safely
 	@$(VENV_PYTHON) -m ruff format .
 
 bench-smoke: setup ## Run every benchmark end to end at its smallest size
-	@$(VENV_PYTHON) -m benchmarks --smoke all $(ARGS)
+	@$(VENV_PYTHON) -m benchmarks --smoke all --together 2 $(ARGS)
 
 clean: ## Remove .venv, caches and build output; results of benchmarks stay
-	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-lowest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp names the folder it was made in: the scripts of a virtual environment hold absolute paths, so in a

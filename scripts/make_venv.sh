@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# make_venv.sh PYTHON FOLDER: a virtual environment in FOLDER with this package, editable, and its dev tools.
+# make_venv.sh PYTHON FOLDER [CONSTRAINTS]: a virtual environment in FOLDER with this package, editable, and its dev
+# tools, in the versions that the file CONSTRAINTS states.
 #
 # An environment that is there and works is kept and brought up to date.
 set -euo pipefail
@@ -9,6 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 python=$1
 venv=$2
+constraints=${3:-/dev/null}
 
 fail() {
     echo "setup: $*" >&2
@@ -49,5 +51,6 @@ if ! venv_is_usable; then
     "$python" -m venv --clear "$venv"
 fi
 echo "setup: installing headgate and its tools into $venv (about a minute the first time)"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]' ||
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$constraints" \
+    --editable '.[dev]' ||
     fail "pip could not install headgate and its tools; its message is above, 'make setup' tries again"

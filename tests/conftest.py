@@ -7,7 +7,9 @@ with ``HEADGATE_HYPOTHESIS=explore``, and turn what it finds into an ``@example`
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.services.object_store import ObjectStoreServer
+    from tests.services.postgres import PostgresServer
 
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("explore", max_examples=2_000, deadline=None, print_blob=True)
@@ -26,6 +29,22 @@ settings.load_profile(os.environ.get("HEADGATE_HYPOTHESIS", "ci"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests come first, so that none of them is left when all else is done; then those that need Spark."""
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("long", "spark")])
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL server for all tests of a process, each of which takes a database of its own."""
+    from tests.services.postgres import PostgresServer, why_not
+
+    if reason := why_not():
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    # Not a folder of pytest: those are for their owner only, and the server may run as another user.
+    with tempfile.TemporaryDirectory(prefix="headgate-postgres-") as folder:
+        os.chmod(folder, 0o755)
+        with PostgresServer(Path(folder) / "server") as server:
+            yield server
 
 
 @pytest.fixture(scope="session")

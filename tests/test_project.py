@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from scripts.lowest_versions import lowest_versions
+
 ROOT = Path(__file__).parents[1]
 
-TARGETS = ["help", "setup", "demo", "test", "check", "format", "bench-smoke", "clean"]
+TARGETS = ["help", "setup", "demo", "test", "test-lowest", "check", "format", "bench-smoke", "clean"]
 
 #: Folders of one person's machine. Written so that this line does not match itself.
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|(?:home|Users)/\w+)/")
@@ -112,3 +115,39 @@ def test_every_relative_link_in_the_documents_leads_to_a_file() -> None:
 def test_broken_links_are_found(tmp_path: Path, text: str, broken: list[str]) -> None:
     (tmp_path / "here.md").touch()
     assert broken_links(text, tmp_path) == broken
+
+
+def test_every_package_that_is_needed_has_one_lower_bound() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert {"deltalake", "numpy", "pyarrow", "polars", "pytest"} <= lowest_versions(project).keys()
+
+
+def made_of(*needed: str, **extras: list[str]) -> dict[str, object]:
+    return {"name": "headgate", "dependencies": list(needed), "optional-dependencies": extras}
+
+
+@pytest.mark.parametrize(
+    ("needed", "lowest"),
+    [
+        pytest.param("numpy>=1.26,<3", {"numpy": "1.26"}, id="a range"),
+        pytest.param("pandas <3, >= 2.2", {"pandas": "2.2"}, id="the other way round"),
+        pytest.param("pyspark==4.3.*", {"pyspark": "4.3"}, id="a series"),
+        pytest.param("pyspark[connect]==4.3.*; python_version > '3.10'", {"pyspark": "4.3"}, id="extras and a marker"),
+        pytest.param("headgate[frames]", {}, id="an extra of its own"),
+    ],
+)
+def test_the_lowest_version_is_read_from_a_requirement(needed: str, lowest: dict[str, str]) -> None:
+    assert lowest_versions(made_of(needed)) == lowest
+    assert lowest_versions(made_of(extra=[needed])) == lowest
+
+
+@pytest.mark.parametrize(
+    ("needed", "text"),
+    [
+        pytest.param(["numpy<3"], "'numpy<3' in pyproject.toml has no lower bound", id="no lower bound"),
+        pytest.param(["numpy>=1", "numpy>=2"], "two lower bounds of numpy: 1 and 2", id="two of them"),
+    ],
+)
+def test_a_package_without_one_lower_bound_is_named(needed: list[str], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        lowest_versions(made_of(*needed))

@@ -16,6 +16,7 @@ HeadgateError
 │   ├── NotAWarehouseError         the directory does not exist or holds no warehouse
 │   ├── BeyondTheEdgeError         a table was asked for at a time up to which it is not complete yet
 │   ├── SqlError                   a question in SQL about the tables cannot be answered
+│   ├── NotSharedError             a folder of the warehouse is on one machine, and Spark runs on several
 │   └── RequestError               a request to a running warehouse that is not one of its protocol
 ├── UserCodeError                  a policy or function of the user failed; ``__cause__`` is the user's own exception
 │   ├── QueryError                 an operator of a stream query raised; other queries go on
@@ -28,10 +29,13 @@ HeadgateError
 │   ├── TimeLimitError             one packet took too long
 │   └── MemoryLimitError           the worker process has become too large
 ├── SnapshotError                  a file of states is missing, damaged or of another kind
+├── UnseenStatesError              an executor and the driver do not see the same files of states
 ├── SourceError                    a source of a warehouse cannot give what it is asked for; it may later
 │   ├── SourceChanged              data that was planned or loaded is no longer what it was
 │   ├── SourceUnreadable           a file is there and may not be read
-│   └── SourceBroken               a file can never be read as it is
+│   ├── SourceBroken               a file can never be read as it is
+│   └── ServerUnreachable          a server that is read from does not answer now; it is asked again
+├── PublishError                   a table cannot be published as declared; the table itself goes on
 ├── StorageError                   a table or its files on disk are not as they must be; nothing was committed
 │   ├── SchemaError                a column was lost, changed its type, or has one that Delta readers do not share
 │   ├── AlreadyCommittedError      the log has this update already
@@ -41,13 +45,16 @@ HeadgateError
 │   ├── ForeignCommitError         another process committed to the table
 │   ├── LeaseLostError             another process has taken the warehouse over, or may have
 │   ├── TableVanishedError         the folder of the table was deleted during a run
+│   ├── LostRowsError              files have not the rows that Spark's tasks wrote: executors on other disks?
 │   └── DamagedFileError           a data file is not what was written
 ├── StateError                     a commit carries something that this version of Headgate does not understand
 ├── MisplacedRowsError             a query made rows of event times that were not being computed
 ├── NotFreshError                  tables have not taken in all that had arrived, and will not, or not in time
 ├── NoCommonEdgeError              of tables to be read together, one has not taken in anything yet
 ├── CannotOpenError                a table cannot be opened, so it is not updated; the others are
+├── NoExecutorError                a cluster gives no executors, or they cannot run Python for Headgate
 ├── SparkLostError                 Spark, which somebody else had started, has stopped, and the run with it
+├── SparkAwayError                 something waits until Spark, which was lost, is there again
 ├── RunFailedError                 the scheduler of a run has failed: nothing is updated any more
 ├── WarehouseInUseError            another process runs this warehouse
 ├── ControlError                   the process that runs the warehouse does not answer
@@ -81,20 +88,26 @@ _ERRORS = {
     "headgate.stream.spark.fingerprint": ("StatesDoNotFitError",),
     "headgate.stream.spark.limits": ("LimitError", "MemoryLimitError", "TimeLimitError"),
     "headgate.stream.spark.passes": ("HostedQueryError",),
-    "headgate.stream.spark.state_files": ("SnapshotError",),
+    "headgate.stream.spark.state_files": ("SnapshotError", "UnseenStatesError"),
     "headgate.testing.oracle": ("CheckError",),
     "headgate.warehouse.declare.checks": ("DeclarationErrors",),
     "headgate.warehouse.reading": ("BeyondTheEdgeError", "NoCommonEdgeError", "NotAWarehouseError", "SqlError"),
     "headgate.warehouse.run.control": ("CannotListenError",),
     "headgate.warehouse.run.control_client": ("ControlError", "NotRunningError", "RefusedError", "StillRunningError"),
     "headgate.warehouse.run.control_commands": ("RequestError",),
+    "headgate.warehouse.run.run": ("SparkAwayError",),
+    "headgate.warehouse.run.executors": ("NoExecutorError", "NotSharedError"),
     "headgate.warehouse.run.lock": ("WarehouseInUseError",),
     "headgate.warehouse.schedule.catching_up": ("NotFreshError",),
     "headgate.warehouse.run.runtime": ("RunFailedError", "SparkLostError"),
-    "headgate.warehouse.sources.errors": ("SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
+    "headgate.warehouse.publish.errors": ("PublishError",),
+    "headgate.warehouse.sources.errors": (
+        *("ServerUnreachable", "SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
+    ),
     "headgate.warehouse.storage.errors": (
         *("AlreadyCommittedError", "DamagedFileError", "ForeignCommitError", "ForeignHistoryError"),
-        *("HistoryLostError", "SchemaError", "StorageError", "TableRecreatedError", "TableVanishedError"),
+        *("HistoryLostError", "LostRowsError", "SchemaError", "StorageError", "TableRecreatedError"),
+        *("TableVanishedError",),
     ),
     "headgate.warehouse.storage.fence": ("LeaseLostError",),
     "headgate.warehouse.updates.commit_state": ("StateError",),

@@ -14,6 +14,7 @@ import typer
 from headgate import __version__
 from headgate.cli.begin import demo, init
 from headgate.cli.control import backfill, change, explain, pause, refresh, resume, stop
+from headgate.cli.imports import import_dbt
 from headgate.cli.output import say, say_error
 from headgate.cli.policies import policies
 from headgate.cli.read import query, status
@@ -45,6 +46,7 @@ app.command("set")(change)
 app.command()(stop)
 app.command()(simulate)
 app.command()(policies)
+app.command("import-dbt")(import_dbt)
 
 
 def _print_version(wanted: bool) -> None:
@@ -71,7 +73,8 @@ def main() -> None:
         say_error(f"headgate: {error}")
         sys.exit(2)
     except HeadgateError as error:
-        if isinstance(error, UserCodeError) and error.__cause__ is not None:
+        told = "Traceback (most recent call last)" in str(error)
+        if isinstance(error, UserCodeError) and error.__cause__ is not None and not told:
             say_error("".join(traceback.format_exception(error.__cause__)).rstrip())
         say_error(f"headgate: {error}")
         sys.exit(1)

@@ -52,9 +52,10 @@ class UpdateLines:
 
     def note(self, update: Update) -> None:
         if not update.committed:
-            say_error(update.traceback)
+            if update.traceback:
+                say_error(update.traceback)
             say_error(f"{_clock()} {update.name}: failed: {update.error}")
-        elif not self._quiet and update.layer != "maintenance":
+        elif not self._quiet and update.layer not in ("maintenance", "publish"):
             rejected = f", {update.rejected} rejected" if update.rejected else ""
             rows = f"{update.rows} row{'' if update.rows == 1 else 's'} written{rejected}"
             left = f"{update.left} more update{'' if update.left == 1 else 's'}"

@@ -44,11 +44,11 @@ LIVE_PATIENCE = 2.0
 
 def warehouse_directory(text: str) -> AnyPath:
     """The warehouse that ``text`` names: its directory, its URL, or a pipeline file that states either."""
-    path = path_from(text)
-    if not isinstance(path, Path) or path.suffix != ".py" or path.is_dir():
-        return path
-    from headgate.warehouse.declare.pipeline_file import load
+    from headgate.warehouse.declare.pipeline_file import is_project, load
 
+    path = path_from(text)
+    if not isinstance(path, Path) or path.is_dir() or not (path.suffix == ".py" or is_project(path)):
+        return path
     return load(path).spec().folder()
 
 

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from headgate.warehouse.schedule.run_options import RunOptions
 
 PipelineFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The pipeline file: a Python file that declares a warehouse.")
+    Path,
+    typer.Argument(
+        metavar="FILE", help="The pipeline file: a Python file that declares a warehouse, or spark-pipeline.yml."
+    ),
 ]
 
 
@@ -136,11 +139,21 @@ def graph(
 
 
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The pipeline file, or the spark-pipeline.yml of a project.")
+    ],
     master: Annotated[str, typer.Option(help="Spark master URL.")] = "local[*]",
+    shared: Annotated[
+        bool, typer.Option("--shared", help="All machines of the cluster see the folders of the warehouse.")
+    ] = False,
     tracks: Annotated[
-        int, typer.Option(min=1, max=MOST_TRACKS, help="Number of updates that may run at the same time.")
-    ] = 2,
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_TRACKS,
+            help="Number of updates that may run at the same time; by default 2, on a cluster one for each core.",
+        ),
+    ] = None,
     policy: Annotated[
         str, typer.Option(metavar="NAME[:k=v,..]", help="Decides which table is updated next.")
     ] = "max-benefit",
@@ -190,7 +203,7 @@ def run(
     if time_limit is not None:
         options = replace(options, time_limit=some_seconds(time_limit, "--time-limit", "'10 min'"))
     settings = dict(_setting(text) for text in conf or ())
-    behind = run_file(file, options, SparkOptions(master, settings), limit, report, once, on_change)
+    behind = run_file(file, options, SparkOptions(master, settings, shared=shared), limit, report, once, on_change)
     if behind:
         say_error(NotFreshError(behind))
         raise typer.Exit(NOT_FRESH)
@@ -211,15 +224,16 @@ def some_seconds(text: str, option: str, such_as: str) -> float:
 
 
 def options_from(
-    tracks: int, policy: str, placement: str, chop: float | None = None, budget: float = 1.0
+    tracks: int | None, policy: str, placement: str, chop: float | None = None, budget: float = 1.0
 ) -> RunOptions:
     """The options of a run, from those of the command line."""
-    from headgate.warehouse.schedule.run_options import RunOptions
+    from headgate.warehouse.schedule.run_options import DEFAULT_TRACKS, RunOptions
 
     if chop is not None and not chop >= 1:
         raise ParameterError(f"--chop takes a number of periods of at least 1; got {chop:g}")
     return RunOptions(
-        tracks=tracks,
+        tracks=DEFAULT_TRACKS if tracks is None else tracks,
+        follows_cores=tracks is None,
         policy=policy_from(policy),
         placement=placement_from(placement),
         budget=budget,
@@ -279,10 +293,18 @@ def _watch(running: WarehouseRun, limit: float | None, once: bool) -> Mapping[st
 
     With ``once`` also until all tables have caught up, or no further one will. Returns those that have not.
     """
+    from headgate.warehouse.run.runtime import STOP_SECONDS
+
     runtime = running.runtime
     catch_up = runtime.catch_up() if once else None
     stopping = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def asked_to_stop(*_: object) -> None:
+        # Told to the run at once: this thread may be waiting for an answer from it.
+        runtime.stop_soon(0.0 if stopping.is_set() else STOP_SECONDS)
+        stopping.set()
+
+    before = {number: signal.signal(number, asked_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         end = time.monotonic() + (float("inf") if limit is None else limit)
         console = PlainConsole()
@@ -294,8 +316,7 @@ def _watch(running: WarehouseRun, limit: float | None, once: bool) -> Mapping[st
                     break
                 stopping.wait(min(0.5, max(0.0, end - time.monotonic())))
         behind = {} if catch_up is None else runtime.behind(catch_up).tables
-        for number in before:
-            signal.signal(number, lambda *_: runtime.stop(cancel=True))
+        stopping.set()  # from now on, a signal cancels the updates that still run
         runtime.stop()
     finally:
         for number, handler in before.items():

@@ -104,9 +104,12 @@ def spark_scheme(path: ObjectPath) -> str:
 
 
 def spark_name(path: AnyPath) -> str:
-    """How Spark names a file or folder, if it has the file system for it."""
+    """How Spark names a file or folder, if it has the file system for it.
+
+    A folder of this machine says so, because a cluster may take bare paths for those of HDFS.
+    """
     if isinstance(path, Path):
-        return str(path)
+        return f"file://{path}"
     return f"{spark_scheme(path)}://{str(path).partition('://')[2]}"
 
 

@@ -40,9 +40,9 @@ OTHER_POLICIES = ("fifo", "max-benefit")
 #: how long updates took compared with what was to be expected, by seconds from the beginning of the replay
 Slowness = tuple[tuple[float, float], ...]
 
-_LAYERS: dict[Layer, float] = {"live": LIVE, "backfill": BACKFILL, "maintenance": MAINTENANCE}
+_LAYERS: dict[Layer, float] = {"live": LIVE, "backfill": BACKFILL, "maintenance": MAINTENANCE, "publish": BACKFILL}
 #: seconds after which the guard puts work that brings no event time in front, as in the warehouse
-_PATIENCE: dict[Layer, float] = {"live": 800.0, "backfill": 60.0, "maintenance": 600.0}
+_PATIENCE: dict[Layer, float] = {"live": 800.0, "backfill": 60.0, "maintenance": 600.0, "publish": 20.0}
 #: seconds of data that work without event time is taken to bring: so little that it is never done in parts
 _NO_DATA = 1e-6
 #: a replay ends with the run, after at most so many events; those of the run itself are arrivals and updates

@@ -15,7 +15,7 @@ from pyarrow import acero
 
 from headgate.stream.errors import QueryDeclarationError, Reject
 from headgate.stream.kernel import Function, Output, Rejected
-from headgate.stream.packet import Ints
+from headgate.stream.packet import Ints, empty_batch
 
 Over = Literal["batch", "frame", "row"]
 OVER: tuple[Over, ...] = ("batch", "frame", "row")
@@ -109,7 +109,7 @@ def check_output(kernel: Function, schema: pa.Schema) -> Function:
 def infer_schema(kernel: Function, schema: pa.Schema, what: str) -> pa.Schema:
     """The columns that a kernel gives, found by calling it with a batch of ``schema`` without rows."""
     try:
-        return kernel(pa.RecordBatch.from_pylist([], schema=schema)).batch.schema
+        return kernel(empty_batch(schema)).batch.schema
     except Exception as error:
         raise QueryDeclarationError(
             f"{what}: the function failed on a batch without rows, by which the types of its columns are found: "
@@ -143,7 +143,7 @@ def _one_batch(result: Any) -> Any:
         result = result.to_arrow()
     if isinstance(result, pa.Table):
         batches = result.combine_chunks().to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=result.schema)
+        return batches[0] if batches else empty_batch(result.schema)
     return result
 
 
@@ -171,7 +171,7 @@ def _evaluate(batch: pa.RecordBatch, expressions: Mapping[str, pc.Expression]) -
     batches = plan.to_table(use_threads=False).combine_chunks().to_batches()
     if batches:
         return batches[0]
-    return pa.RecordBatch.from_pylist([], schema=plan.to_reader(use_threads=False).schema)
+    return empty_batch(plan.to_reader(use_threads=False).schema)
 
 
 def _select(batch: pa.RecordBatch, mask: Any) -> Output:

@@ -37,6 +37,11 @@ TRIED = 24
 STEP, NOISE = 1.5, 1.02
 
 
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without rows. Made of nulls, because Arrow cannot make columns of every type from Python values."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 @dataclass(frozen=True, slots=True)
 class Packet:
     """Rows on their way through a query. Never changed; an operator makes a new one.

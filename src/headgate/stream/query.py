@@ -38,6 +38,7 @@ from headgate.stream.functions import (
     selector,
 )
 from headgate.stream.kernel import Function, Output, Part, State, StateFactory
+from headgate.stream.packet import empty_batch
 from headgate.stream.partition import ByHash, ByRange, Partitioning
 from headgate.stream.sinks.sink import Sink
 from headgate.stream.sources.source import Source
@@ -211,7 +212,7 @@ class Stream:
         if not AUTOMATIC_BUCKETS <= buckets <= _MOST_BUCKETS:
             raise QueryDeclarationError(f"buckets must be between 1 and {_MOST_BUCKETS}, or left out; got {buckets}")
         # What cannot be a key is refused here and not at the first packet.
-        partitioning.buckets(pa.RecordBatch.from_pylist([], schema=self.schema), buckets or _MOST_BUCKETS)
+        partitioning.buckets(empty_batch(self.schema), buckets or _MOST_BUCKETS)
         self._check_time(time)
         free = self.query._free_name(name)
         spec = OperatorSpec(

@@ -20,6 +20,8 @@ _CLOSE = 8
 _BITS = 63
 #: bits of a digit; and how many digits are sorted faster one by one than as a whole
 _DIGIT, _LOW_DIGIT, _MOST_DIGITS = 16, 0xFFFF, 3
+#: Arrow is told per column where nulls go since version 25; before, once for all columns
+_NULLS_BY_COLUMN = int(pa.__version__.partition(".")[0]) >= 25
 
 
 def sorted_places(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Ints:
@@ -33,8 +35,11 @@ def sorted_places(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Ints:
             return places_by_code(*codes)
     names = [str(number) for number in range(len(columns))]
     table = pa.Table.from_arrays(list(columns), names=names)
-    keys = [(name, "ascending", "at_start") for name in names]
-    places: Ints = pc.sort_indices(table, sort_keys=keys).to_numpy().astype(np.int64, copy=False)
+    if _NULLS_BY_COLUMN:
+        options = pc.SortOptions([(name, "ascending", "at_start") for name in names])
+    else:
+        options = pc.SortOptions([(name, "ascending") for name in names], null_placement="at_start")
+    places: Ints = pc.sort_indices(table, options=options).to_numpy().astype(np.int64, copy=False)
     return places
 
 

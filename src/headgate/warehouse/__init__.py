@@ -2,7 +2,8 @@
 
 What is imported from here is public. The modules below this package are internal: they may change at any time.
 
-    declaring   Warehouse, Files, Generator; a source of your own follows DataSource
+    declaring   Warehouse, Files, Delta, Postgres, Generator; a source of your own follows DataSource
+    publishing  PostgresSink; a place of your own follows Publisher and takes TableChanges
     running     RunOptions, SparkOptions, WarehouseRun, NodeStatistics
     control     RunningWarehouse and COMMANDS, for a warehouse that another process runs
     reading     tables, read, query, trailing_edge: from the directory of a warehouse, without Spark
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from headgate.warehouse.declare.checks import DeclarationErrors as DeclarationErrors
     from headgate.warehouse.declare.durations import seconds as seconds
     from headgate.warehouse.declare.warehouse import Warehouse as Warehouse
+    from headgate.warehouse.publish.errors import PublishError as PublishError
+    from headgate.warehouse.publish.postgres import PostgresSink as PostgresSink
+    from headgate.warehouse.publish.protocol import PublishedVersion as PublishedVersion
+    from headgate.warehouse.publish.protocol import Publisher as Publisher
+    from headgate.warehouse.publish.protocol import TableChanges as TableChanges
     from headgate.warehouse.reading import BeyondTheEdgeError as BeyondTheEdgeError
     from headgate.warehouse.reading import NoCommonEdgeError as NoCommonEdgeError
     from headgate.warehouse.reading import NotAWarehouseError as NotAWarehouseError
@@ -49,6 +55,8 @@ if TYPE_CHECKING:
     from headgate.warehouse.schedule.ledger import NodeStatistics as NodeStatistics
     from headgate.warehouse.schedule.run_options import RunOptions as RunOptions
     from headgate.warehouse.session import open_session as open_session
+    from headgate.warehouse.sources.delta import Delta as Delta
+    from headgate.warehouse.sources.errors import ServerUnreachable as ServerUnreachable
     from headgate.warehouse.sources.errors import SourceBroken as SourceBroken
     from headgate.warehouse.sources.errors import SourceChanged as SourceChanged
     from headgate.warehouse.sources.errors import SourceError as SourceError
@@ -56,6 +64,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.sources.files import Files as Files
     from headgate.warehouse.sources.generator import Generator as Generator
     from headgate.warehouse.sources.generator import GeneratorRange as GeneratorRange
+    from headgate.warehouse.sources.postgres import Postgres as Postgres
     from headgate.warehouse.sources.protocol import ERROR_COLUMN as ERROR_COLUMN
     from headgate.warehouse.sources.protocol import FILE_COLUMN as FILE_COLUMN
     from headgate.warehouse.sources.protocol import RAW_COLUMN as RAW_COLUMN
@@ -73,6 +82,9 @@ _PUBLIC = {
     "headgate.warehouse.declare.checks": ("DeclarationErrors",),
     "headgate.warehouse.declare.durations": ("seconds",),
     "headgate.warehouse.declare.warehouse": ("Warehouse",),
+    "headgate.warehouse.publish.errors": ("PublishError",),
+    "headgate.warehouse.publish.postgres": ("PostgresSink",),
+    "headgate.warehouse.publish.protocol": ("PublishedVersion", "Publisher", "TableChanges"),
     "headgate.warehouse.reading": (
         *("BeyondTheEdgeError", "NoCommonEdgeError", "NotAWarehouseError", "QueryResult", "SqlError", "TableStatus"),
         *("query", "read", "tables", "trailing_edge"),
@@ -89,9 +101,13 @@ _PUBLIC = {
     "headgate.warehouse.updates.repairs": ("Repairs",),
     "headgate.core": ("CostModel", "Update"),
     "headgate.core.trace": ("TraceHeader", "TraceTable", "measured"),
-    "headgate.warehouse.sources.errors": ("SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
+    "headgate.warehouse.sources.delta": ("Delta",),
+    "headgate.warehouse.sources.errors": (
+        *("ServerUnreachable", "SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
+    ),
     "headgate.warehouse.sources.files": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),
+    "headgate.warehouse.sources.postgres": ("Postgres",),
     "headgate.warehouse.sources.protocol": (
         *("ERROR_COLUMN", "FILE_COLUMN", "RAW_COLUMN"),
         *("DataSource", "Limit", "Notice", "Offset", "Pending", "Range", "expect_kind"),

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from headgate.warehouse.shipping import is_installed, is_local, ship_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,8 +86,10 @@ def tune(session: SparkSession, bytes_to_read: int) -> None:
 def own_session(spark: SparkSession, conf: Mapping[str, str] | None = None) -> SparkSession:
     """A new session on the Spark of a user's session, with our settings and ``conf``; the user's stays as it is.
 
-    What holds for all of a running Spark, such as its memory, cannot be changed and is skipped.
+    What holds for all of a running Spark, such as its memory, cannot be changed and is skipped. If it is a cluster,
+    this package is sent to its executors.
     """
+    ship_package(spark.sparkContext)
     return _with_settings(spark.newSession(), {**_SETTINGS, **(conf or {})})
 
 
@@ -110,7 +114,10 @@ def _with_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkS
 
 
 def open_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """A session for the warehouse ``name``; ``conf`` overrides every other setting."""
+    """A session for the warehouse ``name``; ``conf`` overrides every other setting.
+
+    On a cluster, ``spark.pyspark.python`` names the interpreter of the executors; this package is sent to them.
+    """
     from pyspark.sql import SparkSession
 
     files = resources.files("headgate.warehouse")
@@ -119,22 +126,32 @@ def open_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | 
         "spark.scheduler.allocation.file": f"file://{files.joinpath('pools.xml')}",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{files.joinpath('log4j2.properties')}",
     }
-    if master.startswith("local"):
+    if is_local(master):
         # Spark starts Python processes for the functions of queries. They use this interpreter, which has the packages
         # that the user's functions import, and find modules where this process finds them.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(_folders_added())
+    elif _is_loopback(master):
+        # Executors connect to the driver, by default at the name of this machine, which may be an outer address.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     settings |= conf or {}
+    if not is_local(master) and "spark.pyspark.python" in settings:
+        # A setting of `spark-submit`. Where a session is opened by a Python process, only this variable counts.
+        os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
     builder = SparkSession.builder.appName(f"headgate {name}").master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    ship_package(session.sparkContext)
     return session
+
+
+def _is_loopback(master: str) -> bool:
+    return urlsplit(master).hostname in ("127.0.0.1", "localhost")
 
 
 def _folders_added() -> list[str]:
     """The folders of ``sys.path`` without those of the interpreter."""
-    installed = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
     folders = map(os.path.abspath, sys.path)
-    return [folder for folder in folders if os.path.exists(folder) and not folder.startswith(installed)]
+    return [folder for folder in folders if os.path.exists(folder) and not is_installed(folder)]

@@ -14,7 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from headgate.stream.packet import Ints
+from headgate.stream.packet import Ints, empty_batch
 from headgate.stream.sorting import stable_order
 from headgate.stream.spec import EARLIEST, LATEST
 
@@ -264,7 +264,7 @@ def column_of(values: Numbers, nulls: Flags | None, kind: pa.DataType) -> pa.Arr
     if kind == pa.uint64():
         return pa.array(values.view(np.uint64), mask=nulls)
     if pa.types.is_integer(kind):
-        return pa.array(values.astype(kind.to_pandas_dtype(), copy=False), mask=nulls)
+        return pa.array(values.astype(str(kind), copy=False), mask=nulls)  # Arrow and NumPy name them alike
     column = pa.array(values, mask=nulls)
     return column if column.type == kind else column.cast(kind)
 
@@ -275,7 +275,3 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     if batches:
         return batches[0]
     return empty_batch(table.schema)
-
-
-def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], type=field.type) for field in schema], schema=schema)

@@ -16,9 +16,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import DeclarationError, ParameterError
 from headgate.stream.kernel import Output, Part, Rejected
-from headgate.stream.keyed.arrays import column_of, empty_batch, integers, numbers
+from headgate.stream.keyed.arrays import column_of, integers, numbers
 from headgate.stream.keyed.keys import RowKeys, check_column
-from headgate.stream.packet import Ints
+from headgate.stream.packet import Ints, empty_batch
 from headgate.stream.sorting import sorted_places
 from headgate.stream.spec import LATEST, EventTime
 

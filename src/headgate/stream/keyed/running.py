@@ -12,10 +12,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from headgate.core import DeclarationError, ParameterError, user_error
 from headgate.stream.kernel import Output, Part, Snapshot
 from headgate.stream.keyed.aggregate import Accumulators, Aggregate
-from headgate.stream.keyed.arrays import RowGroups, empty_batch
+from headgate.stream.keyed.arrays import RowGroups
 from headgate.stream.keyed.changed_slots import SlotState
 from headgate.stream.keyed.rows import ordered_output, output_schema
-from headgate.stream.packet import Ints
+from headgate.stream.packet import Ints, empty_batch
 
 Row = dict[str, Any]
 #: takes the key's state and the next row; gives the new state, and rows to give out

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.stream.operators.operator import ANY_NUMBER, Answer, PacketOperator, at_packet, send_when_room
-from headgate.stream.packet import Ints, Packet
+from headgate.stream.packet import Ints, Packet, empty_batch
 from headgate.stream.reorder import ReorderBuffer
 from headgate.stream.spec import EventTime
 
@@ -226,7 +226,7 @@ class UnionOperator(_InputsOperator):
                 batches += input_batches
                 times += input_times
         if not batches:
-            return pa.RecordBatch.from_pylist([], schema=schema)
+            return empty_batch(schema)
         # Inputs stand one after the other, so a stable sort by time leaves ties in the order of inputs.
         order = np.argsort(np.concatenate(times), kind="stable")
         return pa.concat_batches(batches).take(pa.array(order))

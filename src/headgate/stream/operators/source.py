@@ -10,7 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.stream.counters import LEARNING
 from headgate.stream.operators.operator import PacketOperator, at_packet
-from headgate.stream.packet import Packet, PacketTuner, rows_per_packet
+from headgate.stream.packet import Packet, PacketTuner, empty_batch, rows_per_packet
 
 Answer = TypeVar("Answer", int, float)
 
@@ -122,7 +122,7 @@ class SourceOperator(PacketOperator):
 
     def _send_last(self, now: float) -> None:
         self._ended = True
-        empty = pa.RecordBatch.from_pylist([], schema=self._schema)
+        empty = empty_batch(self._schema)
         self.deliver(self.answer(Packet(self._serial, empty, now, now, last=True)))
 
     def _learn_period(self, arrival: float) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.places.place import AnyPath
+from headgate.stream.bucket_queues import Scheme
 from headgate.stream.engine import LoopName
 from headgate.stream.query import Stream
 from headgate.stream.spark.state_files import Chain
@@ -21,9 +22,10 @@ Build = Callable[[Stream], Stream]
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How an engine runs in a task. Without workers, loop and policy, the task's thread runs the operators serially.
+    """How an engine runs in a task. If nothing of it is stated, the task's thread runs a single query serially.
 
-    ``time_limit`` is in seconds per packet and operator, ``memory_limit`` in bytes for the whole process.
+    ``time_limit`` is in seconds per packet and operator, ``memory_limit`` in bytes for the whole process. The others
+    are those of ``Engine``.
     """
 
     workers: int | None = None
@@ -32,10 +34,21 @@ class EngineOptions:
     packet_rows: int | None = None
     time_limit: float | None = None
     memory_limit: int | None = None
+    placement: str | None = None
+    consumption: str | None = None
+    scheme: Scheme | None = None
+    period: float | None = None
+    batch: int | None = None
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The arguments of ``Engine`` that the user has stated, without the number of workers."""
+        names = ("loop", "policy", "placement", "consumption", "scheme", "period", "batch")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @property
     def serial(self) -> bool:
-        return self.workers is None and self.loop is None and self.policy is None
+        return self.workers is None and not self.stated
 
 
 @dataclass(frozen=True)
@@ -44,7 +57,7 @@ class HostedQuery:
 
     ``folder`` is where states and rejected rows are written, None outside of any table. ``previous`` are the files with
     the states of each bucket to start from. ``ends_at`` is the time column and the event time that the stream has
-    reached after the update; it closes windows.
+    reached after the update; it closes windows. ``priority`` and ``importance_class`` are those of the table.
     """
 
     table: str
@@ -56,6 +69,8 @@ class HostedQuery:
     update: int = 0
     previous: Mapping[int, Chain] = field(default_factory=dict)
     ends_at: tuple[str, int] | None = None
+    priority: float = 1.0
+    importance_class: int = 0
 
     @property
     def label(self) -> str:

@@ -17,11 +17,12 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core import ParameterError, policy_from
+from headgate.core import ParameterError, consumption_from, placement_from, policy_from
+from headgate.stream.bucket_queues import Scheme
 from headgate.stream.engine import LOOPS, LoopName
 from headgate.stream.errors import QueryDeclarationError
 from headgate.stream.query import Query, Stream
@@ -57,6 +58,11 @@ def on_spark(
     packet_rows: int | None = None,
     time_limit: float | None = DEFAULT_TIME_LIMIT,
     memory_limit: int | None = None,
+    placement: str | None = None,
+    consumption: str | None = None,
+    scheme: Scheme | None = None,
+    period: float | None = None,
+    batch: int | None = None,
 ) -> HostedFrame:
     """Run a stream query over a data frame; returns its rows, as a frame with the methods of a DataFrame.
 
@@ -68,13 +74,28 @@ def on_spark(
     bucket. ``late`` is what happens to a row of a later update whose time is before a time that its key has already
     seen: it is processed, or rejected.
 
-    An engine in each task runs the operators, by default one after the other in the task's thread. ``workers``,
-    ``policy`` and ``loop`` are those of ``Engine``. ``time_limit`` is how many seconds an operator may take for one
-    packet, ``memory_limit`` how many bytes the worker process may use; a query that exceeds a limit fails.
+    An engine in each task runs the operators: those of one query by default one after the other in the task's thread,
+    those of several tables (of one ``group``, over the same rows) by the importance class of their tables. ``workers``,
+    ``policy``, ``loop``, ``placement``, ``consumption``, ``scheme``, ``period`` and ``batch`` are those of ``Engine``;
+    only queries that state the same are computed together. ``time_limit`` is how many seconds an operator may take for
+    one packet, ``memory_limit`` how many bytes the worker process may use; a query that exceeds a limit fails.
     """
     if buckets is not None and (not isinstance(buckets, int) or buckets < 1):
         raise ParameterError(f"on_spark: buckets is a whole number of at least 1, or None; got {buckets!r}")
-    options = _options(workers, policy, loop, packet_rows, time_limit, memory_limit)
+    options = EngineOptions(
+        workers=workers,
+        loop=loop,
+        policy=policy,
+        packet_rows=packet_rows,
+        time_limit=time_limit,
+        memory_limit=memory_limit,
+        placement=placement,
+        consumption=consumption,
+        scheme=scheme,
+        period=period,
+        batch=batch,
+    )
+    _check_options(options)
     from pyspark.sql.pandas.types import to_arrow_schema
 
     _send_along(build)
@@ -88,24 +109,25 @@ def on_spark(
     return HostedFrame(Request(frame, columns, query, options, tuple(keys), time, count, spec))
 
 
-def _options(
-    workers: int | None,
-    policy: str | None,
-    loop: LoopName | None,
-    packet_rows: int | None,
-    time_limit: float | None,
-    memory_limit: int | None,
-) -> EngineOptions:
-    for what, value in (("workers", workers), ("packet_rows", packet_rows), ("memory_limit", memory_limit)):
+def _check_options(options: EngineOptions) -> None:
+    """Report here what would fail in a worker."""
+    for what in ("workers", "packet_rows", "memory_limit", "batch"):
+        value = getattr(options, what)
         if value is not None and value < 1:
             raise ParameterError(f"on_spark: {what} must be at least 1; got {value}")
-    if time_limit is not None and time_limit <= 0:
-        raise ParameterError(f"on_spark: time_limit is a number of seconds above 0, or None; got {time_limit}")
-    if loop is not None and loop not in LOOPS:
-        raise ParameterError(f"on_spark: loop is one of {', '.join(LOOPS)}; got {loop!r}")
-    if policy is not None:
-        policy_from(policy)  # report a wrong name here, not in a worker
-    return EngineOptions(workers, loop, policy, packet_rows, time_limit, memory_limit)
+    for what in ("time_limit", "period"):
+        value = getattr(options, what)
+        if value is not None and value <= 0:
+            raise ParameterError(f"on_spark: {what} is a number of seconds above 0, or None; got {value}")
+    for what, value, known in (("loop", options.loop, LOOPS), ("scheme", options.scheme, get_args(Scheme))):
+        if value is not None and value not in known:
+            raise ParameterError(f"on_spark: {what} is one of {', '.join(known)}; got {value!r}")
+    if options.policy is not None:
+        policy_from(options.policy)
+    if options.placement is not None:
+        placement_from(options.placement)
+    if options.consumption is not None:
+        consumption_from(options.consumption)
 
 
 def _in_time(build: Build, keys: Sequence[str], time: str | None, late: str, name: str) -> Build:

@@ -49,6 +49,16 @@ _ALIGNMENT = 64
 _NUMBER = 8
 
 
+class UnseenStatesError(HeadgateError):
+    """An executor does not see a file of states that the driver sees, or the other way round."""
+
+    def __init__(self, file: AnyPath) -> None:
+        super().__init__(
+            f"the driver and an executor do not both see {file}, a file of states. All machines of a cluster must see "
+            "the folder of the warehouse. The update is tried again"
+        )
+
+
 class SnapshotError(HeadgateError):
     """A file of states is missing, damaged or of another kind."""
 

@@ -51,6 +51,9 @@ class Task:
     options: EngineOptions
 
 
+#: what the queries of several tables run by, unless stated: the rows of a more important table leave first
+SHARED_POLICY = "multi-class:0=lp,default=lp"
+
 #: the folder of our code: other frames of a traceback are the user's
 _PACKAGE = Path(__file__).parents[2]
 
@@ -66,7 +69,8 @@ def run_task(
     shared = SharedBatches(batches, len(task.queries))
     outlet: queue.SimpleQueue[QueryRows] = queue.SimpleQueue()
     runs = [_TaskQuery(number, query, task, shared.of(number), outlet) for number, query in enumerate(task.queries)]
-    for rows in _serial(runs, task, live) if task.options.serial else _threaded(runs, task, live):
+    alone = task.options.serial and len(runs) == 1
+    for rows in _serial(runs, task, live) if alone else _threaded(runs, task, live):
         runs[rows[0]].rows_out += rows[1].num_rows
         yield rows
     for run in runs:
@@ -88,7 +92,12 @@ class _TaskQuery:
         self._bucket = task.bucket
         self.outlet = outlet
         self.rejected = Collect()
-        query = Query(hosted.label, rejected=self.rejected)
+        query = Query(
+            hosted.label,
+            priority=hosted.priority,
+            importance_class=hosted.importance_class,
+            rejected=self.rejected,
+        )
         stream = hosted.build(query.source(from_batches(batches, task.input)))
         stream.to(_Outlet(number, outlet))
         self.spec: QuerySpec = query.spec()
@@ -196,8 +205,8 @@ def _serial(queries: Sequence[_TaskQuery], task: Task, live: LiveStates) -> Iter
 def _threaded(queries: Sequence[_TaskQuery], task: Task, live: LiveStates) -> Iterator[QueryRows]:
     """Run the operators on the workers of an engine; the task's thread passes rows to Spark."""
     options = task.options
-    stated = {name: value for name in ("loop", "policy") if (value := getattr(options, name)) is not None}
-    engine = Engine(workers=options.workers or 1, **stated)
+    stated = {} if options.loop not in (None, "dispatch", "rounds") else {"policy": SHARED_POLICY}
+    engine = Engine(workers=options.workers or 1, **{**stated, **options.stated})
     # Several parts help only if several workers may run an operator at once.
     parts = options.workers or 1 if options.loop in (None, "dispatch") else 1
     operators: list[Operator] = []
@@ -274,7 +283,8 @@ class BucketRows:
 class SharedBatches:
     """The rows of a task for several queries: each reads all of them, at its own pace, on any thread.
 
-    Invariant: a batch that was read from the iterator waits for exactly those readers that have not read it yet.
+    Invariant: a batch that was read from the iterator waits for exactly those readers that have not read it yet. So if
+    one query goes first, all rows of the task are in memory until the others have read them.
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch], readers: int) -> None:

@@ -23,7 +23,7 @@ from headgate.stream.spark.hosted_query import TaskReport
 from headgate.stream.spark.limits import read_verdict
 from headgate.stream.spark.ordering import NO_COMMITS, ArrivalOrder
 from headgate.stream.spark.passes import new_reports, rows_for, rows_of, rows_of_all, that_go_together
-from headgate.stream.spark.state_files import Chain, SnapshotError
+from headgate.stream.spark.state_files import Chain, SnapshotError, UnseenStatesError, read_states
 from headgate.stream.spark.task import verdict_file
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class HostedUpdate:
 
     ``clock`` is the source's time column and the event time that it has reached, ``arrival`` the order in which its
     rows arrived. ``small``: there are so few rows that one task for all buckets is fastest. ``refusal`` is the error
-    for queries with states, if these are not possible in this update.
+    for queries with states, if these are not possible in this update. ``priority`` and ``importance_class`` are those
+    of the table: queries of several tables that are computed in one pass are ranked by them.
     """
 
     number: int
@@ -91,6 +92,8 @@ class HostedUpdate:
     arrival: ArrivalOrder = NO_COMMITS
     small: bool = False
     refusal: str = ""
+    priority: float = 1.0
+    importance_class: int = 0
     _queries: dict[str, _RunningQuery] = field(default_factory=dict)
     _result: DataFrame | HostedFrame | None = None
 
@@ -123,6 +126,7 @@ class HostedUpdate:
         written = fingerprint(stateful(request.spec.operators))
         if written and self.refusal:
             raise DeclarationError(self.refusal)
+        query = replace(query, priority=self.priority, importance_class=self.importance_class)
         if self.refusal:
             query = replace(query, table=self.table)
         else:
@@ -170,14 +174,30 @@ class HostedUpdate:
     # --- after the job --------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise the error of a query that failed in a task; SnapshotError if the files with its states are damaged."""
+        """Raise the error of a query that failed in a task; SnapshotError if the files with its states are damaged.
+
+        UnseenStatesError if they are not, and an executor could not read them; or if the driver does not see a file
+        that an executor has written.
+        """
         for query in self._queries.values():
             for report in query.task_reports():
                 if report.failure is not None and report.failure.damaged_states:
+                    self._check_readable(query.request.query.previous.get(report.bucket, ()))
                     raise SnapshotError(report.failure.message)
                 if report.failure is not None:
                     traceback = WorkerTracebackError(f"\n{report.failure.traceback}")
                     raise UserCodeError(report.failure.message) from traceback
+        for name in (*self.new_state_files(), *self.rejected_files()):
+            if not (self.folder / name).exists():
+                raise UnseenStatesError(self.folder / name)
+
+    def _check_readable(self, chain: Chain) -> None:
+        """Raise UnseenStatesError if the driver can read states that an executor could not read."""
+        try:
+            read_states(self.folder, chain)
+        except SnapshotError:
+            return
+        raise UnseenStatesError(self.folder / chain[0])
 
     def verdict(self) -> str | None:
         """Why a worker process had to end itself, if one did and had a folder to say so in."""

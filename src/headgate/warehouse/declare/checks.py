@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from headgate.core import MOST_PRIORITY, DeclarationError
 from headgate.warehouse.declare.spec import (
@@ -30,6 +30,10 @@ from headgate.warehouse.declare.spec import (
     WarehouseSpec,
 )
 from headgate.warehouse.declare.sql_text import read_function, read_query
+from headgate.warehouse.publish.protocol import Publisher
+
+if TYPE_CHECKING:
+    from headgate.warehouse.sources.schema import Column
 
 _KINDS: Mapping[type[NodeSpec], str] = {StreamSpec: "stream", DimensionSpec: "dimension", TableSpec: "table"}
 
@@ -209,6 +213,30 @@ def _times(spec: WarehouseSpec) -> Iterator[Mistake]:
             yield about(table, "lookback and mode 'blocks' need an event time: state time, or leave them out")
 
 
+def _stream_times(spec: WarehouseSpec) -> Iterator[Mistake]:
+    """Every load of a stream would fail whose time is not a timestamp of its source."""
+    for stream in spec.streams:
+        columns = _columns_of(stream)
+        if not columns or not isinstance(stream.time, str) or not stream.time.strip():
+            continue  # another check reports that
+        if stream.time not in columns:
+            stated = f"no column {stream.time!r}, which was stated as its time"
+            yield about(stream, f"its source has {stated}; it has: {', '.join(columns)}")
+        elif columns[stream.time].kind != "timestamp":
+            written = columns[stream.time].type
+            yield about(stream, f"its time column {stream.time!r} takes a timestamp; the source has {written} there")
+
+
+def _columns_of(stream: StreamSpec) -> dict[str, Column]:
+    """The columns of a stream's source, by name; none if the source itself is a mistake."""
+    from headgate.warehouse.sources.schema import parse_schema
+
+    try:
+        return {column.name: column for column in parse_schema(getattr(stream.source, "schema", ""), "")}
+    except DeclarationError:
+        return {}
+
+
 def _sources(spec: WarehouseSpec) -> Iterator[Mistake]:
     known = {node.name for node in _named(spec)}
     dimensions = {node.name for node in spec.dimensions}
@@ -218,6 +246,18 @@ def _sources(spec: WarehouseSpec) -> Iterator[Mistake]:
         if table.sources and dimensions.issuperset(table.sources):
             text = f"there is no event time in any of its sources ({', '.join(table.sources)}), which are dimensions"
             yield about(table, f"{text}: add a stream or a table")
+
+
+def _publications(spec: WarehouseSpec) -> Iterator[Mistake]:
+    known = {node.name for node in _named(spec)}
+    for publication in spec.publications:
+        if publication.table not in known:
+            text = f"the table {publication.table!r} is to be published and declared nowhere"
+            yield Mistake(publication.place, f"{text}; {_meant(publication.table, known)}")
+        to: object = publication.to
+        if not isinstance(to, Publisher):
+            text = f"{publication.table!r} is published to= a place such as headgate.PostgresSink(...)"
+            yield Mistake(publication.place, f"{text}; got {to!r}")
 
 
 def _meant(unknown: str, known: Iterable[str]) -> str:
@@ -277,7 +317,9 @@ _CHECKS: tuple[Callable[[WarehouseSpec], Iterator[Mistake]], ...] = (
     _options,
     _definitions,
     _times,
+    _stream_times,
     _sources,
+    _publications,
     _cycles,
     _groups,
 )

@@ -1,4 +1,4 @@
-"""Load a pipeline file: the user's Python file that declares one warehouse.
+"""Load a pipeline file: the user's Python file that declares one warehouse, or the spec of somebody else's pipeline.
 
 The file is executed as a module; its folder is on ``sys.path`` while it runs. Its one Warehouse is found among the
 module's variables. The declarations are not checked here; ``Warehouse.spec`` does that.
@@ -22,6 +22,10 @@ from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.declare.warehouse import Warehouse
 
 _SKELETON = "a pipeline file has a line such as: wh = headgate.Warehouse('city')"
+_BEFORE_SPARK = (
+    "The file is read before Spark is started: make columns and windows (F.col, F.lit, Window) inside the function of "
+    "a table, and give a udf outside of one its type as an object: F.udf(StringType()) instead of F.udf('string')"
+)
 
 
 def load(path: str | os.PathLike[str]) -> Warehouse:
@@ -31,6 +35,10 @@ def load(path: str | os.PathLike[str]) -> Warehouse:
     UserCodeError with the user's traceback if the file itself fails.
     """
     file = Path(os.path.abspath(path))
+    if is_project(file):
+        from headgate.warehouse.pipelines.translate import load_project
+
+        return load_project(file)
     code = _compiled(file)
     module = ModuleType(f"headgate_pipeline_{file.stem}")
     module.__file__ = str(file)
@@ -41,6 +49,20 @@ def load(path: str | os.PathLike[str]) -> Warehouse:
     warehouse = _only_warehouse(module, file)
     warehouse.note_mistakes(mistakes)
     return warehouse
+
+
+def is_project(path: Path) -> bool:
+    """Whether a file is the spec of a Spark Declarative Pipelines project."""
+    return path.suffix in (".yml", ".yaml")
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that the declarations of a pipeline file are in."""
+    if not is_project(path):
+        return [path]
+    from headgate.warehouse.pipelines.project import project_files
+
+    return project_files(path)
 
 
 def _compiled(file: Path) -> CodeType:
@@ -89,10 +111,21 @@ def _execute(code: CodeType, module: ModuleType, file: Path, mistakes: list[Mist
         # Raised at once: give it the line that the other mistakes have.
         last = Mistake(_last_line_in(file, error.__traceback__), str(error))
         raise DeclarationErrors([*mistakes, last]) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # such as SystemExit
         users_part = error.__traceback__.tb_next if error.__traceback__ else None
-        lines = traceback.format_exception(type(error), error, users_part)
-        raise UserCodeError(f"the pipeline file {shown_file(file)} failed:\n{''.join(lines).rstrip()}") from error
+        told = "".join(traceback.format_exception(type(error), error, users_part)).rstrip()
+        if _asked_for_spark(error):
+            told += f"\n{_BEFORE_SPARK}"
+        raise UserCodeError(f"the pipeline file {shown_file(file)} failed:\n{told}") from error
+
+
+def _asked_for_spark(error: BaseException) -> bool:
+    """Whether PySpark failed because no Spark runs yet; often it is a bare ``assert`` that says nothing."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    in_pyspark = bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("pyspark.")
+    return in_pyspark and ("SESSION_OR_CONTEXT_NOT_EXISTS" in str(error) or isinstance(error, AssertionError))
 
 
 def _last_line_in(file: Path, trace: TracebackType | None) -> Place:

@@ -14,6 +14,7 @@ from headgate.core import Graph
 from headgate.places.place import AnyPath, path_from
 
 if TYPE_CHECKING:
+    from headgate.warehouse.publish.protocol import Publisher
     from headgate.warehouse.sources import DataSource
 
 #: how a table is kept up to date (``modes``); "recompute" is an older name of "blocks"
@@ -100,14 +101,24 @@ class TableSpec:
     comment: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PublicationSpec:
+    """A table that is published to a place outside of the warehouse, version by version."""
+
+    table: str
+    to: Publisher
+    place: Place
+
+
 NodeSpec = StreamSpec | DimensionSpec | TableSpec
 
 
 @dataclass(frozen=True, slots=True)
 class WarehouseSpec:
-    """Everything declared in one warehouse, in the order declared. ``sync``: commits wait until they are on disk.
+    """Everything declared in one warehouse, in the order declared.
 
-    ``path`` is a folder or the URL of one in an object store, which is reached with the options ``storage``.
+    ``path`` is a folder or the URL of one in an object store, which is reached with the options ``storage``. ``sync``:
+    commits wait until they are on disk. ``shared``: all machines of a cluster see its folders.
     """
 
     name: str
@@ -117,6 +128,8 @@ class WarehouseSpec:
     tables: tuple[TableSpec, ...]
     place: Place
     sync: bool = True
+    shared: bool = False
+    publications: tuple[PublicationSpec, ...] = ()
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def folder(self) -> AnyPath:

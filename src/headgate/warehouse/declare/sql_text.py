@@ -45,7 +45,7 @@ def read_query(query: object) -> TableSources:
     if not isinstance(query, str):
         return TableSources((), (f"the query takes a text; got {query!r}",))
     try:
-        tokens = list(_tokens(query))
+        tokens = list(sql_tokens(query))
     except _UnclosedError as error:
         return TableSources((), (str(error),))
     if problems := tuple(_statement_problems(tokens)):
@@ -59,9 +59,13 @@ class _UnclosedError(DeclarationError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class SqlToken:
+    """A word, a name in backquotes, a mark or a string: from ``start`` up to ``end`` in the text of a query."""
+
     text: str
     line: int
+    start: int = 0
+    end: int = 0
 
     @property
     def word(self) -> str:
@@ -76,7 +80,7 @@ class _Token:
         return self.text if self.text[:1].isalnum() or self.text[:1] == "_" else ""
 
 
-_END = _Token("", 0)
+_END = SqlToken("", 0)
 
 _LEXEME = re.compile(
     r"""(?P<nothing> \s+ | --(?:\\\n|[^\n])* )
@@ -89,16 +93,16 @@ _LEXEME = re.compile(
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
-def _tokens(query: str) -> Iterator[_Token]:
+def sql_tokens(query: str) -> Iterator[SqlToken]:
     """Words, names in backquotes and single marks; a string of any content is the token ``''``."""
     at = 0
     while match := _LEXEME.match(query, at):
         line = query.count("\n", 0, at) + 1
-        at = match.end()
+        start, at = at, match.end()
         if match.lastgroup == "token":
-            yield _Token(match[0], line)
+            yield SqlToken(match[0], line, start, at)
         elif match.lastgroup == "string":
-            yield _Token("''", line)
+            yield SqlToken("''", line, start, at)
         elif match.lastgroup == "comment":
             at = _end_of_comment(query, at, line)
         elif match.lastgroup == "unclosed":
@@ -118,7 +122,7 @@ def _end_of_comment(query: str, at: int, line: int) -> int:
 _DEEPEST = 200
 
 
-def _statement_problems(tokens: list[_Token]) -> Iterator[str]:
+def _statement_problems(tokens: list[SqlToken]) -> Iterator[str]:
     while tokens and tokens[-1].text == ";":
         tokens.pop()
     first = next((token for token in tokens if token.text != "("), None)
@@ -153,7 +157,7 @@ _AFTER_FROM = {
 class _QueryReader:
     """Walks the tokens of one query once, from left to right."""
 
-    def __init__(self, tokens: list[_Token]) -> None:
+    def __init__(self, tokens: list[SqlToken]) -> None:
         self._tokens = [*tokens, _END]
         self._at = 0
         #: {lower case: as first written}, in order
@@ -163,10 +167,10 @@ class _QueryReader:
         self._level(frozenset(), relation=False)
         return tuple(self._found.values())
 
-    def _next(self) -> _Token:
+    def _next(self) -> SqlToken:
         return self._tokens[self._at]
 
-    def _take(self) -> _Token:
+    def _take(self) -> SqlToken:
         token = self._next()
         self._at += token is not _END
         return token
@@ -225,7 +229,7 @@ class _QueryReader:
                 self._take()
         return defined
 
-    def _relation(self, token: _Token, defined: frozenset[str]) -> None:
+    def _relation(self, token: SqlToken, defined: frozenset[str]) -> None:
         parts = [token.name]
         while self._next().text == "." and self._tokens[self._at + 1].name:
             self._take()

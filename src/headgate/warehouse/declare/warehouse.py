@@ -36,6 +36,7 @@ from headgate.warehouse.declare.spec import (
     Mode,
     NodeSpec,
     Place,
+    PublicationSpec,
     StreamSpec,
     TableSpec,
     WarehouseSpec,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
 
+    from headgate.warehouse.publish.protocol import Publisher
     from headgate.warehouse.run.run import WarehouseRun
     from headgate.warehouse.schedule.ledger import NodeStatistics
     from headgate.warehouse.sources import DataSource
@@ -70,7 +72,8 @@ class Warehouse:
     """Streams, dimensions and tables that are kept fresh together.
 
     ``path`` is the folder of its Delta tables: ``<name>.warehouse`` beside the pipeline file, unless stated. A commit
-    waits until it is on disk; with ``sync=False`` it does not, and a power cut may cost the latest updates.
+    waits until it is on disk; with ``sync=False`` it does not, and a power cut may cost the latest updates. On a
+    cluster, ``shared=True`` says that all its machines see this folder, and those of sources, at the same paths.
     ``path`` may be the URL of a place in an object store, as "s3://bucket/city"; ``storage`` are options to reach it.
 
     Options mean the same everywhere. ``time`` is the column of the event time; tables may have None. ``partition`` is
@@ -85,14 +88,17 @@ class Warehouse:
         path: str | os.PathLike[str] | None = None,
         *,
         sync: bool = True,
+        shared: bool = False,
         storage: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.sync = sync
+        self.shared = shared
         self.storage = {} if storage is None else dict(storage)
         self.place = users_line()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
+        self._publications: list[PublicationSpec] = []
         self._run: WarehouseRun | None = None
         self.path = self._absolute(f"{name}.warehouse" if path is None else path)
 
@@ -241,6 +247,17 @@ class Warehouse:
         )
         return self._add(table, lengths)
 
+    def add(self, node: NodeSpec) -> Handle:
+        """Declare what is not written in Python: a stream, a dimension or a table as data."""
+        return self._add(node, Lengths())
+
+    def publish(self, table: str | Handle, *, to: Publisher) -> None:
+        """Publish every version of a stream, dimension or table to a place outside, such as headgate.PostgresSink(...).
+
+        It runs behind the updates of all tables. If the place fails, the table goes on, and what it has missed follows.
+        """
+        self._publications.append(PublicationSpec(str(table), to, users_line()))
+
     def note_mistakes(self, mistakes: Iterable[Mistake]) -> None:
         """Add mistakes that were found elsewhere in the pipeline file, to be reported with the others."""
         self._mistakes += mistakes
@@ -255,6 +272,8 @@ class Warehouse:
             tables=tuple(self._resolved(node) for node in self._nodes if isinstance(node, TableSpec)),
             place=self.place,
             sync=self.sync,
+            shared=self.shared,
+            publications=tuple(self._publications),
             storage=self.storage,
         )
         if mistakes := [*self._mistakes, *find_mistakes(spec)]:
@@ -266,7 +285,7 @@ class Warehouse:
     def start(
         self,
         *,
-        tracks: int = 2,
+        tracks: int | None = None,
         policy: str = "max-benefit",
         placement: str = "proportional",
         budget: Duration | None = "1 s",
@@ -278,7 +297,8 @@ class Warehouse:
     ) -> WarehouseRun:
         """Keep the tables fresh from now on, on threads of this process, until ``stop``.
 
-        ``budget`` is how long one update should take at most; None for no limit. An update is cancelled after
+        ``tracks`` is how many updates may run at the same time: by default two, and on a cluster as many as it has
+        cores. ``budget`` is how long one update should take at most; None for no limit. An update is cancelled after
         ``time_limit``, by default after 20 times its usual time. Returns the run. It is a context manager, and its
         ``runtime`` has statistics and takes changes. If a ``spark`` session is passed, or one runs in this process, its
         Spark is used and left open, and its settings stay as they are; otherwise Spark is started at ``master``.
@@ -287,12 +307,13 @@ class Warehouse:
         """
         from headgate.core import placement_from, policy_from
         from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-        from headgate.warehouse.schedule.run_options import RunOptions
+        from headgate.warehouse.schedule.run_options import DEFAULT_TRACKS, RunOptions
 
         if self._run is not None:
             raise HeadgateError(f"the warehouse {self.name!r} is running already: stop it first")
         options = RunOptions(
-            tracks=tracks,
+            tracks=DEFAULT_TRACKS if tracks is None else tracks,
+            follows_cores=tracks is None,
             policy=policy_from(policy),
             placement=placement_from(placement),
             budget=math.inf if budget is None else seconds(budget, "budget"),

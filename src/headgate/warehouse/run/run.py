@@ -9,30 +9,34 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headgate.core import HeadgateError, Update
+from headgate.core import HeadgateError, Update, said_by
 from headgate.core.trace import RunNotice, TraceHeader, TraceTable
 from headgate.places.place import spark_settings
-from headgate.warehouse.declare.analysis import analyse
+from headgate.warehouse.declare.analysis import Analysis, analyse
 from headgate.warehouse.declare.durations import Duration, seconds
-from headgate.warehouse.declare.pipeline_file import load
+from headgate.warehouse.declare.pipeline_file import files_of, load
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.report.drawing import counts
 from headgate.warehouse.run.control import ControlServer
+from headgate.warehouse.run.executor_watch import ExecutorWatch
+from headgate.warehouse.run.executors import check_executors, cluster_cores, refuse_unshared, wait_for_executors
 from headgate.warehouse.run.lease import WarehouseLease
 from headgate.warehouse.run.lock import WarehouseLock
-from headgate.warehouse.run.runtime import Observer, Runtime
-from headgate.warehouse.run.spark_life import forget_spark, stop_session
+from headgate.warehouse.run.observers import Observer
+from headgate.warehouse.run.runtime import MOST_FOLLOWED, Runtime
+from headgate.warehouse.run.spark_life import forget_spark, is_alive, stop_session
 from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.session import another_session, open_session, own_session, running_session
+from headgate.warehouse.shipping import ship_modules
 from headgate.warehouse.updates.node import known
 from headgate.warehouse.updates.object_copies import check_access
 from headgate.warehouse.updates.open_warehouse import OnChange, OpenWarehouse, changed_tables, open_warehouse
@@ -44,8 +48,14 @@ if TYPE_CHECKING:
 
 #: seconds between two checks of a pipeline file for changes
 WATCH_SECONDS = 1.0
-#: when a file was changed, in nanoseconds, and its size
-Stamp = tuple[int, int]
+#: how long a run that ends waits for the pipeline file, whose code may never return
+WATCH_END_SECONDS = 1.0
+#: of a file: when it and its entry were changed, in nanoseconds, its size, and its number
+Stamp = tuple[tuple[int, ...], ...]
+
+
+class SparkAwayError(HeadgateError):
+    """Something could not be done because Spark was lost; it is done when Spark is there again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +65,13 @@ class SparkOptions:
     If a ``session`` is passed, its Spark is used instead and left open at the end. Updates have sessions of their own
     on it, with Headgate's settings and those of ``conf`` that can be changed while Spark runs: the settings of the
     session neither change what is computed nor are they changed. The same holds if a Spark runs in this process
-    already.
+    already. ``shared``: all machines of a cluster see the folders of the warehouse (or the warehouse says so itself).
     """
 
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
     session: SparkSession | None = None
+    shared: bool = False
 
 
 class WarehouseRun:
@@ -89,7 +100,7 @@ class WarehouseRun:
         self._pipeline = pipeline
         # Taken now, before Spark starts: a change while Spark starts must be noticed.
         self._loaded = None if pipeline is None else _stamp(pipeline)
-        self._on_message = on_message
+        self._say = on_message
         self._on_end = on_end
         self._on_change = on_change
         #: the declarations that are opened again are other ones than before
@@ -101,6 +112,10 @@ class WarehouseRun:
         #: where the trace of this run is written; None before the start
         self.trace: Path | None = None
 
+    def _on_message(self, line: str) -> None:
+        with suppress(Exception):  # a log that cannot be written, as on a full disk, stops nothing
+            self._say(line)
+
     @property
     def runtime(self) -> Runtime:
         """The running warehouse, for statistics and changes; only between ``start`` and ``stop``."""
@@ -111,6 +126,7 @@ class WarehouseRun:
     def start(self) -> WarehouseRun:
         """Take the lock, open Spark and all tables, and start. Mistakes in queries are reported before that."""
         with ExitStack() as undo:
+            ship_modules(base_folder(self.spec.place))
             lock = self._lock()
             undo.enter_context(lock)
             spark, revive = self._spark(undo)
@@ -121,6 +137,8 @@ class WarehouseRun:
             for table, mode in opened.modes.items():
                 if mode.name == "whole":
                     self._on_message(f"table {table!r} is computed as a whole by every update: {mode.reason}")
+            if self._options.follows_cores and (cores := cluster_cores(spark.sparkContext)):
+                self._options = replace(self._options, tracks=min(cores, MOST_FOLLOWED))
             trace = self._open_trace(opened)
             undo.callback(lambda: trace.close(time.time()))
 
@@ -157,8 +175,9 @@ class WarehouseRun:
             self._on_message("keeping the tables fresh")
             undo.callback(runtime.stop)
             undo.enter_context(ControlServer(runtime, lock))
+            undo.enter_context(ExecutorWatch(runtime))
             if self._pipeline is not None:
-                watch = _PipelineWatch(self._pipeline, self._loaded, self._reload, self._on_message)
+                watch = PipelineWatch(self._pipeline, self._loaded, self._reload, self._on_message)
                 undo.callback(watch.stop)
             self._runtime = runtime
             self._cleanup = undo.pop_all()
@@ -185,8 +204,12 @@ class WarehouseRun:
         """
         options = self._spark_options
         theirs = options.session or running_session()
+        master = options.master if theirs is None else theirs.sparkContext.master
+        refuse_unshared(self.spec, master, self.spec.shared or options.shared)
         if theirs is not None:
-            return own_session(theirs, options.conf), None
+            session = own_session(theirs, options.conf)
+            self._check_cluster(session)
+            return session, None
         sessions: list[SparkSession] = []
 
         def start() -> SparkSession:
@@ -195,16 +218,27 @@ class WarehouseRun:
             self._on_message(f"starting Spark at {options.master} ...")
             conf = {**spark_settings(self.spec.folder()), **options.conf}
             sessions.append(open_session(self.spec.name, options.master, conf))
+            self._check_cluster(sessions[-1])
             return sessions[-1]
 
-        undo.callback(lambda: stop_session(sessions[-1]))
+        def stop() -> None:
+            if sessions:
+                stop_session(sessions[-1])
+
+        undo.callback(stop)
         return start(), start
 
-    def _open_again(self, spark: SparkSession, spec: WarehouseSpec | None = None) -> OpenWarehouse:
+    def _check_cluster(self, spark: SparkSession) -> None:
+        wait_for_executors(spark.sparkContext)
+        check_executors(spark.sparkContext, self.spec, self._on_message)
+
+    def _open_again(
+        self, spark: SparkSession, spec: WarehouseSpec | None = None, analyses: Mapping[str, Analysis] | None = None
+    ) -> OpenWarehouse:
         """The tables opened anew: their declarations have changed, one could not be opened, or Spark is another one."""
         # What is refused was refused at the start, or when the file was saved: here that would end the run.
         on_change: OnChange = "keep" if self._on_change == "keep" else "rebuild"
-        return open_warehouse(spec or self.spec, spark, on_change=on_change, fence=self._lease)
+        return open_warehouse(spec or self.spec, spark, on_change=on_change, analyses=analyses, fence=self._lease)
 
     def _open_trace(self, opened: OpenWarehouse) -> TraceWriter:
         options = self._options
@@ -250,12 +284,21 @@ class WarehouseRun:
         changed = resolved(spec)
         if changed.path != self.spec.path:
             raise HeadgateError(f"the warehouse's path is now {changed.path}: stop this run and start another")
-        # A mistake is reported here, before the running updates are waited for.
-        analyses = analyse(changed, another_session(self.runtime.spark))
+        spark = self.runtime.spark
+        ship_modules(base_folder(changed.place))
+        try:
+            # A mistake is reported here, before the running updates are waited for.
+            analyses = analyse(changed, another_session(spark))
+        except Exception:
+            if not is_alive(spark):
+                raise SparkAwayError("Spark was lost; it is tried again when Spark is there") from None
+            raise
         changed_tables(self.runtime.warehouse, analyses, self._on_change)
 
         def reopen() -> OpenWarehouse:
-            opened = self._open_again(self.runtime.spark, changed)
+            # The functions of the file are not called again, unless for another Spark: they may take long.
+            same = self.runtime.spark is spark
+            opened = self._open_again(self.runtime.spark, changed, analyses if same else None)
             self.spec, self._is_changed = changed, True
             self._tell_rebuilds(opened)
             return opened
@@ -277,15 +320,18 @@ def _traced(opened: OpenWarehouse, declared: float | None = None) -> tuple[Trace
 
 
 def _stamp(file: Path) -> Stamp | None:
-    """Changes when the file is saved; None if it cannot be read."""
-    try:
-        status = file.stat()
-    except OSError:
+    """Changes when the file, or another that belongs to it, is saved; None if it cannot be read."""
+    if not file.exists():
         return None
-    return status.st_mtime_ns, status.st_size
+    found = []
+    for each in files_of(file):
+        with suppress(OSError):
+            status = each.stat()
+            found.append((status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
+    return tuple(found)
 
 
-class _PipelineWatch:
+class PipelineWatch:
     """Checks a pipeline file every second, and passes its declarations to ``reload`` when it was saved."""
 
     def __init__(
@@ -306,19 +352,23 @@ class _PipelineWatch:
 
     def stop(self) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(WATCH_END_SECONDS)
 
     def _watch(self) -> None:
         while not self._ended.wait(WATCH_SECONDS):
             stamp = _stamp(self._file)
             if stamp is None or stamp == self._stamp:
                 continue
-            self._stamp = stamp
+            before, self._stamp = self._stamp, stamp
+            problem = ""
             try:
                 self._reload(load(self._file).spec())
-                self._on_message(f"{self._file.name} has changed")
-            except Exception as error:
-                self._on_message(f"{self._file.name} has changed, but cannot be used, so nothing changes: {error}")
+            except SparkAwayError as error:
+                self._stamp, problem = before, f", but cannot be used now: {error}"
+            except BaseException as error:  # it is the user's, and the next time the file is saved it may be another
+                problem = f", but cannot be used, so nothing changes: {said_by(error)}"
+            if not self._ended.is_set():
+                self._on_message(f"{self._file.name} has changed{problem}")
 
 
 def resolved(spec: WarehouseSpec) -> WarehouseSpec:
@@ -328,4 +378,5 @@ def resolved(spec: WarehouseSpec) -> WarehouseSpec:
         spec,
         streams=tuple(replace(stream, source=stream.source.resolve(base)) for stream in spec.streams),
         dimensions=tuple(replace(d, source=d.source.resolve(base)) for d in spec.dimensions),
+        publications=tuple(replace(each, to=each.to.resolve(base)) for each in spec.publications),
     )

@@ -31,7 +31,7 @@ FIRST_SECONDS = 60.0
 #: an update is cancelled if it takes so many times as long as the longest that was committed ...
 TIME_LIMIT_TIMES = 20.0
 #: ... but not before so many seconds: a rebuild computes everything, and nothing is known before the first update
-LEAST_TIME_LIMITS: Mapping[Layer, float] = {"live": 120.0, "backfill": 3600.0, "maintenance": 3600.0}
+LEAST_TIME_LIMITS: Mapping[Layer, float] = {"live": 120.0, "backfill": 3600.0, "maintenance": 3600.0, "publish": 600.0}
 
 
 @dataclass(frozen=True, slots=True)

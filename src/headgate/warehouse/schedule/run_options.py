@@ -10,6 +10,9 @@ from headgate.core.placements import Proportional
 from headgate.core.policies import MaxBenefit
 from headgate.warehouse.schedule.limits import BUDGET
 
+#: how many tracks there are if nobody says how many
+DEFAULT_TRACKS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
@@ -18,10 +21,11 @@ class RunOptions:
     ``budget`` is how long one update should take at most, in seconds: of more data than that, it takes in a part.
     ``chop`` limits an update to this many periods of data instead, however long that takes. ``time_limit`` is after how
     many seconds an update is cancelled; by default, that follows from how long the table's updates have taken.
-    ``poll`` is the shortest time between two polls of a source, in seconds.
+    ``poll`` is the shortest time between two polls of a source, in seconds. With ``follows_cores``, a run on a cluster
+    has as many tracks as that has cores, also when executors come and go.
     """
 
-    tracks: int = 2
+    tracks: int = DEFAULT_TRACKS
     policy: Policy = field(default_factory=MaxBenefit)
     placement: Placement = field(default_factory=Proportional)
     inheritance: Inheritance = "max"
@@ -29,6 +33,7 @@ class RunOptions:
     chop: float = math.inf
     time_limit: float | None = None
     poll: float = 0.05
+    follows_cores: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.tracks <= MOST_TRACKS:

@@ -1,7 +1,7 @@
 """All nodes of a warehouse for the dispatch loop: their numbers, their graph, and the features that are declared.
 
-First the live nodes of the tables, with the same numbers as in the warehouse's graph; then, in lower layers, backfills
-and maintenance. These have no edges, because they wait for no other node. What is pending is not known here.
+First the live nodes of the tables, with the same numbers as in the warehouse's graph; then, in lower layers, backfills,
+publishing and maintenance. These have no edges, because they wait for no other node. What is pending is not known here.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ UNKNOWN_PERIOD = 10.0
 #: a learned period is used when it differs by this share from the one in use
 PERIOD_CHANGED = 0.2
 #: the periods of other nodes, in seconds: after 20 periods of waiting a node runs first
-BACKFILL_PERIOD, MAINTENANCE_PERIOD, DIMENSION_PERIOD = 3.0, 30.0, 40.0
+BACKFILL_PERIOD, MAINTENANCE_PERIOD, DIMENSION_PERIOD, PUBLISH_PERIOD = 3.0, 30.0, 40.0, 1.0
 
-_LAYERS = {"live": LIVE, "backfill": BACKFILL, "maintenance": MAINTENANCE}
+_LAYERS = {"live": LIVE, "backfill": BACKFILL, "maintenance": MAINTENANCE, "publish": BACKFILL}
 
 
 class ScheduledNodes:
@@ -112,4 +112,5 @@ class ScheduledNodes:
             return node.period or UNKNOWN_PERIOD
         if isinstance(node, DimensionNode):
             return DIMENSION_PERIOD
-        return {"backfill": BACKFILL_PERIOD, "maintenance": MAINTENANCE_PERIOD}.get(node.layer, 0.0)
+        periods = {"backfill": BACKFILL_PERIOD, "maintenance": MAINTENANCE_PERIOD, "publish": PUBLISH_PERIOD}
+        return periods.get(node.layer, 0.0)

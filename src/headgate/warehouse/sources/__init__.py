@@ -1,22 +1,33 @@
-"""Sources of streams: a directory of files, or a generator. ``protocol`` defines what other sources must do.
+"""Sources of streams: files, a Delta table, PostgreSQL, a generator. ``protocol`` defines what other sources must do.
 
 Declaring a source imports neither Spark nor Arrow; reading from it does.
 """
 
-from headgate.warehouse.sources.errors import SourceBroken, SourceChanged, SourceError, SourceUnreadable
+from headgate.warehouse.sources.delta import Delta
+from headgate.warehouse.sources.errors import (
+    ServerUnreachable,
+    SourceBroken,
+    SourceChanged,
+    SourceError,
+    SourceUnreadable,
+)
 from headgate.warehouse.sources.files import Files
 from headgate.warehouse.sources.generator import Generator
+from headgate.warehouse.sources.postgres import Postgres
 from headgate.warehouse.sources.protocol import DataSource, Limit, Notice, Offset, Pending, Range
 
 __all__ = [
     "DataSource",
+    "Delta",
     "Files",
     "Generator",
     "Limit",
     "Notice",
     "Offset",
     "Pending",
+    "Postgres",
     "Range",
+    "ServerUnreachable",
     "SourceBroken",
     "SourceChanged",
     "SourceError",

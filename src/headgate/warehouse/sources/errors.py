@@ -4,7 +4,8 @@ HeadgateError
 └── SourceError              a source cannot give what it is asked for; the message says what to do
     ├── SourceChanged        data that a range names was removed or changed
     ├── SourceUnreadable     the operating system does not allow reading it
-    └── SourceBroken         some chunks can never be read as they are
+    ├── SourceBroken         some chunks can never be read as they are
+    └── ServerUnreachable    a server does not answer now; it is asked again
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ class SourceBroken(SourceError):  # noqa: N818 - as above
         name, problem = next(iter(self.chunks.items()))
         more = f" (and {len(self.chunks) - 1} more like it)" if len(self.chunks) > 1 else ""
         super().__init__(f"{name} cannot be loaded: {problem}{more}")
+
+
+class ServerUnreachable(SourceError, ConnectionError):  # noqa: N818 - as above
+    """A server does not answer, or refuses for now. As a ConnectionError it is one that may pass by itself."""
 
 
 def current_user() -> str:

@@ -8,6 +8,7 @@ StorageError               something about the table or its files on disk is not
 │   └── ForeignHistoryError    another program changed rows without saying which
 ├── ForeignCommitError     somebody else wrote to the log of a table that has one writer
 ├── TableVanishedError     the folder of the table was deleted under its writer
+├── LostRowsError          the files that Spark wrote hold fewer or more rows than its tasks wrote
 └── DamagedFileError       a data file is not what was written: its checksum differs
 """
 
@@ -32,6 +33,19 @@ class AlreadyCommittedError(StorageError):
         super().__init__(
             f"update {update} of table {table!r} cannot be committed again: {where} the log, whose newest update is "
             f"{newest}. Go on from the newest state, with update {newest + 1}."
+        )
+
+
+class LostRowsError(StorageError):
+    """The files of an update, as the driver sees them, do not have the rows that Spark's tasks have written."""
+
+    def __init__(self, table: str, written: int, found: int) -> None:
+        self.written = written
+        self.found = found
+        super().__init__(
+            f"Spark has written {written} rows of table {table!r}, but the files that this machine sees have {found}, "
+            "so nothing was committed. Does an executor have a disk of its own at this path? All machines of a cluster "
+            "must see the same folder. The update is tried again"
         )
 
 

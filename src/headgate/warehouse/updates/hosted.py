@@ -60,6 +60,8 @@ class HostedQueries:
             clock=clock,
             arrival=ArrivalOrder.of([ArrivedFile(path, file.size, file.arrived) for path, file in files]),
             small=sum(file.size for _, file in files) <= ONE_TASK_BYTES,
+            priority=self._spec.priority,
+            importance_class=self._spec.importance_class,
         )
 
     def check(self, update: HostedUpdate) -> None:

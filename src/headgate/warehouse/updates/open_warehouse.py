@@ -16,6 +16,7 @@ from headgate.warehouse.declare.analysis import Analysis, analyse, stored_column
 from headgate.warehouse.declare.modes import TableMode, table_modes
 from headgate.warehouse.declare.query_fingerprint import has_changed
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
+from headgate.warehouse.publish.node import PublishNode
 from headgate.warehouse.storage.fence import Fence
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.derive import TableDeriver
@@ -69,7 +70,7 @@ class OpenWarehouse:
         return (node for node in self.nodes.values() if isinstance(node, TableNode))
 
     def background_nodes(self) -> Iterator[Node]:
-        """The nodes that work behind live updates: backfills of derived tables, and maintenance of all tables."""
+        """The nodes that work behind live updates: backfills, maintenance, and publishing."""
         lengths = {node.name: node.partition for node in self.spec.nodes() if not isinstance(node, DimensionSpec)}
         for name, node in self.nodes.items():
             if isinstance(node, UnopenedTable):
@@ -77,6 +78,8 @@ class OpenWarehouse:
             if isinstance(node, TableNode):
                 yield BackfillNode(node)
             yield MaintenanceNode(node, lengths.get(name))
+            if places := [publication.to for publication in self.spec.publications if publication.table == name]:
+                yield PublishNode(node, places)
 
     def _update(self, node: Node, spark: SparkSession) -> bool:
         if node.update(spark) is None:
@@ -91,14 +94,16 @@ def open_warehouse(
     clock: Callable[[], float] = time.time,
     on_change: OnChange = "rebuild",
     fence: Fence | None = None,
+    analyses: Mapping[str, Analysis] | None = None,
 ) -> OpenWarehouse:
     """Open all tables of a warehouse. If any query has a mistake, this raises before any table is opened.
 
     ``clock`` tells streams which event times lie in the future. ``on_change`` is what becomes of tables whose query is
-    not the one that their rows were computed by. ``fence`` is the right of this process to commit.
+    not the one that their rows were computed by. ``analyses`` are those of the queries, if there are any already.
+    ``fence`` is the right of this process to commit.
     """
     graph = spec.graph()
-    analyses = analyse(spec, spark)
+    analyses = analyses or analyse(spec, spark)
     root = spec.folder() / "tables"
     declared = {node.name: node for node in spec.nodes()}
     opened: dict[str, SourceTable] = {}

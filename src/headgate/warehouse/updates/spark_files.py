@@ -21,6 +21,7 @@ from headgate.places.object_path import ObjectPath
 from headgate.places.place import AnyPath, spark_name
 from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.storage import PARTITION_COLUMN
+from headgate.warehouse.storage.errors import LostRowsError
 from headgate.warehouse.storage.files import DataFile, Everything, NewFile, RowChanges
 from headgate.warehouse.storage.parquet import visible
 from headgate.warehouse.storage.store import TableStore
@@ -103,20 +104,32 @@ class WrittenFiles:
 def write_with_spark(
     frame: DataFrame, store: TableStore, update: int, time: str | None, partition: float | None
 ) -> WrittenFiles:
-    """Let Spark compute and write ``frame``, one directory for each partition of ``partition`` seconds."""
+    """Let Spark compute and write ``frame``, one directory for each partition of ``partition`` seconds.
+
+    Raises LostRowsError if the files do not have the rows that the tasks have written: an executor may have written to
+    a disk of its own.
+    """
+    from pyspark.sql import Observation
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import to_arrow_schema
 
     directory = store.stage(update)
+    # Observed last, in the stage that writes: there a task counts once, even if it or its executor is tried again.
+    tasks = Observation()
+    counted = F.count(F.lit(1)).alias("rows")
     with spark_folder(frame.sparkSession, directory) as target:
         if time is not None and partition is not None:
             labelled = frame.withColumn(PARTITION_COLUMN, _label(F.col(quoted(time)), partition))
-            labelled.repartition(PARTITION_COLUMN).write.partitionBy(PARTITION_COLUMN).parquet(target)
+            parts = labelled.repartition(PARTITION_COLUMN).observe(tasks, counted)
+            parts.write.partitionBy(PARTITION_COLUMN).parquet(target)
         else:
-            frame.write.parquet(target)
+            frame.observe(tasks, counted).write.parquet(target)
     files = store.adopt(directory)
+    rows, written = sum(new.file.rows for new in files), int(tasks.get["rows"])
+    if rows != written:
+        raise LostRowsError(store.directory.name, written, rows)
     schema = files[0].schema if files else visible(to_arrow_schema(frame.schema, timezone="UTC"))
-    return WrittenFiles(files, sum(new.file.rows for new in files), schema)
+    return WrittenFiles(files, rows, schema)
 
 
 def _label(moment: Column, length: float) -> Column:

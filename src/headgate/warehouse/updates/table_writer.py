@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core import UserCodeError
+from headgate.core import UserCodeError, said_by
 from headgate.warehouse.declare.spec import TableSpec
+from headgate.warehouse.storage.errors import LostRowsError
 from headgate.warehouse.storage.parquet import visible
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.spark_files import WrittenFiles, write_with_spark
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+#: the setting that Spark names when a result is too large for the driver
+MOST_RESULT = "spark.driver.maxResultSize"
+
+
 class TableWriter:
     """Writes the rows of one table. Errors of Spark are the user's, with the place of the declaration.
 
-    Errors of the system (``OSError``) stay what they are.
+    Errors of the system (``OSError``) stay what they are, and so do rows that Spark has lost.
     """
 
     def __init__(self, spec: TableSpec, table: TableStore) -> None:
@@ -53,16 +58,26 @@ class TableWriter:
         return WrittenFiles(files, rows.num_rows, visible(rows.schema))
 
     def write_frame(self, number: int, frame: DataFrame, is_large: bool) -> WrittenFiles:
-        """Compute and write a frame; if it is large, the rows do not pass through the driver."""
-        return self.write_with_spark(number, frame) if is_large else self.write_rows(number, self.rows(frame))
+        """Compute and write a frame; if it is large, the rows do not pass through the driver.
+
+        A query may make far more rows than it reads. Spark refuses to send the driver more than it may have; then the
+        rows are computed once more, and written where they are.
+        """
+        if not is_large:
+            try:
+                return self.write_rows(number, self.rows(frame))
+            except UserCodeError as error:
+                if MOST_RESULT not in str(error):
+                    raise
+        return self.write_with_spark(number, frame)
 
     def write_with_spark(self, number: int, frame: DataFrame) -> WrittenFiles:
         try:
             return write_with_spark(frame, self.table, number, self.spec.time, self.spec.partition)
-        except OSError:
+        except (OSError, LostRowsError):
             raise
         except Exception as error:
             raise self.failed(error) from error
 
     def failed(self, error: Exception) -> UserCodeError:
-        return UserCodeError(f"{self.spec.place}: table {self.spec.name!r} failed: {error}")
+        return UserCodeError(f"{self.spec.place}: table {self.spec.name!r} failed: {said_by(error)}")

@@ -1,0 +1,1 @@
+"""Other people's pipelines: a Spark Declarative Pipelines project, or a dbt manifest, as a warehouse."""

@@ -1,0 +1,172 @@
+"""The files of a Spark Declarative Pipelines project: its spec, its definitions, and the side file for Headgate.
+
+The spec, ``spark-pipeline.yml``, and the definitions are used as they are. What Spark has no words for stands in the
+side file, beside the spec: priorities, target lags, event times.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headgate.core import DeclarationError
+from headgate.warehouse.declare.checks import DeclarationErrors, Mistake, shown_file
+from headgate.warehouse.declare.spec import Place
+
+SIDE_FILE = "headgate.yml"
+SUFFIXES = (".yml", ".yaml")
+
+_SPEC_FIELDS = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
+_SIDE_FIELDS = ("path", "tables", "sources")
+_LENGTHS = ("partition", "target_lag", "patience")
+#: what the side file may say of a table, and of the files that a streaming read loads
+TABLE_OPTIONS = (*_LENGTHS, "time", "priority", "importance_class", "lookback", "mode", "key", "catch_up", "group")
+SOURCE_OPTIONS = (
+    *(*_LENGTHS, "time", "priority", "importance_class", "catch_up", "period", "max_future"),
+    *("name", "schema", "order", "settle", "recursive"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SideOptions:
+    """What the side file says of one table or source, and where."""
+
+    place: Place
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project as its files describe it. ``definitions`` are its Python and SQL files, in the order of their names."""
+
+    file: Path
+    name: str
+    database: str | None
+    catalog: str | None
+    definitions: tuple[Path, ...]
+    path: str | None
+    tables: Mapping[str, SideOptions]
+    sources: Mapping[str, SideOptions]
+
+    @property
+    def place(self) -> Place:
+        return Place(str(self.file), 1)
+
+
+def read_project(file: Path) -> Project:
+    """The project whose spec is ``file``; DeclarationErrors lists what is wrong with the spec and the side file."""
+    spec, _ = _yaml(file)
+    mistakes = [Mistake(Place(str(file), 1), text) for text in _spec_problems(spec)]
+    if mistakes:
+        raise DeclarationErrors(mistakes)
+    side_file = file.parent / SIDE_FILE
+    side, lines = _yaml(side_file) if side_file.exists() else ({}, {})
+    mistakes += _side_mistakes(side, lines, side_file)
+    if mistakes:
+        raise DeclarationErrors(mistakes)
+    noted = {
+        part: {
+            str(name): SideOptions(Place(str(side_file), lines[part, str(name)]), options or {})
+            for name, options in (side.get(part) or {}).items()
+        }
+        for part in ("tables", "sources")
+    }
+    return Project(
+        file=file,
+        name=str(spec["name"]),
+        database=spec.get("database", spec.get("schema")),
+        catalog=spec.get("catalog"),
+        definitions=tuple(_definitions(file, spec)),
+        path=side.get("path"),
+        tables=noted["tables"],
+        sources=noted["sources"],
+    )
+
+
+def project_files(file: Path) -> list[Path]:
+    """All files that a project is declared in, as far as they can be read."""
+    try:
+        return [file, file.parent / SIDE_FILE, *read_project(file).definitions]
+    except (DeclarationError, OSError):
+        return [file, file.parent / SIDE_FILE]
+
+
+def _yaml(file: Path) -> tuple[dict[str, Any], dict[tuple[str, str], int]]:
+    """The mapping in a YAML file, and the lines of the keys inside of its mappings."""
+    try:
+        import yaml  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        text = f"reading {shown_file(file)} needs PyYAML: pip install 'headgate[pipelines]'"
+        raise DeclarationError(text) from None
+    try:
+        text = file.read_text("utf-8")
+        value, tree = yaml.safe_load(text), yaml.compose(text)
+    except OSError as error:
+        raise DeclarationError(f"cannot read {shown_file(file)}: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = Place(str(file), 1 if mark is None else mark.line + 1)
+        raise DeclarationErrors([Mistake(place, f"this is not YAML: {getattr(error, 'problem', error)}")]) from None
+    if not isinstance(value, dict):
+        raise DeclarationErrors([Mistake(Place(str(file), 1), f"it takes fields such as 'name: city'; got {value!r}")])
+    lines: dict[tuple[str, str], int] = {}
+    for key, inner in tree.value:
+        lines[str(key.value), ""] = key.start_mark.line + 1
+        if isinstance(inner, yaml.MappingNode):
+            for name, _ in inner.value:
+                lines[str(key.value), str(name.value)] = name.start_mark.line + 1
+    return value, lines
+
+
+def _spec_problems(spec: Mapping[str, Any]) -> Iterator[str]:
+    yield from (
+        f"the field {name!r} is not one of a pipeline: {_near(name, _SPEC_FIELDS)}"
+        for name in spec
+        if name not in _SPEC_FIELDS
+    )
+    if not isinstance(spec.get("name"), str):
+        yield "it needs a name, such as 'name: city'"
+    for entry in spec.get("libraries") or []:
+        pattern = entry.get("glob", {}).get("include") if isinstance(entry, dict) else None
+        if not isinstance(pattern, str):
+            yield f"libraries takes entries such as 'glob: {{include: transformations/**}}'; got {entry!r}"
+
+
+def _side_mistakes(side: Mapping[str, Any], lines: Mapping[tuple[str, str], int], file: Path) -> Iterator[Mistake]:
+    allowed = {"tables": TABLE_OPTIONS, "sources": SOURCE_OPTIONS}
+    for part, entries in side.items():
+        if part not in _SIDE_FIELDS:
+            yield Mistake(Place(str(file), lines[part, ""]), f"the field {part!r}: {_near(part, _SIDE_FIELDS)}")
+        elif part in allowed and not isinstance(entries or {}, dict):
+            yield Mistake(
+                Place(str(file), lines[part, ""]), f"{part} takes a name and options for each; got {entries!r}"
+            )
+        elif part in allowed:
+            for name, options in (entries or {}).items():
+                place = Place(str(file), lines[part, str(name)])
+                if not isinstance(options or {}, dict):
+                    yield Mistake(place, f"{name} takes options such as 'priority: 10'; got {options!r}")
+                    continue
+                unknown = [option for option in options or {} if option not in allowed[part]]
+                yield from (
+                    Mistake(place, f"{name}: option {each!r}: {_near(each, allowed[part])}") for each in unknown
+                )
+
+
+def _near(name: object, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+
+
+def _definitions(file: Path, spec: Mapping[str, Any]) -> Iterator[Path]:
+    seen: set[Path] = set()
+    for entry in spec.get("libraries") or []:
+        pattern = entry["glob"]["include"]
+        # As Spark does: below a folder that is named with /**, everything is a definition.
+        for found in sorted(file.parent.glob(f"{pattern}/*" if pattern.endswith("/**") else pattern)):
+            if found.suffix in (".py", ".sql") and "__pycache__" not in found.parts and found not in seen:
+                seen.add(found)
+                yield found

@@ -1,0 +1,78 @@
+"""Rows that the driver has read as Arrow, handed to Spark in the shape that every source returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headgate.warehouse.sources.errors import SourceError
+from headgate.warehouse.sources.file_batch import ADDED, as_json, ddl, no_rows
+from headgate.warehouse.sources.schema import PRIVATE_PREFIX, Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame, SparkSession
+
+#: the column beside the declared ones that names the chunk of a row
+CHUNK_NAME = f"{PRIVATE_PREFIX}chunk"
+
+
+def with_chunk(rows: pa.Table, chunk: str) -> pa.Table:
+    """``rows`` with the name of their chunk."""
+    import pyarrow as pa
+
+    return rows.append_column(CHUNK_NAME, pa.repeat(pa.scalar(chunk, pa.string()), rows.num_rows))
+
+
+def as_frame(spark: SparkSession, columns: Sequence[Column], tables: Sequence[pa.Table], where: str) -> DataFrame:
+    """``tables``, each with its chunk, as a data frame: declared columns by name, without regard to case.
+
+    The plan is the same for every update. A column that a table does not have is null.
+    """
+    import pyarrow as pa
+
+    tables = [table for table in tables if table.num_rows]
+    if not tables:
+        return no_rows(spark, columns)
+    schema = f"{ddl(columns)}, {CHUNK_NAME} string"
+    try:
+        rows = pa.concat_tables([_declared(table, columns) for table in tables], promote_options="permissive")
+        frame = spark.createDataFrame(rows, schema)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SourceError(
+            f"the rows of {where} do not fit the schema {ddl(columns)!r}: {error}. Declare the columns as "
+            "they are there"
+        ) from None
+    file, raw, problem = ADDED
+    return frame.selectExpr(
+        *(column.quoted for column in columns),
+        f"{CHUNK_NAME} AS {file}",
+        f"{as_json(column.quoted for column in columns)} AS {raw}",
+        f"CAST(NULL AS STRING) AS {problem}",
+    )
+
+
+def _declared(table: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    import pyarrow as pa
+
+    found = {name.lower(): name for name in table.column_names}
+    arrays, names = [], []
+    for column in columns:
+        name = found.get(column.name.lower())
+        arrays.append(pa.nulls(table.num_rows) if name is None else _plain(table.column(name)))
+        names.append(column.name)
+    return pa.table([*arrays, table.column(CHUNK_NAME)], names=[*names, CHUNK_NAME])
+
+
+def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values in a layout that Spark knows."""
+    import pyarrow as pa
+
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return _plain(values.cast(kind.value_type))
+    if pa.types.is_string_view(kind):
+        return values.cast(pa.string())
+    if pa.types.is_binary_view(kind):
+        return values.cast(pa.binary())
+    return values

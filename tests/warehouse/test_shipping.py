@@ -1,0 +1,113 @@
+"""What a cluster is sent, what is refused before it is asked, and how many tracks follow from its cores."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgate.core import Graph
+from headgate.errors import NotSharedError
+from headgate.warehouse.declare.spec import WarehouseSpec
+from headgate.warehouse.declare.warehouse import Warehouse
+from headgate.warehouse.run.executors import refuse_unshared
+from headgate.warehouse.run.runtime import MOST_FOLLOWED, Runtime
+from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.shipping import is_local, package_archive, ship_modules
+from headgate.warehouse.sources import Files
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        ("local", True),
+        ("local[*]", True),
+        ("local[2, 3]", True),
+        ("local-cluster[2,1,1024]", False),
+        ("spark://here:7077", False),
+        ("yarn", False),
+        ("k8s://https://here", False),
+    ],
+)
+def test_only_local_masters_compute_in_the_process_of_the_driver(master: str, local: bool) -> None:
+    assert is_local(master) is local
+
+
+def test_the_archive_is_the_whole_package_and_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
+    archive = package_archive()
+    made = archive.stat().st_mtime_ns
+    assert archive.parent == tmp_path / "cache"
+    assert package_archive() == archive and archive.stat().st_mtime_ns == made
+    assert [path.name for path in archive.parent.iterdir()] == [archive.name]
+    script = (
+        "import headgate.stream.spark.task as task; print(task.__file__, task.__loader__.get_source(task.__name__))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(archive)}
+    told = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.startswith(str(archive)) and "def run_task" in told.stdout
+
+
+def test_functions_of_modules_beside_the_pipeline_file_are_sent_with_all_that_they_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark import cloudpickle
+
+    (tmp_path / "headgate_test_words.py").write_text("ODD = 'odd'\n")
+    (tmp_path / "headgate_test_rules.py").write_text(
+        "import headgate_test_words as words\n\n\ndef shape(n):\n    return words.ODD if n % 2 else 'even'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import headgate_test_rules as rules  # type: ignore[import-not-found]
+
+    ship_modules(tmp_path)
+    sent = tmp_path / "sent"
+    try:
+        sent.write_bytes(cloudpickle.dumps(rules.shape))  # type: ignore[no-untyped-call]
+    finally:
+        for name in ("headgate_test_rules", "headgate_test_words"):
+            cloudpickle.unregister_pickle_by_value(sys.modules.pop(name))  # type: ignore[no-untyped-call]
+    script = f"import pickle; print(pickle.loads(open({str(sent)!r}, 'rb').read())(3))"
+    elsewhere = subprocess.run([sys.executable, "-c", script], cwd="/", capture_output=True, text=True, check=False)
+    assert elsewhere.stdout == "odd\n", elsewhere.stderr
+
+
+def shop(folder: Path, shared: bool = False) -> WarehouseSpec:
+    wh = Warehouse("shop", folder / "warehouse", shared=shared)
+    wh.stream("orders", Files(folder / "landing", schema="ts timestamp"), time="ts")
+    return wh.spec()
+
+
+def test_a_folder_of_this_machine_is_refused_for_a_cluster_unless_it_is_said_to_be_shared(tmp_path: Path) -> None:
+    refuse_unshared(shop(tmp_path), "local[*]", shared=False)
+    refuse_unshared(shop(tmp_path), "spark://there:7077", shared=True)
+    assert shop(tmp_path, shared=True).shared
+    with pytest.raises(NotSharedError, match=r"the path of the warehouse is .*shared=True"):
+        refuse_unshared(shop(tmp_path), "spark://there:7077", shared=False)
+
+
+def test_tracks_follow_the_cores_of_a_cluster_until_somebody_states_a_number(tmp_path: Path) -> None:
+    spec = shop(tmp_path)
+    opened = OpenWarehouse(spec, Graph((), ()), {})
+    changes: list[object] = []
+    runtime = Runtime(
+        opened,
+        None,  # type: ignore[arg-type] # no update runs
+        RunOptions(follows_cores=True),
+        on_change=lambda _, what: changes.append(what["tracks"]),
+    )
+    found = []
+    for cores in (5, 5, 1, 0, 1000):
+        runtime.follow_cores(cores)
+        found.append(runtime.tracks)
+    runtime.set_tracks(3)
+    runtime.follow_cores(7)
+    assert [*found, runtime.tracks] == [5, 5, 1, 1, MOST_FOLLOWED, 3], "a moment without executors changes nothing"
+    assert changes == [5, 1, MOST_FOLLOWED, 3]
+    runtime._tracks.close()

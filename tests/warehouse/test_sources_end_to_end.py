@@ -1,0 +1,98 @@
+"""Sources that other programs write, through a running warehouse: the tables have every row once, also after faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+from deltalake import write_deltalake
+
+import headgate as hg
+from tests.services.postgres import PostgresServer, Session
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+COLUMNS = "id bigint, at timestamp, city string, amount double"
+
+
+def warehouse(folder: Path, source: Any, cities: Any) -> hg.Warehouse:
+    wh = hg.Warehouse("shop", path=folder / "wh", sync=False)
+    wh.stream("orders", source, time="at")
+    wh.dimension("cities", cities)
+    wh.sql(
+        "sums",
+        "SELECT date_trunc('hour', at) AS at, country, count(*) AS n, sum(amount) AS amount FROM orders "
+        "JOIN cities USING (city) GROUP BY 1, 2",
+        time="at",
+    )
+    return wh
+
+
+def totals(wh: hg.Warehouse) -> dict[str, tuple[int, float]]:
+    rows = wh.read("sums", incomplete=True).to_pylist()
+    found: dict[str, tuple[int, float]] = {}
+    for row in rows:
+        n, amount = found.get(row["country"], (0, 0.0))
+        found[row["country"]] = (n + row["n"], amount + row["amount"])
+    return found
+
+
+def orders(first: int, count: int) -> pa.Table:
+    numbers = list(range(first, first + count))
+    moments = pa.array([1_790_000_000_000_000 + 60_000_000 * n for n in numbers], pa.timestamp("us", "UTC"))
+    cities = ["bern" if n % 2 else "paris" for n in numbers]
+    return pa.table({"id": numbers, "at": moments, "city": cities, "amount": [1.0] * count})
+
+
+CITIES = pa.table({"city": ["bern", "paris"], "country": ["ch", "fr"]})
+
+
+def test_tables_follow_delta_tables_of_another_program(tmp_path: Path, spark: Any) -> None:
+    write_deltalake(str(tmp_path / "orders"), orders(0, 10), partition_by=["city"])
+    write_deltalake(str(tmp_path / "cities"), CITIES)
+    wh = warehouse(tmp_path, hg.Delta(tmp_path / "orders"), hg.Delta(tmp_path / "cities"))
+    with wh.start(spark=spark) as run:
+        run.wait_until_fresh()
+        assert totals(wh) == {"ch": (5, 5.0), "fr": (5, 5.0)}
+        write_deltalake(str(tmp_path / "orders"), orders(10, 10), mode="append", partition_by=["city"])
+        run.wait_until_fresh()
+    assert totals(wh) == {"ch": (10, 10.0), "fr": (10, 10.0)}
+    write_deltalake(str(tmp_path / "orders"), orders(20, 2), mode="append", partition_by=["city"])
+    again = warehouse(tmp_path, hg.Delta(tmp_path / "orders"), hg.Delta(tmp_path / "cities"))
+    with again.start(spark=spark) as run:
+        run.wait_until_fresh()
+    assert totals(again) == {"ch": (11, 11.0), "fr": (11, 11.0)}
+
+
+@pytest.mark.services
+def test_tables_follow_postgres_through_a_server_that_is_killed(
+    tmp_path: Path, spark: Any, postgres: PostgresServer
+) -> None:
+    uri = postgres.new_database()
+    insert = (
+        "INSERT INTO orders (at, city, amount) SELECT '2026-09-21Z'::timestamptz + n * interval '1 minute', "
+        "CASE n % 2 WHEN 1 THEN 'bern' ELSE 'paris' END, 1 FROM generate_series({}, {}) AS n"
+    )
+    with Session(uri) as session:
+        session.execute(
+            "CREATE TABLE orders (id bigserial PRIMARY KEY, at timestamptz, city text, amount double precision)",
+            "CREATE TABLE cities (city text PRIMARY KEY, country text)",
+            "INSERT INTO cities VALUES ('bern', 'ch'), ('paris', 'fr')",
+            insert.format(0, 9),
+        )
+    wh = warehouse(
+        tmp_path,
+        hg.Postgres(uri, "orders", key="id", schema=COLUMNS, chunk_rows=4),
+        hg.Postgres(uri, "cities", schema="city string, country string"),
+    )
+    with wh.start(spark=spark) as run:
+        run.wait_until_fresh()
+        assert totals(wh) == {"ch": (5, 5.0), "fr": (5, 5.0)}
+        postgres.kill()
+        postgres.start()
+        with Session(uri) as session:
+            session.execute(insert.format(10, 19))
+        run.wait_until_fresh()
+    assert totals(wh) == {"ch": (10, 10.0), "fr": (10, 10.0)}
