@@ -17,8 +17,8 @@ KEYS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "hush", "AWS_ENDPOIN
 @pytest.mark.parametrize(
     ("written", "named", "on_spark"),
     [
-        ("/data/city", "/data/city", "/data/city"),
-        ("file:///data/a%20city", "/data/a city", "/data/a city"),
+        ("/data/city", "/data/city", "file:///data/city"),
+        ("file:///data/a%20city", "/data/a city", "file:///data/a city"),
         ("s3://bucket/city/", "s3://bucket/city", "s3a://bucket/city"),
         ("s3a://bucket//a/b", "s3://bucket/a/b", "s3a://bucket/a/b"),
         ("s3://bucket", "s3://bucket", "s3a://bucket"),
