@@ -273,8 +273,8 @@ def test_after_a_death_of_spark_files_are_loaded_one_by_one_and_the_one_it_dies_
             node.run(update, NO_SPARK)
             update.commits(1.0)
         node.end(update)
-    assert (deaths, stream.rows) == (2, [1, 2, 4])
-    assert loads == [["a", "b", "d", "deadly"], ["a"], ["b"], ["d"], ["deadly"], []]
+    assert (deaths, stream.rows) == (3, [1, 2, 4])
+    assert loads == [["a", "b", "d", "deadly"], ["a"], ["b"], ["d"], ["deadly"], ["deadly"], []]
     assert stream.note == "deadly is set aside until it changes: Spark died while it was loaded"
     stream.write(deadly="3\n", e="5\n", f="6\n")
     update = node.plan()

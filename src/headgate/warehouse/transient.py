@@ -12,6 +12,9 @@ from headgate.core import DeclarationError, said_by
 from headgate.stream.spark.state_files import UnseenStatesError
 from headgate.warehouse.storage.errors import SchemaError, StorageError
 
+#: what was being done at so many deaths of Spark is taken for their cause; at fewer it may have been chance
+DEATHS = 3
+
 _TRANSIENT_NUMBERS = frozenset(
     getattr(errno, name)
     for name in (

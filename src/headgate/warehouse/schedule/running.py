@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import chain
 
@@ -12,7 +13,7 @@ class RunningUpdates:
     """The updates on tracks, one after the other on each, and those that did not end when they were cancelled.
 
     The tables of the latter, which are *stuck*, are busy; their tracks are not. ``suspects`` are the tables that were
-    being updated when Spark was lost: one of them at a time is tried again.
+    being updated when Spark was lost, with how often: one of them at a time is tried again.
 
     Invariant: each track that is listed has at least one update.
     """
@@ -21,10 +22,10 @@ class RunningUpdates:
         """``before``: as it was before the warehouse was opened again, now with these tables."""
         self._by_track: dict[int, list[Update]] = {}
         self._stuck: list[Update] = []
-        self.suspects: set[str] = set()
+        self.suspects: Counter[str] = Counter()
         if before is not None:
             self._stuck = [update for update in before._stuck if update.table in tables]
-            self.suspects = before.suspects.intersection(tables)
+            self.suspects = Counter({name: deaths for name, deaths in before.suspects.items() if name in tables})
         #: updates that were begun by nodes which are not there any more
         self._begun_before = list(self._stuck)
 

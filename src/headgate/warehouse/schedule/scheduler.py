@@ -41,7 +41,7 @@ from headgate.warehouse.schedule.running import RunningUpdates
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
 from headgate.warehouse.schedule.standings import Standings
 from headgate.warehouse.sources.protocol import Pending
-from headgate.warehouse.transient import is_transient
+from headgate.warehouse.transient import DEATHS, is_transient
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.node import Node
@@ -372,7 +372,7 @@ class Scheduler:
             self._note_failure(self._graph.index[update.name], update, now)
         suspects = list(self.running.suspects) if update.table in self.running.suspects else []
         if update.committed:
-            self.running.suspects.discard(update.table)
+            self.running.suspects.pop(update.table, None)
         for table in dict.fromkeys([update.table, *suspects]):
             self._refresh_table(table, now)
         for dependent in self._graph.downstream[index]:
@@ -420,7 +420,7 @@ class Scheduler:
         self._loop.finished(track, now)
 
     def spark_lost(self, now: float) -> None:
-        """Spark was lost. A table that was being updated then, and was already when it was lost before, is held.
+        """Spark was lost. A table that was being updated then, as it was when it was lost before, is held at last.
 
         A stream is not: it loads its chunks one by one, and sets aside the one that Spark dies of.
         """
@@ -428,17 +428,17 @@ class Scheduler:
         for table, update in running.items():
             node = self.node_of(update)
             if isinstance(node, StreamNode):
-                node.note_death(update, "Spark has died twice while it was loaded")
+                node.note_death(update, f"Spark has died {DEATHS} times while it was loaded")
                 continue
-            if table not in self.running.suspects:
+            if self.running.suspects[table] + 1 < DEATHS:
                 continue
             text = (
-                "Spark was lost twice while this table was updated, so it is held: its data or its query may need "
-                "more memory than Spark has. Mend that, then `headgate resume` it"
+                f"Spark was lost {DEATHS} times while this table was updated, so it is held: its data or its query may "
+                "need more memory than Spark has. Mend that, then `headgate resume` it"
             )
             self._ledger.of(update.name).retries.hold()
             self.notices.append(RunNotice(now, table, text))
-        self.running.suspects |= running.keys()
+        self.running.suspects.update(running.keys())
 
     def _place_again(self, now: float) -> None:
         try:

@@ -5,7 +5,7 @@ are read again in halves, down to single ones, without writing anything. Those t
 of the load. After a few loads, each is set aside: until it changes it is not tried again.
 
 If Spark itself dies during a load (`note_death`), nobody can say more. The next loads take one chunk each, and a chunk
-that Spark dies of again, alone, is set aside.
+that Spark has died with for the third time, alone, is set aside.
 
 Not every failure is about a chunk. If Spark cannot even compute an empty result, or every chunk can be read, or the
 machine is short of something, then the load fails as it is, and nothing is counted.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from headgate.warehouse.sources import DataSource, Limit, Range, SourceBroken, SourceChanged, SourceUnreadable
 from headgate.warehouse.sources.protocol import SetsAside
-from headgate.warehouse.transient import is_transient
+from headgate.warehouse.transient import DEATHS, is_transient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,8 +42,8 @@ class BadChunks:
         self._source = source
         #: {chunk: (as it was, how many loads have found that it cannot be read)}
         self._tries: dict[str, tuple[Range, int]] = {}
-        #: the chunks that Spark has died with, and how many loads are still to be made of one chunk each
-        self._suspects: dict[str, Range] = {}
+        #: {chunk that Spark has died with: (as it was, how often)}, and how many loads are still to take one chunk each
+        self._suspects: dict[str, tuple[Range, int]] = {}
         self._one_by_one = 0
         #: {chunk that Spark has died of: (as it was, why)}: to be set aside by the next load
         self._deadly: dict[str, tuple[Range, str]] = {}
@@ -54,10 +54,11 @@ class BadChunks:
             return
         chunks = self._source.chunks_of(wanted)
         for name, chunk in chunks.items():
-            known = self._suspects.get(name)
-            if len(chunks) == 1 and known is not None and chunk.names_the_same_as(known):
+            known, deaths = self._suspects.get(name, (chunk, 0))
+            deaths = deaths + 1 if chunk.names_the_same_as(known) else 1
+            if len(chunks) == 1 and deaths >= DEATHS:
                 self._deadly[name] = (chunk, reason)
-        self._suspects |= chunks
+            self._suspects[name] = (chunk, deaths)
         self._one_by_one = max(self._one_by_one, len(chunks))
 
     def limited(self, limit: Limit) -> Limit:
