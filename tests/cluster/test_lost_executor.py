@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -137,6 +138,7 @@ def test_a_worker_that_is_killed_and_brought_back(cluster: SparkCluster, tmp_pat
     assert told["tracks"] == [1, 2], "tracks follow the cores that are there"
 
 
+@pytest.mark.skipif(not os.environ.get("HEADGATE_HANGS"), reason="takes minutes: try it with HEADGATE_HANGS=1")
 @pytest.mark.parametrize("seed", [41])
 def test_an_executor_that_hangs_is_left_by_the_time_limit(cluster: SparkCluster, tmp_path: Path, seed: int) -> None:
     given = {"master": cluster.master, "seed": seed, "time_limit": 60.0, "is_lost": False}

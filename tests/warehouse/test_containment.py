@@ -44,6 +44,7 @@ def test_functions_that_never_return_are_ended_and_other_tables_go_on(
     wh = declared(tmp_path)
     on_driver = place == "in the function of the table"
     analysed: set[str] = set()
+    over = threading.Event()  # a thread that went on would slow down all tests after this one
 
     def never_returns(name: str, readings: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
@@ -55,7 +56,7 @@ def test_functions_that_never_return_are_ended_and_other_tables_go_on(
         if not on_driver:
             return readings.select("ts", F.udf(loop, "double")("temp").alias("temp"))
         if name in analysed:  # the first call is that of the analysis, when the warehouse is opened
-            while True:
+            while not over.is_set():
                 pass
         analysed.add(name)
         return readings.select("ts", "temp")
@@ -71,10 +72,13 @@ def test_functions_that_never_return_are_ended_and_other_tables_go_on(
     watch = Watch()
     runtime = Runtime(open_warehouse(wh.spec(), spark), spark, RunOptions(tracks=2, time_limit=20.0), watch.note)
     runtime.start()
-    watch.until(lambda good, bad: bad["endless"] >= 1 and bad["endless_too"] >= 1)
-    before = Counter(made.name for made in watch.made if made.committed)
-    watch.until(lambda good, bad: good["hot"] >= before["hot"] + 2)
-    runtime.stop(grace=0.0)
+    try:
+        watch.until(lambda good, bad: bad["endless"] >= 1 and bad["endless_too"] >= 1)
+        before = Counter(made.name for made in watch.made if made.committed)
+        watch.until(lambda good, bad: good["hot"] >= before["hot"] + 2)
+        runtime.stop(grace=0.0)
+    finally:
+        over.set()
     (failure, *_) = (made for made in watch.made if not made.committed)
     assert failure.error == "it took longer than its time limit of 20 s, and was cancelled"
 
