@@ -47,7 +47,7 @@ VICTIMS = {"worker": busy_workers, "executor": executors}
 @contextmanager
 def driver(pipeline: Path, master: str) -> Iterator[subprocess.Popen[str]]:
     """A warehouse in processes of its own, killed in the end with all that it has started."""
-    options = ("--master", master, "--policy", "fifo", "--chop", "1", "--for", "3 min", *INTERPRETED)
+    options = ("--master", master, "--policy", "fifo", "--chop", "1", "--for", "30 min", *INTERPRETED)
     with (
         pipeline.with_name("driver.err").open("a") as errors,
         subprocess.Popen(
@@ -63,7 +63,8 @@ def driver(pipeline: Path, master: str) -> Iterator[subprocess.Popen[str]]:
             yield started
         finally:
             family = descendants(started.pid).keys()
-            os.killpg(started.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself, with all that it has started
+                os.killpg(started.pid, signal.SIGKILL)
     wait_for(lambda: family.isdisjoint(each.pid for each in processes()), "end of all that the driver has started")
 
 

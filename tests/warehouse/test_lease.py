@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -26,12 +27,14 @@ class Hands:
     def __init__(self) -> None:
         self.time = 0.0
         self.meanwhile = lambda: None
+        self.waited_for: list[threading.Event] = []
 
     def now(self) -> float:
         return self.time
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         if threading.current_thread().name == "headgate-lease":
+            self.waited_for.append(event)
             return event.wait()  # nothing is renewed by itself: the test does it
         self.time += seconds
         self.meanwhile()
@@ -44,8 +47,11 @@ def warehouse(object_store: ObjectStoreServer) -> ObjectPath:
 
 
 @pytest.fixture
-def hands() -> Hands:
-    return Hands()
+def hands() -> Iterator[Hands]:
+    hands = Hands()
+    yield hands
+    for event in hands.waited_for:  # threads of owners that have vanished
+        event.set()
 
 
 def test_a_lease_says_who_has_it_and_is_free_when_given_back(warehouse: ObjectPath, hands: Hands) -> None:

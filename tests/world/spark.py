@@ -166,7 +166,8 @@ class FakeSession:
 
         def read(*paths: str) -> FakeFrame:
             def compute() -> pa.Table:
-                tables = [pq.read_table(path, columns=columns.names, partitioning=None) for path in paths]
+                files = [path.removeprefix("file://") for path in paths]
+                tables = [pq.read_table(file, columns=columns.names, partitioning=None) for file in files]
                 return pa.concat_tables([table.cast(columns) for table in tables])
 
             return FakeFrame(self, compute)

@@ -29,8 +29,8 @@ def import_dbt(
     if not made.taken:
         raise ParameterError(f"nothing in {manifest} can be taken over")
     try:
-        with output.open("x", encoding="utf-8") as file:
-            file.write(made.text)
+        with output.open("x", encoding="utf-8") as pipeline:
+            pipeline.write(made.text)
     except FileExistsError:
         raise ParameterError(f"{output} exists already and was not changed; give another name with --output") from None
     except OSError as error:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headgate.core import (
     MOST_TRACKS,
+    DeclarationError,
     Explanation,
     HeadgateError,
     ParameterError,
@@ -438,7 +439,8 @@ class Runtime:
             opened = reopen()
             scheduler = Scheduler(opened, self.options, now, before=self._scheduler)
         except BaseException as error:  # it may be a user's
-            self._note_spark(now)
+            if not isinstance(error, DeclarationError):
+                self._note_spark(now)
             if self._revival is not None:  # that is why; it is done when Spark is back
                 self._reopen = reopen
                 return
