@@ -87,7 +87,8 @@ def wait_for_executors(context: SparkContext, seconds: float = FIRST_EXECUTOR_SE
 def refuse_unshared(spec: WarehouseSpec, master: str | None, shared: bool) -> None:
     """Raise NotSharedError if the warehouse has folders on this machine, the master is a cluster, and nobody has said
     that all machines share the folders."""
-    if is_local(master) or shared:
+    on_this_machine = is_local(master) or str(master).startswith("local-cluster")  # its executors are processes here
+    if on_this_machine or shared:
         return
     for what, folder in _folders(spec).items():
         raise NotSharedError(
