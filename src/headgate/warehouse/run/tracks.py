@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: how long Spark has to take the order to cancel a job; one that hangs never does
-CANCEL_SECONDS = 1.0
+ORDER_SECONDS = 1.0
 
 _Inbox = queue.SimpleQueue[Sequence[tuple[Update, Node]] | None]
 
@@ -118,7 +118,7 @@ class Tracks:
                 with suppress(Exception):  # a Spark that is lost has no jobs
                     self._spark.sparkContext.cancelJobGroup(_job_group(name))
 
-        within(CANCEL_SECONDS, cancel)
+        within(ORDER_SECONDS, cancel)
 
     def _run(self, inbox: _Inbox) -> None:
         spark: SparkSession | None = None

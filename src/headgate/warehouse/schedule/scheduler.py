@@ -420,7 +420,7 @@ class Scheduler:
         self._loop.finished(track, now)
 
     def spark_lost(self, now: float) -> None:
-        """Spark was lost. A table that was being updated then, as it was when it was lost before, is held at last.
+        """Spark was lost. A table that was being updated at so many losses (``DEATHS``) without a commit is held.
 
         A stream is not: it loads its chunks one by one, and sets aside the one that Spark dies of.
         """

@@ -226,7 +226,7 @@ class StreamNode(LoadedNode):
     def note_death(self, update: Update, reason: str) -> None:
         """Spark died while it ran an update of this stream; called before ``end``.
 
-        Its chunks are loaded one by one then, and one that Spark dies of again is set aside.
+        Its chunks are loaded one by one then, and one that Spark dies of again and again is set aside.
         """
         if update.plan is not None:
             self._bad_chunks.note_death(update.plan, reason)
