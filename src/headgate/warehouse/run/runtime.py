@@ -186,6 +186,9 @@ class Runtime:
     @property
     def is_running(self) -> bool:
         """Whether tables are updated, or the scheduler is still waited for."""
+        return self._answers()
+
+    def _answers(self) -> bool:  # a method, because what it says may change between two calls
         return self._thread.is_alive() and not self._late.were_left(END_SECONDS)
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
@@ -330,7 +333,7 @@ class Runtime:
                 f"the run has failed, and nothing is updated any more: {type(self.error).__name__}: {self.error}; "
                 "start it again"
             ) from self.error
-        if not self.is_running or threading.current_thread() is self._thread:
+        if not self._answers() or threading.current_thread() is self._thread:
             return question()
         answers: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
 
@@ -346,7 +349,7 @@ class Runtime:
                 value, error = answers.get(timeout=1.0)
                 break
             except queue.Empty:
-                if not self.is_running:  # it ended before it took this from its inbox
+                if not self._answers():  # it ended before it took this from its inbox
                     return self._ask(question, also_if_failed)
         if error is not None:
             raise error
