@@ -213,7 +213,7 @@ class World:
         return keeper
 
     def _open_warehouse(self) -> OpenWarehouse:
-        spec = declared_spec(self._saved, self._folder, self.clock.time)
+        spec = declared_spec(self._saved, self._folder, self.clock.time, self.clock.monotonic)
         return opening.open_warehouse(spec, FakeSession(self._job), clock=self.clock.time)  # type: ignore[arg-type]
 
     def _bury(self) -> None:
