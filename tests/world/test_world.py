@@ -43,6 +43,8 @@ FOUND_AMONG_ALL = [
     (21080, "an entry of another program was kept through a power cut, the file that it names was not"),
     (63, "a file that was away while the clock was set forward by days was loaded again"),
     (22050, "the same, without a crash"),
+    (24314, "a table was deleted while it was updated, and then had the rows of that update only"),
+    (27761, "another program's file was lost in a power cut, but not the entry that names it"),
 ]
 
 

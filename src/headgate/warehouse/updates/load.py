@@ -112,8 +112,9 @@ class LoadedNode(Node):
         self.source.verify(wanted)
         return good, bad
 
-    def _commit(self, good: WrittenFiles, bad: WrittenFiles, state: CommitState, *, replace: bool) -> None:
-        """Commit the table, then its rejected rows."""
+    def _commit(self, good: WrittenFiles, bad: WrittenFiles, state: CommitState, after: int | None = None) -> None:
+        """Commit the table, then its rejected rows: added to those after update ``after``, or in place of all."""
+        replace = after is None
         folders = sorted({directory_of(new.file.path) for new in bad.files})
         self._rejected.bring_to_disk(self._rejected.path_of(new.file) for new in bad.files)
         if folders or (replace and self._rejected.exists):
@@ -122,7 +123,7 @@ class LoadedNode(Node):
             )
         replaced = ALL if replace else None
         stored = state.to_json()
-        self.store.commit(state.update, good.files, replace=replaced, state=stored, schema=good.schema)
+        self.store.commit(state.update, good.files, replace=replaced, state=stored, schema=good.schema, after=after)
         try:
             self._commit_rejected()
         except Exception:
@@ -304,7 +305,7 @@ class StreamNode(LoadedNode):
             offset=after.to_json() if number % OFFSET_EVERY == 1 else None,
             time=self.spec.time,
         )
-        self._commit(good, bad, state, replace=False)
+        self._commit(good, bad, state, after=before.update)
         self._known, self._known_after = after, number
         update.rows, update.rejected, update.freshness = good.rows, bad.rows, state.freshness
 
@@ -392,7 +393,7 @@ class DimensionNode(LoadedNode):
             raise
         update.work = time.perf_counter() - started
         state = CommitState(update=number, kind="replace", rows=good.rows, rejected=bad.rows, range=wanted.to_json())
-        self._commit(good, bad, state, replace=True)
+        self._commit(good, bad, state)
         update.rows, update.rejected = good.rows, bad.rows
         self._failed = None
 
