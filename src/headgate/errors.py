@@ -29,6 +29,7 @@ HeadgateError
 ├── SourceError                    a source of a warehouse cannot give what it is asked for; it may later
 │   ├── SourceChanged              data that was planned or loaded is no longer what it was
 │   ├── SourceUnreadable           a file is there and may not be read
+│   ├── SourceUnavailable          a server that has the data does not answer, or has not what it had
 │   └── SourceBroken               a file can never be read as it is
 ├── StorageError                   a table or its files on disk are not as they must be; nothing was committed
 │   ├── SchemaError                a column was lost, changed its type, or has one that Delta readers do not share
@@ -86,7 +87,9 @@ _ERRORS = {
     "headgate.warehouse.run.lock": ("WarehouseInUseError",),
     "headgate.warehouse.schedule.catching_up": ("NotFreshError",),
     "headgate.warehouse.run.runtime": ("RunFailedError", "SparkLostError"),
-    "headgate.warehouse.sources.errors": ("SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
+    "headgate.warehouse.sources.errors": (
+        *("SourceBroken", "SourceChanged", "SourceError", "SourceUnavailable", "SourceUnreadable"),
+    ),
     "headgate.warehouse.storage.errors": (
         *("AlreadyCommittedError", "DamagedFileError", "ForeignCommitError", "ForeignHistoryError"),
         *("HistoryLostError", "SchemaError", "StorageError", "TableRecreatedError", "TableVanishedError"),

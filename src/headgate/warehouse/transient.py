@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
+from headgate.warehouse.sources.errors import SourceUnavailable
 from headgate.warehouse.storage.errors import SchemaError, StorageError
 
 _TRANSIENT_NUMBERS = frozenset(
@@ -44,7 +45,7 @@ def _is_transient(error: BaseException) -> bool:
         return True
     if isinstance(error, StorageError):
         return not isinstance(error, SchemaError)
-    if isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError":
+    if isinstance(error, ConnectionError | EOFError | SourceUnavailable) or type(error).__name__ == "Py4JNetworkError":
         return True
     text = str(error)
     return any(part in text for part in _TRANSIENT_TEXTS)

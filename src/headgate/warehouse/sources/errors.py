@@ -4,6 +4,7 @@ HeadgateError
 └── SourceError              a source cannot give what it is asked for; the message says what to do
     ├── SourceChanged        data that a range names was removed or changed
     ├── SourceUnreadable     the operating system does not allow reading it
+    ├── SourceUnavailable    the data cannot be had now, as from a server that does not answer
     └── SourceBroken         some chunks can never be read as they are
 """
 
@@ -30,6 +31,10 @@ class SourceChanged(SourceError):  # noqa: N818 - states what happened; it is th
 
 class SourceUnreadable(SourceError):  # noqa: N818 - as above
     """The operating system does not allow reading data that exists."""
+
+
+class SourceUnavailable(SourceError):  # noqa: N818 - as above
+    """The data cannot be had now: a server does not answer, or has not what it had. It is tried again for ever."""
 
 
 class SourceBroken(SourceError):  # noqa: N818 - as above

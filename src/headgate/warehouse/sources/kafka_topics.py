@@ -1,0 +1,291 @@
+"""What is known of topics without waiting for a broker: where their partitions begin and end.
+
+A thread asks the brokers, for all topics of a cluster together, as long as somebody wants to know; the scheduler only
+ever reads the last answer. If brokers do not answer, the thread waits longer and longer before it asks again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headgate.core import HeadgateError
+from headgate.warehouse.sources.kafka_arrivals import Arrivals
+from headgate.warehouse.sources.kafka_options import KafkaClients, log
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+#: seconds between two looks at where topics end, and at their partitions and beginnings
+ENDS_EVERY, PARTITIONS_EVERY = 0.1, 2.0
+#: the longest wait for an answer; the waits before brokers that did not answer are asked again
+LONGEST_ANSWER, FIRST_WAIT, LONGEST_WAIT = 10.0, 0.5, 5.0
+#: when nobody has asked for so long, the thread ends and connections are closed
+IDLE = 60.0
+#: how long ago records may have arrived that are there when a topic is looked at for the first time, in seconds
+_AGES = (0.0, 10.0, 60.0, 600.0, 3_600.0, 6 * 3_600.0, 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
+#: errors of brokers that cannot be reached
+_SILENT = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_AUTHENTICATION", "_SSL", "_WAIT_COORD")
+_NO_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLook:
+    """A topic as it was when it was last looked at.
+
+    ``begins`` and ``ends`` are the offsets at which its partitions begin and end; of a topic with transactions, only
+    what is decided counts. ``start`` is where to begin if nothing was loaded. ``problem`` says why this may be out of
+    date; there is one as long as nothing is known.
+    """
+
+    id: str = ""
+    begins: Mapping[int, int] = field(default_factory=dict)
+    ends: Mapping[int, int] = field(default_factory=dict)
+    start: Mapping[int, int] = field(default_factory=dict)
+    arrivals: Mapping[int, Arrivals] = field(default_factory=dict)
+    problem: str = "waiting for the first answer"
+
+
+class WatchedTopic:
+    """A topic of a cluster, and where to begin in it: ``earliest``, ``latest``, or a moment in epoch seconds."""
+
+    def __init__(self, clients: KafkaClients, name: str, start: str | float, clock: Callable[[], float]) -> None:
+        self.name = name
+        self.start = start
+        self.clock = clock
+        #: replaced as a whole, so that it can be read at any time
+        self.last = TopicLook(problem=f"waiting for the first answer of Kafka at {clients.servers}")
+        self.asked = float("-inf")
+        self._clients = clients
+
+    def look(self) -> TopicLook:
+        """The last look; more are taken from now on. Returns at once."""
+        self.asked = time.monotonic()
+        Cluster.of(self._clients).watch(self)
+        return self.last
+
+    def look_now(self) -> TopicLook:
+        """A new look; waits for brokers."""
+        Cluster.of(self._clients).refresh([self], partitions=True)
+        return self.last
+
+
+class Cluster:
+    """The brokers of one cluster, asked by one thread about all topics that are watched."""
+
+    _shared: ClassVar[dict[tuple[object, ...], Cluster]] = {}
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    @classmethod
+    def of(cls, clients: KafkaClients) -> Cluster:
+        with cls._lock:
+            return cls._shared.setdefault(clients.key, cls(clients))
+
+    def __init__(self, clients: KafkaClients) -> None:
+        self._clients = clients
+        self._topics: weakref.WeakSet[WatchedTopic] = weakref.WeakSet()
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        #: held while brokers are asked: one question at a time
+        self._asking = threading.Lock()
+        self._admin: AdminClient | None = None
+        self._error = ""
+        self._partitions_at = float("-inf")
+
+    def watch(self, topic: WatchedTopic) -> None:
+        """Look at a topic from now on, until nobody asks for it any more."""
+        with self._changed:
+            if topic not in self._topics:
+                self._topics.add(topic)
+                self._partitions_at = float("-inf")
+                self._changed.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="headgate-kafka", daemon=True)
+                self._thread.start()
+
+    def _watch(self) -> None:
+        wait = 0.0
+        while True:
+            with self._changed:
+                self._changed.wait(wait)
+                since = time.monotonic() - IDLE
+                topics = [topic for topic in self._topics if topic.asked > since]
+                if not topics:
+                    self._thread = None
+                    self._partitions_at = float("-inf")
+            if not topics:
+                with self._asking:
+                    self._admin = None
+                return
+            now = time.monotonic()
+            partitions = now - self._partitions_at >= PARTITIONS_EVERY
+            answered = self.refresh(topics, partitions=partitions)
+            if answered and partitions:
+                self._partitions_at = now
+            wait = ENDS_EVERY if answered else min(LONGEST_WAIT, max(FIRST_WAIT, 2 * wait))
+
+    def refresh(self, topics: Collection[WatchedTopic], *, partitions: bool) -> bool:
+        """Look at topics now, and at their partitions and beginnings, too, if wanted; False if nobody answered."""
+        with self._asking:
+            looks = {topic: topic.last for topic in topics}
+            try:
+                if self._admin is None:
+                    self._error = ""
+                    self._admin = self._clients.admin(self._note_error)
+                if partitions:
+                    self._look_at_partitions(self._admin, looks)
+                self._look_at_ends(self._admin, looks)
+            except Exception as error:
+                problem = str(error) if isinstance(error, HeadgateError) else self._problem(error)
+                looks = {topic: replace(look, problem=problem) for topic, look in looks.items()}
+                log.warning("%s", problem)
+                return False
+            finally:
+                for topic, look in looks.items():
+                    topic.last = look
+            return True
+
+    def _note_error(self, error: Any) -> None:
+        self._error = self._clients.hidden(str(error.str()))
+
+    def _problem(self, error: Exception) -> str:
+        """What an error of brokers means to a user."""
+        code = _code(error)
+        said = self._clients.hidden(_said(error))
+        if code in _SILENT:
+            return f"Kafka at {self._clients.servers} does not answer ({self._error or said}); it is asked again"
+        return f"Kafka at {self._clients.servers} refuses to answer: {said}; it is asked again"
+
+    def _look_at_partitions(self, admin: AdminClient, looks: dict[WatchedTopic, TopicLook]) -> None:
+        from confluent_kafka import TopicCollection
+
+        names = sorted({topic.name for topic in looks})
+        answers = admin.describe_topics(TopicCollection(names), request_timeout=LONGEST_ANSWER)
+        for topic, look in looks.items():
+            with self._about(topic, looks):
+                described = answers[topic.name].result()
+                topic_id = str(described.topic_id) if described.topic_id is not None else ""
+                known = look if topic_id == look.id else TopicLook()
+                numbers = {partition.id for partition in described.partitions}
+                looks[topic] = replace(
+                    known, id=topic_id, problem="", ends={number: known.ends.get(number, 0) for number in numbers}
+                )
+        self._look_at_beginnings(admin, looks)
+
+    def _look_at_beginnings(self, admin: AdminClient, looks: dict[WatchedTopic, TopicLook]) -> None:
+        from confluent_kafka.admin import OffsetSpec
+
+        found = self._offsets(admin, looks, OffsetSpec.earliest())
+        for topic, begins in found.items():
+            looks[topic] = replace(looks[topic], begins=begins)
+        new = {topic: look for topic, look in looks.items() if not look.problem and not look.arrivals}
+        if not new:
+            return
+        # Looked at for the first time: how old is what is there?
+        now = max(topic.clock() for topic in new)
+        ends = self._offsets(admin, new, OffsetSpec.latest())
+        marks: dict[WatchedTopic, dict[int, list[tuple[float, int]]]] = {
+            topic: {p: [(now, end)] for p, end in ends.get(topic, {}).items()} for topic in new
+        }
+        for age in _AGES[1:]:
+            spec = OffsetSpec.for_timestamp(round((now - age) * 1000))
+            for topic, offsets in self._offsets(admin, new, spec).items():
+                for partition, offset in offsets.items():
+                    if offset >= 0 and partition in marks[topic]:
+                        marks[topic][partition].append((now - age, offset))
+        for topic, of_topic in marks.items():
+            arrivals = {partition: Arrivals.of(found, now) for partition, found in of_topic.items()}
+            looks[topic] = replace(looks[topic], arrivals=arrivals, start=self._start(admin, topic, looks[topic], ends))
+
+    def _start(
+        self, admin: AdminClient, topic: WatchedTopic, look: TopicLook, ends: Mapping[WatchedTopic, Mapping[int, int]]
+    ) -> Mapping[int, int]:
+        """Where to begin in each partition if nothing was loaded."""
+        from confluent_kafka.admin import OffsetSpec
+
+        if topic.start == "earliest":
+            return look.begins
+        if topic.last.start:
+            return look.begins  # the topic was deleted and created again: the new one is loaded as a whole
+        if topic.start == "latest":
+            return ends.get(topic, {})
+        spec = OffsetSpec.for_timestamp(round(float(topic.start) * 1000))
+        found = self._offsets(admin, {topic: look}, spec).get(topic, {})
+        # There is no record as late as that yet.
+        return {partition: offset if offset >= 0 else ends[topic][partition] for partition, offset in found.items()}
+
+    def _look_at_ends(self, admin: AdminClient, looks: dict[WatchedTopic, TopicLook]) -> None:
+        from confluent_kafka.admin import OffsetSpec
+
+        for topic, ends in self._offsets(admin, looks, OffsetSpec.latest()).items():
+            look, now = looks[topic], topic.clock()
+            arrivals = {p: look.arrivals.get(p, Arrivals()).noted(end, now) for p, end in ends.items()}
+            looks[topic] = replace(look, ends=ends, arrivals=arrivals, problem="")
+
+    def _offsets(
+        self, admin: AdminClient, looks: dict[WatchedTopic, TopicLook], spec: Any
+    ) -> dict[WatchedTopic, dict[int, int]]:
+        """An offset of every partition of topics; topics whose partitions do not answer are left out."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        level = IsolationLevel.READ_COMMITTED
+        if self._clients.isolation == "read_uncommitted":
+            level = IsolationLevel.READ_UNCOMMITTED
+        asked = {(topic.name, number) for topic, look in looks.items() for number in look.ends}
+        if not asked:
+            return {}
+        answers = admin.list_offsets(
+            {TopicPartition(name, number): spec for name, number in asked},
+            isolation_level=level,
+            request_timeout=LONGEST_ANSWER,
+        )
+        by_place = {(place.topic, place.partition): answer for place, answer in answers.items()}
+        found: dict[WatchedTopic, dict[int, int]] = {}
+        for topic, look in list(looks.items()):
+            with self._about(topic, looks):
+                found[topic] = {number: by_place[topic.name, number].result().offset for number in look.ends}
+        return found
+
+    @contextlib.contextmanager
+    def _about(self, topic: WatchedTopic, looks: dict[WatchedTopic, TopicLook]) -> Iterator[None]:
+        """Note an error that is about one topic in its look; others are raised."""
+        try:
+            yield
+        except Exception as error:
+            code = _code(error)
+            if code in _SILENT or not code:
+                raise
+            if code not in _NO_TOPIC:
+                looks[topic] = replace(looks[topic], problem=f"the topic {topic.name!r}: {self._problem(error)}")
+                return
+            servers, meant = self._clients.servers, self._meant(topic.name)
+            problem = f"waiting for the topic {topic.name!r}, which does not exist in Kafka at {servers}{meant}"
+            looks[topic] = replace(looks[topic], ends={}, problem=problem)
+
+    def _meant(self, name: str) -> str:
+        """The name of a topic that is there and may be meant."""
+        try:
+            topics = self._admin.list_topics(timeout=LONGEST_ANSWER).topics if self._admin is not None else {}
+        except Exception:
+            return ""
+        close = difflib.get_close_matches(name, topics, n=1)
+        return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _code(error: Exception) -> str:
+    """The name of an error of Kafka, such as ``_TIMED_OUT``; empty if it is another one."""
+    first = error.args[0] if error.args else None
+    name = getattr(first, "name", None)
+    return str(name()) if callable(name) else ""
+
+
+def _said(error: Exception) -> str:
+    first = error.args[0] if error.args else None
+    text = getattr(first, "str", None)
+    return str(text()) if callable(text) else f"{type(error).__name__}: {error}"
