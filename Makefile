@@ -34,7 +34,7 @@ format: $(STAMP) ## Format the code and fix the lint that can be fixed safely
 	@$(VENV_PYTHON) -m ruff format .
 
 bench-smoke: setup ## Run every benchmark end to end at its smallest size
-	@$(VENV_PYTHON) -m benchmarks --smoke all $(ARGS)
+	@$(VENV_PYTHON) -m benchmarks --smoke all --together 2 $(ARGS)
 
 clean: ## Remove .venv, caches and build output; results of benchmarks stay
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

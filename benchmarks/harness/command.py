@@ -8,9 +8,11 @@ crashed or, with --strict, a checked claim does not hold, 2 wrong usage.
 import argparse
 import json
 import os
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from difflib import get_close_matches
 from pathlib import Path
@@ -45,6 +47,10 @@ def main(argv: Sequence[str] | None = None, catalogue: Catalogue | None = None) 
         if options.part not in parts:
             known = f"it has {', '.join(parts)}" if parts else "it has none"
             parser.error(f"{options.name} has no part {options.part!r}; {known}")
+    if options.together is not None:
+        if not options.smoke:
+            parser.error("--together is for smoke runs: benchmarks that run at once disturb each other's times")
+        return 0 if _together(names, options) else 1
     # A list, not a generator: after a failure the other benchmarks still run.
     return 0 if all([_succeeds(name, catalogue, options) for name in names]) else 1
 
@@ -63,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--times", type=_at_least(1), metavar="N", help="how often, for benchmarks that say so: faults")
     add("--seconds", type=_at_least(1), metavar="N", help="how long, for benchmarks that say so: overload")
     add("--jobs", type=_at_least(1), metavar="N", help="processes (default: 1 in smoke, else one per core)")
+    add("--together", type=_at_least(1), metavar="N", help="smoke runs only: so many at a time, each in a process")
     add(
         "--out",
         type=Path,
@@ -79,6 +86,27 @@ def _at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def _together(names: Sequence[str], options: argparse.Namespace) -> bool:
+    """Runs each benchmark in a process of its own, `--together` at a time; whether all succeeded."""
+    flags = [f"--{name}" for name in ("smoke", "json", "strict") if getattr(options, name)]
+    values = {name: getattr(options, name) for name in ("seed", "reps", "times", "seconds", "jobs")}
+    flags += [f"--{name}={value}" for name, value in values.items() if value is not None]
+
+    part = [] if options.part is None else [options.part]
+
+    def run(name: str) -> bool:
+        out = [] if options.out is None else [f"--out={options.out / name}"]
+        command = [sys.executable, "-m", "benchmarks", name, *part, *flags, *out]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # In one piece, so that the reports do not mix.
+        print(done.stderr, end="", file=sys.stderr, flush=True)
+        print(done.stdout, end="", flush=True)
+        return done.returncode == 0
+
+    with ThreadPoolExecutor(options.together) as pool:
+        return all(list(pool.map(run, names)))
 
 
 def _succeeds(name: str, catalogue: Catalogue, options: argparse.Namespace) -> bool:

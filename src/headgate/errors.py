@@ -46,6 +46,7 @@ HeadgateError
 ├── NoCommonEdgeError              of tables to be read together, one has not taken in anything yet
 ├── CannotOpenError                a table cannot be opened, so it is not updated; the others are
 ├── SparkLostError                 Spark, which somebody else had started, has stopped, and the run with it
+├── SparkAwayError                 something waits until Spark, which was lost, is there again
 ├── RunFailedError                 the scheduler of a run has failed: nothing is updated any more
 ├── WarehouseInUseError            another process runs this warehouse
 ├── ControlError                   the process that runs the warehouse does not answer
@@ -84,6 +85,7 @@ _ERRORS = {
     "headgate.warehouse.run.control": ("CannotListenError",),
     "headgate.warehouse.run.control_client": ("ControlError", "NotRunningError", "RefusedError", "StillRunningError"),
     "headgate.warehouse.run.control_commands": ("RequestError",),
+    "headgate.warehouse.run.run": ("SparkAwayError",),
     "headgate.warehouse.run.lock": ("WarehouseInUseError",),
     "headgate.warehouse.schedule.catching_up": ("NotFreshError",),
     "headgate.warehouse.run.runtime": ("RunFailedError", "SparkLostError"),

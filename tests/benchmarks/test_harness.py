@@ -160,6 +160,19 @@ def test_all_goes_on_after_a_crash_and_names_the_point(tmp_path: Path, capsys: p
     assert "at the point policy='lifo'" in printed.err
 
 
+@pytest.mark.slow
+def test_smoke_runs_can_go_on_at_once_in_processes_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path)]
+    assert main(["all", "--smoke", "--json", "--together", "2", *out], {"edgewise_fig11": benchmark}) == 0
+    assert json.loads(capsys.readouterr().out)["benchmark"] == "edgewise_fig11"
+    assert (tmp_path / "edgewise_fig11" / "rows.csv").exists()
+    # The processes know the scripts of this folder only, and say so.
+    assert main(["all", "--smoke", "--together", "2", *out], {"late_fig1": benchmark}) == 1
+    assert "unknown benchmark 'late_fig1'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "row"),
     [
@@ -187,6 +200,7 @@ def test_a_script_is_told_the_part_and_how_often_and_long(
         pytest.param(["late_fig1", "left"], "late_fig1 has no part 'left'; it has none", id="no parts"),
         pytest.param(["late_parts", "left"], "late_parts has no part 'left'; it has upper, lower", id="unknown part"),
         pytest.param(["all", "upper"], "all has no part 'upper'", id="a part of all"),
+        pytest.param(["all", "--together", "2"], "--together is for smoke runs", id="timed at once"),
     ],
 )
 def test_wrong_usage_exits_with_2_and_says_why(

@@ -200,6 +200,12 @@ def test_the_pipelines_among_the_examples_have_no_mistakes(headgate: Headgate, e
     assert "no errors" in done.stdout
 
 
+def test_a_pipeline_file_that_fails_is_told_with_one_traceback(headgate: Headgate, tmp_path: Path) -> None:
+    (tmp_path / "city.py").write_text("1 / 0")
+    done = headgate("check", str(tmp_path / "city.py"))
+    assert (done.returncode, done.stderr.count("ZeroDivisionError")) == (1, 1), done.stderr
+
+
 def test_a_scenario_that_does_not_exist_is_refused(headgate: Headgate, tmp_path: Path) -> None:
     _is_refused(headgate("simulate", str(tmp_path / "nowhere.toml")), ("nowhere.toml",))
 

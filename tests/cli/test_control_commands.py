@@ -299,7 +299,7 @@ def test_stop_comes_back_if_the_process_does_not_answer(headgate: Headgate, tmp_
         silent.listen()
         lock.announce(Path(folder) / "control")
         done = headgate("stop", tmp_path, "--grace", "100 ms")
-    refused(done, "has not answered within 0.1 s", "kill -9", status=1)
+    refused(done, "has not answered within 0.05 s", "kill -9", status=1)
 
 
 # ---- explain ---------------------------------------------------------------------------------------------------

@@ -10,8 +10,10 @@ import pytest
 from rich.console import Console, RenderableType
 
 from headgate.cli.live import UpdateLines, live_view, operators_table, print_summary
+from headgate.core.errors import InvariantError
 from headgate.core.update import OperatorFigures, Update
 from headgate.warehouse.schedule.ledger import NodeStatistics
+from headgate.warehouse.sources.errors import SourceChanged
 from tests.warehouse.control_helpers import statistics_of
 
 NOW = 1_794_736_800.0
@@ -107,6 +109,16 @@ def test_below_the_live_table_is_what_tables_wait_for() -> None:
         "clicks: 1 file is not complete yet: a.json",
         "sums is failing: no such column",
     ]
+
+
+def test_a_failure_that_says_everything_in_a_line_has_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    expected, bug = Update("clicks"), Update("clicks")
+    expected.fails(SourceChanged("a.json", "a.json changed before its rows were loaded", "Try again"))
+    bug.fails(InvariantError("two updates of one table ran"))
+    UpdateLines().note(expected)
+    assert "Traceback" not in (said := capsys.readouterr().err) and "a.json changed" in said
+    UpdateLines().note(bug)
+    assert "InvariantError" in capsys.readouterr().err
 
 
 def test_rows_are_those_in_the_table_and_a_log_line_says_written(capsys: pytest.CaptureFixture[str]) -> None:

@@ -144,6 +144,23 @@ def test_if_the_set_up_takes_longer_than_the_budget_the_data_gets_as_much_time_a
     assert durations[-1] == pytest.approx(4.0, rel=1e-3)
 
 
+def test_updates_that_cannot_be_smaller_and_take_too_long_grow_if_it_is_the_set_up_that_takes_long() -> None:
+    block, backlog, updates, model = 3600.0, 100, 0, CostModel()
+    while backlog > 0:
+        blocks = min(backlog, max(1, int(model.most(1.0, 60.0) // block)))
+        model.observe(blocks * block, 3.0 + 0.01 * blocks)
+        backlog, updates = backlog - blocks, updates + 1
+    assert updates <= 12
+
+
+def test_updates_that_cannot_be_smaller_and_take_too_long_stay_small_if_it_is_their_data_that_takes_long() -> None:
+    model, taken = CostModel(), []
+    for _ in range(100):
+        taken.append(max(1, int(model.most(1.0, 60.0) // 3600)))
+        model.observe(taken[-1] * 3600.0, 3.0 * taken[-1])
+    assert max(taken) == 2 and sum(taken) <= 110
+
+
 def test_updates_without_data_tell_nothing_about_how_much_data_fits() -> None:
     model = CostModel()
     for _ in range(10):

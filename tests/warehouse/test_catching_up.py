@@ -52,11 +52,13 @@ class PlainNode(Node):
     def run(self, update: Update, *others: Any) -> None:
         raise NotImplementedError
 
-    def commits(self, sources: dict[str, int] | None = None, dirty: tuple[tuple[int, int], ...] = ()) -> int:
+    def commits(
+        self, sources: dict[str, int] | None = None, dirty: tuple[tuple[int, int], ...] = (), fresh: int = 9 * SECOND
+    ) -> int:
         import pyarrow as pa
 
         number = self.state.update + 1
-        state = CommitState(number, "load", 9 * SECOND, sources=sources or {}, dirty=dirty)
+        state = CommitState(number, "load", fresh, sources=sources or {}, dirty=dirty)
         self.store.commit(number, (), state=state.to_json(), schema=pa.schema([("v", pa.int64())]))
         return self.store.version
 
@@ -119,6 +121,18 @@ def test_tables_catch_up_one_after_the_other_and_what_arrives_later_does_not_mat
     assert set(situation.behind(catch_up).tables) == set(), "hours has nothing pending"
     hours.waiting = 0.0
     assert set(situation.behind(situation.watch("hours")).tables) == {"minutes", "hours"}, "a later moment"
+
+
+def test_a_table_that_has_computed_some_blocks_of_its_sources_has_not_caught_up(situation: Situation) -> None:
+    readings, minutes = situation.nodes["readings"], situation.nodes["minutes"]
+    version = readings.commits()
+    minutes.waiting = 0.0
+    catch_up = situation.watch("minutes")
+    minutes.commits({"readings": version}, fresh=3 * SECOND - 1)
+    assert situation.behind(catch_up).tables == {"minutes": "it has not taken in all of its sources"}
+    readings.commits(fresh=20 * SECOND)  # what comes later does not matter
+    minutes.commits({"readings": version + 1}, fresh=9 * SECOND)
+    assert not situation.behind(catch_up).tables
 
 
 def test_a_table_whose_past_is_to_be_recomputed_has_not_caught_up(situation: Situation) -> None:

@@ -19,8 +19,11 @@ from headgate.warehouse.declare.checks import DeclarationErrors, Mistake, find_m
 from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.declare.sql_text import read_query
 from headgate.warehouse.declare.warehouse import Warehouse
+from headgate.warehouse.sources import Files
 
 SOURCE: Any = object()
+READINGS = Files("landing", schema="ts timestamp, day date, k string")
+LINES = Files("landing", format="text")
 
 #: a share of the examples of the profile, for properties that take long to check once
 few_examples = settings(max_examples=max(1, settings().max_examples // 5))
@@ -111,6 +114,16 @@ MISTAKES: dict[str, tuple[Callable[[Warehouse], object], tuple[str, ...]]] = {
     "an unknown way to catch up": (table(catch_up="all"), ("catch_up takes 'oldest' or 'newest'", "'all'")),
     "a group without a name": (sql(group=""), ("group takes the name of a group", "''")),
     "a comment that is no text": (stream(comment=7), ("comment takes a text", "7")),
+    "a time that the source has not": (stream(source=READINGS, time="tz"), ("no column 'tz'", "it has: ts, day, k")),
+    "a time that is a text": (
+        stream(source=READINGS, time="k"),
+        ("'k' takes a timestamp; the source has string there",),
+    ),
+    "a time that is a day": (
+        stream(source=READINGS, time="day"),
+        ("'day' takes a timestamp; the source has date there",),
+    ),
+    "a time in lines of text": (stream(source=LINES), ("no column 'ts'", "it has: value")),
     # functions
     "a function without parameters": (table(no_parameters), ("no parameters",)),
     "a function of *args": (table(star_args), ("'*readings' names no table",)),

@@ -14,10 +14,11 @@ import pytest
 
 from headgate.core.update import Update
 from headgate.warehouse.declare.warehouse import Warehouse
+from headgate.warehouse.run import late_updates
 from headgate.warehouse.run.runtime import Runtime
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.sources import Generator
-from headgate.warehouse.updates.open_warehouse import open_warehouse
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 from tests.warehouse.test_runtime import Watch, warehouse_with
 
 if TYPE_CHECKING:
@@ -97,6 +98,44 @@ def test_stop_ends_in_its_grace_period_whatever_an_update_does(tmp_path: Path, s
     runtime.stop(grace=0.0)
     assert not runtime.is_running
     released.set()
+
+
+@pytest.mark.long
+def test_an_update_that_does_not_end_keeps_no_other_table_from_new_declarations(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_updates, "CANCEL_SECONDS", 0.0)
+    wh = declared(tmp_path)
+    entered, released = threading.Event(), threading.Event()
+    entered.set()
+
+    @wh.table(time="ts", partition="1 min", priority=100, mode="append")
+    def waits(readings: DataFrame) -> DataFrame:
+        if not entered.is_set():
+            entered.set()
+            released.wait()  # a call that an exception cannot interrupt
+        return readings.select("ts", "temp")
+
+    def opened() -> OpenWarehouse:
+        return open_warehouse(wh.spec(), spark)
+
+    first = opened()
+    entered.clear()
+    watch = Watch()
+    options = RunOptions(tracks=2, time_limit=10.0)
+    runtime = Runtime(first, spark, options, watch.note, on_notice=watch.notice, reopen=lambda spark: opened())
+    runtime.start()
+    try:
+        watch.until_told("does not end although it was cancelled")
+        wh.sql("cold", "select ts, sensor, temp from readings where temp <= 20", time="ts", partition="1 min")
+        runtime.replace_warehouse(opened)
+        watch.until(lambda good, bad: good["cold"] >= 1)
+        assert not any(made.name == "waits" for made in watch.made)
+        released.set()  # then it ends after all, and its table goes on
+        watch.until(lambda good, bad: good["waits"] >= 1)
+    finally:
+        released.set()
+        runtime.stop(grace=0.0)
 
 
 def test_a_table_that_cannot_be_opened_keeps_no_other_from_it_and_is_opened_when_it_is_mended(

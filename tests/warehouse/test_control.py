@@ -13,17 +13,20 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headgate.core.errors import DeclarationError, HeadgateError, InvariantError, UserCodeError
 from headgate.core.registry import placement_from, policy_from
+from headgate.warehouse.run import control_client
 from headgate.warehouse.run.control import MOST_CONNECTIONS, ControlServer
 from headgate.warehouse.run.control_client import ControlError, NotRunningError, RefusedError, RunningWarehouse
 from headgate.warehouse.run.control_commands import MOST_BYTES
@@ -556,6 +559,17 @@ def test_what_a_killed_process_has_left_in_the_lock_file_counts_for_nothing(tmp_
 def test_a_process_that_is_still_starting_is_said_to_take_no_commands(tmp_path: Path) -> None:
     with WarehouseLock(tmp_path), pytest.raises(ControlError, match=rf"process {os.getpid()} runs .*takes no commands"):
         RunningWarehouse(tmp_path).pause("air")
+
+
+def test_a_command_can_wait_until_a_process_that_is_starting_takes_commands(
+    tmp_path: Path, run: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with WarehouseLock(tmp_path) as lock, ExitStack() as started:
+        looks_again = SimpleNamespace(monotonic=time.monotonic)
+        looks_again.sleep = lambda _: started.enter_context(ControlServer(run, lock))
+        monkeypatch.setattr(control_client, "time", looks_again)
+        RunningWarehouse(tmp_path, start_patience=SOON).pause("air")
+    assert run.told == [("pause", "air")]
 
 
 def test_a_socket_that_is_gone_is_named(tmp_path: Path) -> None:

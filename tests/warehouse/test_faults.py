@@ -65,6 +65,28 @@ def test_a_column_more_is_null_in_older_rows_and_a_column_less_is_refused(tmp_pa
     assert len(rows(again, "derived")) == 3, "what was refused is still there to be loaded"
 
 
+def test_a_stream_that_becomes_a_table_is_computed_anew_and_a_table_never_becomes_a_stream(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    arrive(tmp_path, "readings", "1", [reading(0), reading(1)])
+    arrive(tmp_path, "others", "1", [reading(5)])
+
+    def declared(as_stream: bool) -> OpenWarehouse:
+        wh = Warehouse("faults", path=str(tmp_path / "warehouse"))
+        for name in ("readings", "others") if as_stream else ("readings",):
+            wh.stream(name, Files(str(tmp_path / name), schema=COLUMNS, settle=0), time="ts")
+        if not as_stream:
+            wh.sql("others", "select ts, sensor, temp from readings", time="ts")
+        return open_warehouse(wh.spec(), spark)
+
+    declared(as_stream=True).bring_up_to_date(spark)
+    as_table = declared(as_stream=False)
+    as_table.bring_up_to_date(spark)
+    assert rows(as_table, "others") == rows(as_table, "readings")
+    with pytest.raises(HeadgateError, match="the table that is there was computed from others"):
+        declared(as_stream=True).nodes["others"].plan()
+
+
 def test_a_file_that_changes_while_it_is_read_is_loaded_once_as_it_is_then(tmp_path: Path, spark: SparkSession) -> None:
     arrive(tmp_path, "readings", "1", [reading(0)])
     warehouse = opened(tmp_path, spark)

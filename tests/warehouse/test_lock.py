@@ -81,3 +81,35 @@ def test_a_path_that_cannot_be_a_folder_is_refused_by_its_name(tmp_path: Path, b
     (tmp_path / "a file").write_text("")
     with pytest.raises(DeclarationError, match=f"cannot be in {tmp_path / below}: .*may create files"):
         WarehouseLock(tmp_path / below).acquire()
+
+
+FORKS = """
+import os, sys, pathlib
+from headgate.warehouse.run.lock import WarehouseLock
+lock = WarehouseLock(pathlib.Path(sys.argv[1]))
+lock.acquire()
+if os.fork() == 0:
+    print("forked", flush=True)
+    sys.stdin.read()
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_process_that_was_forked_does_not_keep_the_lock_of_one_that_was_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKS, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "forked\n"
+        assert running_process(tmp_path) == process.pid, "the lock is that of the first one"
+        process.kill()
+        process.wait()
+        with WarehouseLock(tmp_path):
+            pass
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full")
+def test_a_full_disk_keeps_nobody_from_the_lock(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).symlink_to("/dev/full")
+    with WarehouseLock(tmp_path):
+        assert running_process(tmp_path) == -1
+    assert running_process(tmp_path) is None

@@ -16,6 +16,7 @@ from headgate.warehouse.sources import Files
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.load import StreamNode
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
+from tests.warehouse.test_scheduler import scheduler_of
 
 NAMES = ("a", "b", "c")
 
@@ -111,3 +112,42 @@ def test_the_time_limit_of_an_update_follows_from_the_longest_one_and_grows_with
     scheduler.ended(second, 1100.0)
     assert scheduler.time_limit(second) == 2 * least
     assert scheduler.time_limit(third) == least
+
+
+# --- derived tables ---------------------------------------------------------------------------------------------
+
+
+def lose_spark(scheduler: Scheduler, updates: list[Update], now: float) -> Scheduler:
+    """Spark is lost while ``updates`` run; the scheduler after it is back, and all tables were opened again."""
+    scheduler.spark_lost(now)
+    for update in updates:
+        update.fails(ConnectionError("Spark is gone"), transient=True)
+        scheduler.ended(update, now)
+    return Scheduler(scheduler.warehouse, RunOptions(tracks=2), now, before=scheduler)
+
+
+def test_a_table_that_spark_was_lost_with_twice_stays_held_when_spark_is_back(tmp_path: Path) -> None:
+    scheduler, _ = scheduler_of(tmp_path, group=None, tracks=1)
+    scheduler.pause("cold", 100.0)
+    for now in (100.0, 300.0):
+        scheduler.poll(now)
+        ((update,),) = scheduler.decide(now)
+        assert update.table == "hot"
+        scheduler = lose_spark(scheduler, [update], now)
+    assert state_of(scheduler, "hot") == "held"
+    scheduler.poll(500.0)
+    assert scheduler.decide(500.0) == []
+    scheduler.resume("hot", 500.0)
+    assert state_of(scheduler, "hot") == "ok"
+
+
+def test_tables_of_a_group_that_spark_was_lost_with_are_tried_one_by_one(tmp_path: Path) -> None:
+    scheduler, _ = scheduler_of(tmp_path, group="all")
+    (together,) = scheduler.decide(100.0)
+    assert [update.table for update in together] == ["hot", "cold"]
+    scheduler = lose_spark(scheduler, together, 100.0)
+    scheduler.poll(300.0)
+    ((alone,),) = scheduler.decide(300.0)
+    scheduler = lose_spark(scheduler, [alone], 300.0)
+    other = {"hot": "cold", "cold": "hot"}[alone.table]
+    assert (state_of(scheduler, alone.table), state_of(scheduler, other)) == ("held", "ok")

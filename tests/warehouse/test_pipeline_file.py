@@ -156,6 +156,21 @@ def test_a_file_that_fails_shows_the_traceback_of_the_user_and_nothing_of_ours(w
     assert isinstance(failure.value.__cause__, ZeroDivisionError)
 
 
+@pytest.mark.parametrize("early", ["F.col('temp') > 40", "F.date_trunc('hour', 'ts')", "F.udf(len, 'int')"])
+def test_a_file_that_needs_spark_before_it_is_started_is_told_what_to_write_instead(
+    write: Write, early: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)  # other tests may have started one
+    with pytest.raises(UserCodeError, match=r"read before Spark is started: make columns .* F\.udf\(StringType\(\)\)"):
+        load(write(f"from pyspark.sql import functions as F\n{CITY}early = {early}"))
+
+
+def test_a_failed_assertion_of_the_user_is_not_taken_for_one_of_spark(write: Write) -> None:
+    with pytest.raises(UserCodeError) as failure:
+        load(write(CITY + "assert 1 > 2"))
+    assert "Spark" not in str(failure.value)
+
+
 def test_a_file_that_exits_failed(write: Write) -> None:
     with pytest.raises(UserCodeError, match="SystemExit: 3"):
         load(write("import sys\nsys.exit(3)"))
@@ -191,17 +206,19 @@ wh = hg.Warehouse("city")
 wh.stream("air", hg.Files("landing", format="xml", schema="ts timestamp"), time="ts")
 wh.stream("cars", hg.Generator("ts string"), time="ts")
 wh.sql("hot", "select * from nowhere", time="ts")
+wh.stream("wind", hg.Files("landing", schema="ts timestmp"), time="ts")
 """
 
 
 def test_sources_that_cannot_be_made_are_told_with_all_other_mistakes(write: Write) -> None:
     with pytest.raises(DeclarationErrors) as refusal:
         load(write(SOURCES)).spec()
-    air, cars, hot = refusal.value.mistakes
-    assert (air.place.line, cars.place.line, hot.place.line) == (4, 5, 6)
+    air, cars, hot, wind = refusal.value.mistakes
+    assert (air.place.line, cars.place.line, hot.place.line, wind.place.line) == (4, 5, 6, 7)
     assert "format takes one of" in air.text
     assert "needs a timestamp column" in cars.text
     assert "'nowhere' is declared nowhere" in hot.text
+    assert "did you mean 'timestamp'?" in wind.text
 
 
 def test_a_bad_source_is_told_also_if_the_file_ends_early_or_has_no_warehouse(write: Write) -> None:

@@ -208,6 +208,12 @@ def test_what_is_not_a_warehouse_is_refused(tmp_path: Path, made: Callable[[Path
         reading.tables(tmp_path / "here")
 
 
+def test_a_warehouse_whose_first_run_is_just_starting_has_no_tables_yet(tmp_path: Path) -> None:
+    with WarehouseLock(tmp_path):
+        assert reading.tables(tmp_path) == ()
+        assert "No table has been updated yet" in headgate("status", tmp_path).stdout
+
+
 # ---- the commands ----------------------------------------------------------------------------------------------
 
 

@@ -8,8 +8,9 @@ import math
 import pytest
 
 from headgate.core.errors import UserCodeError
-from headgate.core.update import Update
+from headgate.core.update import LONGEST_LINE, LONGEST_TRACEBACK, Update
 from headgate.warehouse.schedule.retries import LONGEST_WAIT, MOST_FAILURES, Retries
+from headgate.warehouse.sources import SourceChanged, SourceUnreadable
 from headgate.warehouse.storage.errors import SchemaError, StorageError
 from headgate.warehouse.transient import is_transient
 
@@ -72,6 +73,20 @@ def caused_by(cause: BaseException) -> Exception:
     return error
 
 
+class SpeechlessError(Exception):
+    """Its text cannot be made, as with an error class whose fields were not set."""
+
+    def __str__(self) -> str:
+        raise AttributeError("details")
+
+
+class MisprintedError(SyntaxError):
+    """Its traceback cannot be made."""
+
+    def __init__(self) -> None:
+        super().__init__("no", ("file.py", 1, "not a number", "text"))
+
+
 ERRORS = {
     "a full disk": (OSError(errno.ENOSPC, "No space left on device"), True),
     "a full disk behind another error": (caused_by(OSError(errno.ENOSPC, "No space left on device")), True),
@@ -82,9 +97,14 @@ ERRORS = {
     "a stopped Spark": (RuntimeError("Cannot call methods on a stopped SparkContext."), True),
     "another writer": (StorageError("version 3 was written by another process"), True),
     "columns that do not fit": (SchemaError("the column a was lost"), False),
-    "a file that a user's function does not find": (FileNotFoundError(errno.ENOENT, "rates.csv"), False),
+    "a folder of the warehouse that may not be written to for a while": (PermissionError(errno.EACCES, "t"), True),
+    "a folder of the warehouse that is not there for a while": (NotADirectoryError(errno.ENOTDIR, "t"), True),
+    "a permission, as Spark says it": (RuntimeError("java.io.FileNotFoundException: /x (Permission denied)"), True),
+    "a file that a user's function does not find": (caused_by(FileNotFoundError(errno.ENOENT, "rates.csv")), False),
     "a mistake in a user's function": (ZeroDivisionError("division by zero"), False),
     "what the user's own code declares": (UserCodeError("table 't' failed"), False),
+    "an error that cannot say what it is": (SpeechlessError(), False),
+    "an error that failed to say what it is": (caused_by(SpeechlessError()), False),
 }
 
 
@@ -92,3 +112,42 @@ ERRORS = {
 def test_only_errors_that_do_not_pass_by_themselves_need_a_user(what: str) -> None:
     error, transient = ERRORS[what]
     assert is_transient(error) is transient
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (SpeechlessError(), "SpeechlessError, whose own text cannot be made: AttributeError"),
+        (MisprintedError(), "no (file.py, line 1)"),
+        (RuntimeError(), "RuntimeError"),
+    ],
+)
+def test_an_update_can_fail_by_any_error(error: Exception, said: str) -> None:
+    update = Update("t")
+    update.fails(error)
+    assert (update.status, update.error) == ("failed", said)
+    assert type(error).__name__ in update.traceback
+
+
+def test_of_what_an_error_says_at_length_the_beginning_and_the_end_are_kept() -> None:
+    update = Update("t")
+    update.fails(ValueError("first" + 10_000_000 * "x" + "last"))
+    assert update.error is not None and len(update.error) < 2 * LONGEST_LINE
+    assert len(update.traceback) < 2 * LONGEST_TRACEBACK
+    assert update.error.startswith("first") and update.error.endswith("last")
+    assert update.traceback.startswith("ValueError: first") and update.traceback.endswith("last\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "transient"),
+    [
+        (SourceChanged("/landing/a", "changed", "Try again"), True),
+        (SourceUnreadable("/landing/a cannot be read"), True),
+        (RuntimeError("Spark gives a reason that nobody has seen before"), True),
+        (SchemaError("the column a was lost"), False),
+        (caused_by(SchemaError("the column a was lost")), False),
+    ],
+    ids=str,
+)
+def test_where_no_user_code_runs_only_columns_that_do_not_fit_need_a_user(error: Exception, transient: bool) -> None:
+    assert is_transient(error, in_user_code=False) is transient

@@ -13,6 +13,7 @@ import pytest
 
 from headgate.core.errors import ParameterError, UnknownNameError
 from headgate.core.registry import placement_from, policy_from
+from headgate.core.trace import RunNotice
 from headgate.core.update import Update
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.run.runtime import Runtime
@@ -36,11 +37,22 @@ class Watch:
     def __init__(self) -> None:
         self._news = threading.Condition()
         self.made: list[Update] = []
+        self.told: list[str] = []
 
     def note(self, made: Update) -> None:
         with self._news:
             self.made.append(made)
             self._news.notify_all()
+
+    def notice(self, notice: RunNotice) -> None:
+        with self._news:
+            self.told.append(notice.text)
+            self._news.notify_all()
+
+    def until_told(self, what: str) -> None:
+        """Wait until a notice has these words."""
+        with self._news:
+            assert self._news.wait_for(lambda: any(what in text for text in self.told), PATIENCE), self.told
 
     def until(self, fulfilled: Callable[[Counter[str], Counter[str]], bool]) -> None:
         """Wait until ``fulfilled(updates by table, failures by table)``."""

@@ -99,6 +99,48 @@ def test_the_update_that_was_planned_is_the_one_that_runs_and_ends(tmp_path: Pat
     assert names(scheduler.decide(105.0)) == [["cold"]]
 
 
+class Reader(PretendedNode):
+    """Notes which changes of its source it has read; ``unreadable`` is raised instead."""
+
+    unreadable: BaseException | None = None
+    read: int = 0
+
+    def source_changed(self, source: str) -> None:
+        if self.unreadable is not None:
+            raise self.unreadable
+        self.read += 1
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "failed, perhaps after its commit"])
+@pytest.mark.parametrize("error", [OSError("no such disk"), SystemExit(1)], ids=["an error", "an exit"])
+def test_changes_that_could_not_be_read_are_read_when_the_table_is_planned_again(
+    tmp_path: Path, committed: bool, error: BaseException
+) -> None:
+    wh = Warehouse("w", tmp_path)
+    wh.stream("readings", Generator(), time="ts")
+    wh.sql("hot", "select ts from readings", time="ts")
+    spec = wh.spec()
+    stream = PretendedNode("readings", TableStore(tmp_path / "readings"), 5.0)
+    hot = Reader("hot", TableStore(tmp_path / "hot"), 0.0)
+    scheduler = Scheduler(
+        OpenWarehouse(spec, spec.graph(), {"readings": stream, "hot": hot}), RunOptions(tracks=1), 100.0
+    )
+    scheduler.poll(100.0)
+    hot.unreadable = error
+    (update,) = scheduler.decide(100.0)[0]
+    if committed:
+        commit(scheduler, update, 101.0)
+    else:
+        update.fails(OSError("no answer"), 1.0, transient=True)
+        scheduler.ended(update, 101.0)
+    assert hot.read == 0
+    assert {row.name: row.note for row in scheduler.statistics(101.0)}["hot"] in ("no such disk", "1")
+    hot.unreadable = None
+    scheduler.poll(1000.0)
+    assert hot.read == 1
+    assert {row.name: row.note for row in scheduler.statistics(1000.0)}["hot"] == ""
+
+
 @pytest.mark.parametrize("group", [None, "all"])
 def test_an_update_that_cannot_begin_is_reported_and_retried_later_and_the_others_run(
     tmp_path: Path, group: str | None

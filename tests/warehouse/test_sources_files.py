@@ -478,6 +478,24 @@ def test_a_directory_that_may_not_be_listed_is_an_error(open_to_all: Path) -> No
         source(locked).latest(FileOffset())
 
 
+def test_a_directory_below_that_may_not_be_listed_is_left_out_and_taken_as_soon_as_it_may(open_to_all: Path) -> None:
+    write(open_to_all, "a.json", "x/b.json", "y/c.json")
+    files = source(open_to_all, recursive=True)
+    offset = after_loading_all(files)
+    write(open_to_all, "x/d.json", "y/e.json")
+    os.chmod(open_to_all / "x", 0)
+    try:
+        with an_ordinary_user():
+            assert taken(files, offset) == ["y/e.json"], "the others go on, and what was loaded is not missing"
+            pending = files.latest(offset)
+            assert (pending.chunks, pending.note) == (1, "x cannot be read: Permission denied")
+            contents, said = source(open_to_all, recursive=True).contents(None)
+            assert (contents, said.note) == (None, pending.note), "a dimension would be without some of its rows"
+    finally:
+        os.chmod(open_to_all / "x", 0o755)
+    assert taken(files, offset) == ["x/d.json", "y/e.json"]
+
+
 def test_what_is_found_while_a_range_is_chosen_is_told_by_the_next_poll(tmp_path: Path) -> None:
     (tmp_path / "landing").mkdir()
     (tmp_path / "secret").touch()

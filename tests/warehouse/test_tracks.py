@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +52,33 @@ class Failing(Node):
         raise ValueError("my own mistake")
 
 
+class SpeechlessError(Exception):
+    """Its text cannot be made."""
+
+    def __str__(self) -> str:
+        raise AttributeError("details")
+
+
+class Wordless(Failing):
+    """Fails with an error that cannot say what it is."""
+
+    def run(self, *_: object, **__: object) -> None:
+        raise SpeechlessError
+
+
+def test_an_error_that_cannot_be_told_is_reported_and_the_track_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    reported: queue.SimpleQueue[Update] = queue.SimpleQueue()
+    node = Wordless(tmp_path)
+    tracks = Tracks(spark, lambda update: node, reported.put, time.time)
+    tracks.resize(1)
+    try:
+        for table in "ab":
+            tracks.submit(0, [Update(table)])
+            assert "SpeechlessError" in str(reported.get(timeout=PATIENCE).error)
+    finally:
+        tracks.resize(0)
+
+
 def test_updates_whose_common_part_fails_are_reported_and_the_track_goes_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,3 +103,46 @@ def test_updates_whose_common_part_fails_are_reported_and_the_track_goes_on(
     reasons = ["no space left"] * 2 + ["my own mistake"] + ["no plan for all of them"] * 2
     assert [update.error for update in found] == reasons
     assert all(reason in update.traceback for reason, update in zip(reasons, found, strict=True))
+
+
+class Waiting(Failing):
+    """Waits for ``go_on``, as a function that does not return."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.entered, self.go_on = threading.Event(), threading.Event()
+
+    def run(
+        self,
+        update: Update,
+        spark: SparkSession,
+        files: FileReader | None = None,
+        hosted: HostedUpdate | None = None,
+    ) -> None:
+        self.entered.set()
+        self.go_on.wait()
+
+
+@pytest.mark.parametrize("tracks_then", [1, 2])
+def test_an_update_that_does_not_end_is_given_up_even_if_its_track_was_removed_meanwhile(
+    spark: SparkSession, tmp_path: Path, tracks_then: int
+) -> None:
+    reported: queue.SimpleQueue[Update] = queue.SimpleQueue()
+    nodes = {"waiting": Waiting(tmp_path / "waiting"), "failing": Failing(tmp_path / "failing")}
+    tracks = Tracks(spark, lambda update: nodes[update.table], reported.put, time.time)
+    tracks.resize(2)
+    waiting = nodes["waiting"]
+    assert isinstance(waiting, Waiting)
+    try:
+        tracks.submit(1, [Update("waiting")])
+        assert waiting.entered.wait(PATIENCE)
+        tracks.resize(1)
+        tracks.resize(tracks_then)
+        tracks.replace(1)
+        tracks.submit(tracks_then - 1, [Update("failing")])
+        assert reported.get(timeout=PATIENCE).table == "failing"
+        waiting.go_on.set()
+        assert reported.get(timeout=PATIENCE).table == "waiting"
+    finally:
+        waiting.go_on.set()
+        tracks.resize(0)

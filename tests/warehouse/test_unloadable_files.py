@@ -12,6 +12,7 @@ import os
 import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,12 +25,14 @@ from headgate.core import DeclarationError, Update
 from headgate.warehouse import Warehouse
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.schedule.scheduler import Scheduler
-from headgate.warehouse.sources import Files, Limit, Range, SourceBroken, limits
+from headgate.warehouse.sources import Files, Limit, Range, SourceBroken, SourceChanged, limits
 from headgate.warehouse.sources.files import REPLACED_WITHIN, FileRange
 from headgate.warehouse.sources.limits import FileLimits
+from headgate.warehouse.sources.listing import LONGEST_TO_SETTLE
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.bad_chunks import MOST_PER_LOAD, TRIES
+from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.load import DimensionNode, LoadedNode, StreamNode
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
@@ -277,6 +280,31 @@ def test_after_a_death_of_spark_files_are_loaded_one_by_one_and_the_one_it_dies_
     update = node.plan()
     assert update is not None and node.begin(update)
     assert sorted(update.plan.files) == ["deadly", "e", "f"], "it is another file now, and all is as before"
+
+
+def test_a_file_that_grows_whenever_it_is_loaded_is_waited_for_and_the_others_go_on(
+    stream: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Rows.toArrow
+
+    def grow(rows: Rows) -> pa.Table:
+        if "log" in rows.paths:
+            with open(rows.paths["log"], "a") as file:
+                file.write("7\n")
+        return read(rows)
+
+    stream.write(log="1\n", a="2\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(Rows, "toArrow", grow)
+        for name in "bcd":
+            stream.write(**{name: "3\n"})
+            with suppress(SourceChanged):
+                stream.update()
+        assert stream.finish() == 0
+    assert stream.rows == [2, 3, 3, 3]
+    assert stream.note == "1 file is not complete yet: log"
+    stream.clock.ahead = LONGEST_TO_SETTLE
+    assert (stream.finish(), stream.rows) == (0, [1, 2, 3, 3, 3, 7, 7])
 
 
 class CountedStore(TableStore):
@@ -542,6 +570,29 @@ def test_a_dimension_with_a_bad_file_stays_as_it_was_until_the_file_changes(dime
     dimension.write(b="3\n")
     dimension.finish()
     assert (dimension.rows, dimension.note) == ([1, 3], "")
+
+
+# --- a table that is declared as something else ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dimension", [False, True], ids=["stream", "dimension"])
+def test_a_table_that_was_computed_is_not_taken_for_a_loaded_one(tmp_path: Path, dimension: bool) -> None:
+    time_column = None if dimension else "ts"
+    state = CommitState(1, "append", freshness=0, sources={"other": 3}, time=time_column)
+    columns = pa.schema([("ts", TIMES), ("n", pa.int64())])
+    TableStore(tmp_path / "t", time_column).commit(1, (), replace=None, state=state.to_json(), schema=columns)
+    with pytest.raises(DeclarationError, match="the table that is there was computed from others"):
+        Loading(tmp_path, dimension)
+
+
+def test_a_stream_by_another_event_time_is_not_opened(tmp_path: Path) -> None:
+    columns = pa.schema([("ts", TIMES), ("late", TIMES)])
+    state = CommitState(1, "load", freshness=0, time="ts").to_json()
+    TableStore(tmp_path / "t", "ts").commit(1, (), replace=None, state=state, schema=columns)
+    wh = Warehouse("w", tmp_path / "w")
+    wh.stream("t", Numbers(tmp_path, schema="ts timestamp, late timestamp"), time="late")
+    with pytest.raises(DeclarationError, match="declared as 'late', but the table that is there goes by 'ts'"):
+        StreamNode(wh.spec().streams[0], TableStore(tmp_path / "t", "late"), TableStore(tmp_path / "r"))
 
 
 def test_offsets_and_ranges_written_before_files_could_be_set_aside_are_understood() -> None:

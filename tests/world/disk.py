@@ -15,6 +15,7 @@ import io
 import os
 import random
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -147,8 +148,8 @@ class Disk:
 
             clock = self.clock
             for name in ("time", "time_ns", "monotonic", "monotonic_ns", "sleep"):
-                replaced(time, name, getattr(clock, name))
-            replaced(time, "perf_counter", clock.monotonic)
+                replaced(time, name, _of_this_thread(getattr(clock, name), getattr(time, name)))
+            replaced(time, "perf_counter", _of_this_thread(clock.monotonic, time.perf_counter))
             replaced(secrets, "token_hex", lambda size: self._rng.randbytes(size).hex())
             for name in ("mkdir", "unlink", "remove", "rmdir", "replace", "rename", "link"):
                 replaced(os, name, self._changing(getattr(os, name)))
@@ -306,6 +307,16 @@ class _Dataset:
             for field in self._schema
         ]
         return pa.table(columns, schema=self._schema)
+
+
+def _of_this_thread(simulated: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
+    """Other threads keep the real time: a library's thread that sleeps in a loop would let the world's time pass."""
+    thread = threading.get_ident()
+
+    def chosen(*given: Any) -> Any:
+        return (simulated if threading.get_ident() == thread else real)(*given)
+
+    return chosen
 
 
 def _read_table(path: Any, columns: list[str] | None = None, **options: Any) -> pa.Table:

@@ -71,7 +71,8 @@ def main() -> None:
         say_error(f"headgate: {error}")
         sys.exit(2)
     except HeadgateError as error:
-        if isinstance(error, UserCodeError) and error.__cause__ is not None:
+        told = "Traceback (most recent call last)" in str(error)
+        if isinstance(error, UserCodeError) and error.__cause__ is not None and not told:
             say_error("".join(traceback.format_exception(error.__cause__)).rstrip())
         say_error(f"headgate: {error}")
         sys.exit(1)

@@ -21,6 +21,7 @@ from headgate.core import MOST_PRIORITY, MOST_TRACKS, HeadgateError, ParameterEr
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.control_client import (
     PATIENCE,
+    START_PATIENCE,
     ControlError,
     NotRunningError,
     RunningWarehouse,
@@ -50,7 +51,7 @@ def explain(directory: WarehouseDirectory, table: OneTable) -> None:
 
 def pause(directory: WarehouseDirectory, tables: SomeTables = None, everything: Everything = False) -> None:
     """Stop updating tables until they are resumed. Updates that are running finish."""
-    running = RunningWarehouse(directory)
+    running = _once_started(directory)
     _each(_chosen(running, tables, everything), running.pause, "paused")
 
 
@@ -59,7 +60,7 @@ def resume(directory: WarehouseDirectory, tables: SomeTables = None, everything:
 
     A table is held after repeated failures.
     """
-    running = RunningWarehouse(directory)
+    running = _once_started(directory)
     _each(_chosen(running, tables, everything), running.resume, "resumed")
 
 
@@ -71,7 +72,7 @@ def refresh(
 
     The tables that they are computed from are updated first.
     """
-    _each(tables, RunningWarehouse(directory).refresh, "will be updated next, with its sources")
+    _each(tables, _once_started(directory).refresh, "will be updated next, with its sources")
 
 
 def backfill(
@@ -98,7 +99,7 @@ def backfill(
     if begin >= end:
         raise ParameterError(f"--from must be before --to; got {first} and {last}")
     length = None if chunk is None else some_seconds(chunk, "--chunk", "'1 day'")
-    RunningWarehouse(directory).backfill(table, begin, end, length)
+    _once_started(directory).backfill(table, begin, end, length)
     chunks = "" if length is None else f", {readable(length)} per update"
     span = f"from {first or 'the first row'} to {last or 'the last row'}"
     say(f"{table}: backfill scheduled {span}{chunks}; live updates go first")
@@ -132,7 +133,7 @@ def change(
     limit = None if budget is None else budget_from(budget)
     if policy is None and placement is None and tracks is None and limit is None and not priorities:
         raise ParameterError("nothing to change; give --policy, --placement, --tracks, --budget or --priority")
-    running = RunningWarehouse(directory)
+    running = _once_started(directory)
     if policy is not None:
         say(f"policy: {running.replace_policy(policy)}")
     if placement is not None:
@@ -161,7 +162,8 @@ def stop(
     """Stop the process that runs a warehouse. Updates that are running finish; no new ones start."""
     limit = some_seconds(grace, "--grace", "'1 min'")
     end = time.monotonic() + limit
-    running = RunningWarehouse(directory, min(limit, PATIENCE))
+    half = limit / 2  # one for a process that is starting, one for its answer
+    running = RunningWarehouse(directory, min(half, PATIENCE), min(half, START_PATIENCE))
     try:
         process = running.stop_soon()
     except NotRunningError:
@@ -191,6 +193,11 @@ def _still_doing(directory: Path, patience: float) -> str:
     if names := [row["name"] for row in rows if row["state"] == "updating"]:
         return f"It is updating {', '.join(names)}, and ends when that is done"
     return "It updates no table any more, but the program that runs the warehouse has not closed it yet"
+
+
+def _once_started(directory: Path) -> RunningWarehouse:
+    """The warehouse for a command, which waits for a process that is just starting instead of being refused."""
+    return RunningWarehouse(directory, start_patience=START_PATIENCE)
 
 
 def _chosen(running: RunningWarehouse, tables: Sequence[str] | None, everything: bool) -> Sequence[str]:
@@ -227,6 +234,8 @@ def _print_committed(directory: Path, name: str) -> None:
     try:
         found = {table.name: table for table in tables(directory)}
     except NotAWarehouseError:
+        return
+    if not found:
         return
     if name not in found:
         hint = "A table exists after its first update, and no process answers that could know of others."

@@ -51,7 +51,8 @@ class UpdateLines:
 
     def note(self, update: Update) -> None:
         if not update.committed:
-            say_error(update.traceback)
+            if update.traceback:
+                say_error(update.traceback)
             say_error(f"{_clock()} {update.name}: failed: {update.error}")
         elif not self._quiet and update.layer != "maintenance":
             rejected = f", {update.rejected} rejected" if update.rejected else ""

@@ -279,10 +279,18 @@ def _watch(running: WarehouseRun, limit: float | None, once: bool) -> Mapping[st
 
     With ``once`` also until all tables have caught up, or no further one will. Returns those that have not.
     """
+    from headgate.warehouse.run.runtime import STOP_SECONDS
+
     runtime = running.runtime
     catch_up = runtime.catch_up() if once else None
     stopping = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def asked_to_stop(*_: object) -> None:
+        # Told to the run at once: this thread may be waiting for an answer from it.
+        runtime.stop_soon(0.0 if stopping.is_set() else STOP_SECONDS)
+        stopping.set()
+
+    before = {number: signal.signal(number, asked_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         end = time.monotonic() + (float("inf") if limit is None else limit)
         console = PlainConsole()
@@ -294,8 +302,7 @@ def _watch(running: WarehouseRun, limit: float | None, once: bool) -> Mapping[st
                     break
                 stopping.wait(min(0.5, max(0.0, end - time.monotonic())))
         behind = {} if catch_up is None else runtime.behind(catch_up).tables
-        for number in before:
-            signal.signal(number, lambda *_: runtime.stop(cancel=True))
+        stopping.set()  # from now on, a signal cancels the updates that still run
         runtime.stop()
     finally:
         for number, handler in before.items():

@@ -21,6 +21,7 @@ from headgate.core.errors import (
     SchedulerMisuseError,
     UnknownNameError,
     UserCodeError,
+    said_by,
     user_error,
 )
 from headgate.core.explain import Decision, DispatchExplanation, Explanation, Ranked, RoundsExplanation
@@ -138,6 +139,7 @@ __all__ = [
     "placement_from",
     "policy_from",
     "rank",
+    "said_by",
     "uniform",
     "user_error",
     "waiting_since",

@@ -5,7 +5,8 @@ update to update, and recent updates count more; a replayed run fits them to all
 negative: a table with a negative cost would always be ranked first.
 
 The model also says how much data fits into a budget of time (``most``). A line through updates of similar size tells
-little about larger ones: then all of their time counts as caused by their data.
+little about larger ones: then all of their time counts as caused by their data, unless they take too long and cannot be
+smaller.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ CATCH_UP = 1.25
 USUAL = 1.25
 #: a slope is trusted if the sizes of updates differ by this share of their mean
 TELLING_SPREAD = 0.2
+#: so many updates of one size that take too long: smaller ones cannot be had, so a larger one is tried
+SAME_AGAIN = 3.0
 
 
 def fits(alpha: float, beta: float, budget: float) -> float:
@@ -94,6 +97,9 @@ class CostModel:
         if limit < start:
             return start
         if self._spread <= TELLING_SPREAD**2 * self._weight * self._mean_n * self._mean_n:
+            if self._mean_time > 2 * budget and self._weight > SAME_AGAIN:
+                # Half as much was asked for and not to be had, as of a block. If it is set-up, twice as much tells.
+                return min(limit, 2 * self._mean_n)
             return min(limit, self._mean_n * budget / max(self._mean_time, LEAST_UPDATE_TIME))
         return min(limit, fits(self.alpha, self.beta, budget))
 

@@ -67,11 +67,19 @@ class UserCodeError(HeadgateError):
     """Code written by the user failed; ``__cause__`` is the user's own exception with its traceback."""
 
 
+def said_by(error: BaseException) -> str:
+    """The text of an error. That of a user may fail even to give one, and must not take others with it."""
+    try:
+        return str(error)
+    except BaseException as second:
+        return f"{type(error).__name__}, whose own text cannot be made: {type(second).__name__}"
+
+
 def user_error(what: str, error: BaseException) -> HeadgateError:
     """``error`` as one of ours: itself if it is, otherwise a UserCodeError to be raised from it."""
     if isinstance(error, HeadgateError):
         return error
-    return UserCodeError(f"{what}: {type(error).__name__}: {error}")
+    return UserCodeError(f"{what}: {type(error).__name__}: {said_by(error)}")
 
 
 class SchedulerMisuseError(HeadgateError):

@@ -1,7 +1,8 @@
 """Staleness and lag of a table. Pure: times are passed in.
 
 *Staleness* is now minus the event time up to which a table is complete. It grows by one second per second, also when no
-data arrives, and falls with every update. *Lag* is how long the oldest data that has arrived but is not in the table
+data arrives, and falls with every update; it is 0 for data ahead of the clock, so that a sensor whose clock is fast
+does not make up for tables that are late. *Lag* is how long the oldest data that has arrived but is not in the table
 has been waiting; it is 0 while nothing waits. Data waits from the moment it arrived at the source, through every table
 on its path. If a table has several streams, data waits from when all of them had it: before, the table could not have
 used it.
@@ -59,10 +60,11 @@ class StalenessMeter:
         since, fresh = self.since, self.fresh
         if now <= since or fresh == -math.inf:
             return
-        staleness = now - fresh
-        # staleness grows by one second a second, so its integral is that of a trapezium
-        self.area += (now - since) * (staleness + (since - fresh)) / 2
-        self.maximum = max(self.maximum, staleness)
+        if now > fresh:
+            late = max(since, fresh)
+            # from then on staleness grows by one second a second, so its integral is that of a trapezium
+            self.area += (now - late) * ((now - fresh) + (late - fresh)) / 2
+            self.maximum = max(self.maximum, now - fresh)
         self.since = now
 
     def refresh(self, now: float, fresh: float) -> None:
@@ -76,7 +78,7 @@ class StalenessMeter:
 
     def staleness(self, now: float) -> float | None:
         """How stale the table is now; None while it has no rows."""
-        return None if self.empty else now - self.fresh
+        return None if self.empty else max(0.0, now - self.fresh)
 
     @property
     def seconds(self) -> float:

@@ -15,6 +15,11 @@ from dataclasses import dataclass, field, replace
 from traceback import format_exception
 from typing import Any, Literal
 
+from headgate.core.errors import HeadgateError, InvariantError, said_by
+
+#: how many characters are kept of what an error says: it goes to every trace, status and log
+LONGEST_LINE, LONGEST_TRACEBACK = 2_000, 50_000
+
 Layer = Literal["live", "backfill", "maintenance"]
 Status = Literal["planned", "running", "committed", "failed"]
 
@@ -129,19 +134,36 @@ class Update:
     def fails(self, error: BaseException, seconds: float = 0.0, *, transient: bool = False) -> None:
         """Note that it failed, ``seconds`` after it began; all of that time counts as work, and brought nothing.
 
-        If the error was raised from another one, the traceback is that of the other one.
+        If the error was raised from another one, the traceback is that of the other one. An error of Headgate's own
+        that says everything in a line has none, because nobody has to look for it in the code.
         """
         self.status, self.transient = "failed", transient
         self.rows, self.rejected, self.freshness, self.arrived, self.operators = 0, 0, None, None, ()
         self.seconds = self.work = seconds
         self.error = first_line(error)
-        self.traceback = "".join(format_exception(error.__cause__ or error))
+        expected = isinstance(error, HeadgateError) and not isinstance(error, InvariantError)
+        says_all = expected and error.__cause__ is None and "\n" not in said_by(error)
+        self.traceback = "" if says_all else _traceback(error.__cause__ or error)
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in a line: some go on with a trace of where they come from."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    """What an error says, in a line: some go on with a trace of where they come from, or with all of the data."""
+    lines = said_by(error).strip().splitlines()
+    return _shortened(lines[0], LONGEST_LINE) if lines else type(error).__name__
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return _shortened("".join(format_exception(error)), LONGEST_TRACEBACK)
+    except Exception:  # an error of a user's own class may have anything in the fields that are shown
+        return f"{type(error).__name__}: {said_by(error)}"
+
+
+def _shortened(text: str, most: int) -> str:
+    """The beginning and the end of a long text."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]} [... {len(text) - most:,} characters ...] {text[-(most // 2) :]}"
 
 
 def added_up(many: Iterable[OperatorFigures]) -> tuple[OperatorFigures, ...]:

@@ -22,6 +22,7 @@ from deltalake.exceptions import DeltaError
 from headgate.core import DeclarationError, HeadgateError, UnknownNameError, first_line
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX
 from headgate.warehouse.declare.sql_text import read_query
+from headgate.warehouse.run.lock import FILE_NAME
 from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import StorageError
 from headgate.warehouse.storage.history import History
@@ -244,10 +245,13 @@ def _directories(path: Path | str) -> dict[str, Path]:
     if not root.is_dir():
         what = "is a file" if root.exists() else "does not exist"
         raise NotAWarehouseError(
-            f"{root} {what}; expected the directory of a warehouse, which its pipeline file states as path"
+            f"{root} {what}; expected the directory of a warehouse, which its pipeline file states as path and "
+            "`headgate run` makes"
         )
     folder = root / _FOLDER
     if not folder.is_dir():
+        if (root / FILE_NAME).exists():
+            return {}  # its first run is just starting
         raise NotAWarehouseError(
             f"{root} is not a warehouse: it has no folder {_FOLDER!r}. Give the directory that the pipeline file "
             "states as path; `headgate run` makes it."

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headgate.core import DeclarationError
+from headgate.core import DeclarationError, said_by
 from headgate.stream.spark.hosted_frame import HostedFrame, describing, requests_in
 from headgate.warehouse.declare.keys import TableKeys, find_keys
 from headgate.warehouse.declare.linear import why_not_linear
@@ -120,8 +120,11 @@ def _analyse_table(
         result = apply_query(table, frames, spark)
         requests = requests_in(result)
         result = result.plain() if isinstance(result, HostedFrame) else result
-    except Exception as error:
-        mistakes.append(f"{table.place}: table {table.name!r} failed on empty sources: {type(error).__name__}: {error}")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's function may also call sys.exit
+        said = f"{type(error).__name__}: {said_by(error)}"
+        mistakes.append(f"{table.place}: table {table.name!r} failed on empty sources: {said}")
         return
     complaint = _complaint(table, result)
     if complaint:

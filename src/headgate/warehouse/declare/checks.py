@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from headgate.core import MOST_PRIORITY, DeclarationError
 from headgate.warehouse.declare.spec import (
@@ -30,6 +30,9 @@ from headgate.warehouse.declare.spec import (
     WarehouseSpec,
 )
 from headgate.warehouse.declare.sql_text import read_function, read_query
+
+if TYPE_CHECKING:
+    from headgate.warehouse.sources.schema import Column
 
 _KINDS: Mapping[type[NodeSpec], str] = {StreamSpec: "stream", DimensionSpec: "dimension", TableSpec: "table"}
 
@@ -209,6 +212,30 @@ def _times(spec: WarehouseSpec) -> Iterator[Mistake]:
             yield about(table, "lookback and mode 'blocks' need an event time: state time, or leave them out")
 
 
+def _stream_times(spec: WarehouseSpec) -> Iterator[Mistake]:
+    """Every load of a stream would fail whose time is not a timestamp of its source."""
+    for stream in spec.streams:
+        columns = _columns_of(stream)
+        if not columns or not isinstance(stream.time, str) or not stream.time.strip():
+            continue  # another check reports that
+        if stream.time not in columns:
+            stated = f"no column {stream.time!r}, which was stated as its time"
+            yield about(stream, f"its source has {stated}; it has: {', '.join(columns)}")
+        elif columns[stream.time].kind != "timestamp":
+            written = columns[stream.time].type
+            yield about(stream, f"its time column {stream.time!r} takes a timestamp; the source has {written} there")
+
+
+def _columns_of(stream: StreamSpec) -> dict[str, Column]:
+    """The columns of a stream's source, by name; none if the source itself is a mistake."""
+    from headgate.warehouse.sources.schema import parse_schema
+
+    try:
+        return {column.name: column for column in parse_schema(getattr(stream.source, "schema", ""), "")}
+    except DeclarationError:
+        return {}
+
+
 def _sources(spec: WarehouseSpec) -> Iterator[Mistake]:
     known = {node.name for node in _named(spec)}
     dimensions = {node.name for node in spec.dimensions}
@@ -277,6 +304,7 @@ _CHECKS: tuple[Callable[[WarehouseSpec], Iterator[Mistake]], ...] = (
     _options,
     _definitions,
     _times,
+    _stream_times,
     _sources,
     _cycles,
     _groups,

@@ -118,7 +118,10 @@ class _Proof:
         if source is not None:
             return self._source_rows(step, source)
         if has_subquery(step):
-            raise _NotLocalError("it has a subquery, which may look at rows of all times")
+            raise _NotLocalError(
+                "it has a subquery, which may look at rows of all times (an `exists` or `in` can be written as a left "
+                "semi join, a `not exists` as a left anti join)"
+            )
         steps: Mapping[str, Callable[[PlanTree], _Rows]] = {
             "Aggregate": self._aggregate,
             "Deduplicate": self._deduplicate,

@@ -22,6 +22,10 @@ from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.declare.warehouse import Warehouse
 
 _SKELETON = "a pipeline file has a line such as: wh = headgate.Warehouse('city')"
+_BEFORE_SPARK = (
+    "The file is read before Spark is started: make columns and windows (F.col, F.lit, Window) inside the function of "
+    "a table, and give a udf outside of one its type as an object: F.udf(StringType()) instead of F.udf('string')"
+)
 
 
 def load(path: str | os.PathLike[str]) -> Warehouse:
@@ -89,10 +93,21 @@ def _execute(code: CodeType, module: ModuleType, file: Path, mistakes: list[Mist
         # Raised at once: give it the line that the other mistakes have.
         last = Mistake(_last_line_in(file, error.__traceback__), str(error))
         raise DeclarationErrors([*mistakes, last]) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # such as SystemExit
         users_part = error.__traceback__.tb_next if error.__traceback__ else None
-        lines = traceback.format_exception(type(error), error, users_part)
-        raise UserCodeError(f"the pipeline file {shown_file(file)} failed:\n{''.join(lines).rstrip()}") from error
+        told = "".join(traceback.format_exception(type(error), error, users_part)).rstrip()
+        if _asked_for_spark(error):
+            told += f"\n{_BEFORE_SPARK}"
+        raise UserCodeError(f"the pipeline file {shown_file(file)} failed:\n{told}") from error
+
+
+def _asked_for_spark(error: BaseException) -> bool:
+    """Whether PySpark failed because no Spark runs yet; often it is a bare ``assert`` that says nothing."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    in_pyspark = bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("pyspark.")
+    return in_pyspark and ("SESSION_OR_CONTEXT_NOT_EXISTS" in str(error) or isinstance(error, AssertionError))
 
 
 def _last_line_in(file: Path, trace: TracebackType | None) -> Place:

@@ -20,7 +20,9 @@ from headgate.warehouse.run.lock import Holder, holder
 
 #: seconds to wait for an answer; it takes milliseconds unless the process is short of processor time
 PATIENCE = 30.0
-#: seconds between two checks whether a process has ended
+#: seconds to wait until a process that is starting takes commands; Spark starts in a few seconds if it is alone
+START_PATIENCE = 60.0
+#: seconds between two checks whether a process has ended, or has started
 _LOOK_AGAIN = 0.1
 
 
@@ -45,11 +47,15 @@ class RefusedError(HeadgateError):
 
 
 class RunningWarehouse:
-    """The warehouse in a directory, as run by the process that holds its lock when a method is called."""
+    """The warehouse in a directory, as run by the process that holds its lock when a method is called.
 
-    def __init__(self, directory: Path, patience: float = PATIENCE) -> None:
+    ``patience`` is how many seconds to wait for an answer, ``start_patience`` for a process that is still starting.
+    """
+
+    def __init__(self, directory: Path, patience: float = PATIENCE, start_patience: float = 0.0) -> None:
         self._directory = directory
         self._patience = patience
+        self._start_patience = start_patience
 
     def statistics(self) -> tuple[Mapping[str, Any], ...]:
         """The statistics of every table now: the fields of ``NodeStatistics`` of each."""
@@ -122,8 +128,14 @@ class RunningWarehouse:
             )
         return found
 
+    def _started(self) -> Holder:
+        end = time.monotonic() + self._start_patience
+        while (found := self._holder()).control is None and time.monotonic() < end:
+            time.sleep(_LOOK_AGAIN)
+        return found
+
     def _ask(self, command: str, **arguments: object) -> Any:
-        found = self._holder()
+        found = self._started()
         process = "an unknown process" if found.process is None else f"process {found.process}"
         who = f"{process} runs {self._directory}"
         if found.control is None:

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -65,19 +66,31 @@ class WarehouseLock:
                 "stop that one first, or run this pipeline with another path"
             )
         self._descriptor = descriptor
+        # A process that a user's function forks must not keep the lock when this one has died.
+        os.register_at_fork(after_in_child=self._forget)
         self.announce(None)
+
+    def _forget(self) -> None:
+        """In a copy of the process: close the file, without releasing the lock."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
     def announce(self, control: Path | None) -> None:
         """Write into the file on which socket commands are taken; None if there is none."""
         if self._descriptor is None:
             raise InvariantError("only the holder of the lock can say where commands are taken: call acquire first")
         line = json.dumps(asdict(Holder(os.getpid(), None if control is None else str(control)))) + "\n"
-        # Overwritten first and then truncated, so that a reader always finds a complete first line.
-        os.ftruncate(self._descriptor, os.pwrite(self._descriptor, line.encode(), 0))
+        # Overwritten first and then truncated, so that a reader always finds a complete first line. On a full disk the
+        # file may stay empty: the lock holds all the same, only nobody is told who has it.
+        with suppress(OSError):
+            os.ftruncate(self._descriptor, os.pwrite(self._descriptor, line.encode(), 0))
 
     def release(self) -> None:
         if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
 

@@ -9,24 +9,25 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headgate.core import HeadgateError, Update
+from headgate.core import HeadgateError, Update, said_by
 from headgate.core.trace import RunNotice, TraceHeader, TraceTable
-from headgate.warehouse.declare.analysis import analyse
+from headgate.warehouse.declare.analysis import Analysis, analyse
 from headgate.warehouse.declare.durations import Duration, seconds
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.report.drawing import counts
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
-from headgate.warehouse.run.runtime import Observer, Runtime
-from headgate.warehouse.run.spark_life import forget_spark, stop_session
+from headgate.warehouse.run.observers import Observer
+from headgate.warehouse.run.runtime import Runtime
+from headgate.warehouse.run.spark_life import forget_spark, is_alive, stop_session
 from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.run_options import RunOptions
@@ -41,8 +42,14 @@ if TYPE_CHECKING:
 
 #: seconds between two checks of a pipeline file for changes
 WATCH_SECONDS = 1.0
-#: when a file was changed, in nanoseconds, and its size
-Stamp = tuple[int, int]
+#: how long a run that ends waits for the pipeline file, whose code may never return
+WATCH_END_SECONDS = 1.0
+#: of a file: when it and its entry were changed, in nanoseconds, its size, and its number
+Stamp = tuple[int, int, int, int]
+
+
+class SparkAwayError(HeadgateError):
+    """Something could not be done because Spark was lost; it is done when Spark is there again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ class WarehouseRun:
         self._pipeline = pipeline
         # Taken now, before Spark starts: a change while Spark starts must be noticed.
         self._loaded = None if pipeline is None else _stamp(pipeline)
-        self._on_message = on_message
+        self._say = on_message
         self._on_end = on_end
         self._on_change = on_change
         #: the declarations that are opened again are other ones than before
@@ -95,6 +102,10 @@ class WarehouseRun:
         self._runtime: Runtime | None = None
         #: where the trace of this run is written; None before the start
         self.trace: Path | None = None
+
+    def _on_message(self, line: str) -> None:
+        with suppress(Exception):  # a log that cannot be written, as on a full disk, stops nothing
+            self._say(line)
 
     @property
     def runtime(self) -> Runtime:
@@ -148,7 +159,7 @@ class WarehouseRun:
             undo.callback(runtime.stop)
             undo.enter_context(ControlServer(runtime, lock))
             if self._pipeline is not None:
-                watch = _PipelineWatch(self._pipeline, self._loaded, self._reload, self._on_message)
+                watch = PipelineWatch(self._pipeline, self._loaded, self._reload, self._on_message)
                 undo.callback(watch.stop)
             self._runtime = runtime
             self._cleanup = undo.pop_all()
@@ -182,11 +193,13 @@ class WarehouseRun:
         undo.callback(lambda: stop_session(sessions[-1]))
         return start(), start
 
-    def _open_again(self, spark: SparkSession, spec: WarehouseSpec | None = None) -> OpenWarehouse:
+    def _open_again(
+        self, spark: SparkSession, spec: WarehouseSpec | None = None, analyses: Mapping[str, Analysis] | None = None
+    ) -> OpenWarehouse:
         """The tables opened anew: their declarations have changed, one could not be opened, or Spark is another one."""
         # What is refused was refused at the start, or when the file was saved: here that would end the run.
         on_change: OnChange = "keep" if self._on_change == "keep" else "rebuild"
-        return open_warehouse(spec or self.spec, spark, on_change=on_change)
+        return open_warehouse(spec or self.spec, spark, on_change=on_change, analyses=analyses)
 
     def _open_trace(self, opened: OpenWarehouse) -> TraceWriter:
         options = self._options
@@ -232,12 +245,20 @@ class WarehouseRun:
         changed = resolved(spec)
         if changed.path != self.spec.path:
             raise HeadgateError(f"the warehouse's path is now {changed.path}: stop this run and start another")
-        # A mistake is reported here, before the running updates are waited for.
-        analyses = analyse(changed, another_session(self.runtime.spark))
+        spark = self.runtime.spark
+        try:
+            # A mistake is reported here, before the running updates are waited for.
+            analyses = analyse(changed, another_session(spark))
+        except Exception:
+            if not is_alive(spark):
+                raise SparkAwayError("Spark was lost; it is tried again when Spark is there") from None
+            raise
         changed_tables(self.runtime.warehouse, analyses, self._on_change)
 
         def reopen() -> OpenWarehouse:
-            opened = self._open_again(self.runtime.spark, changed)
+            # The functions of the file are not called again, unless for another Spark: they may take long.
+            same = self.runtime.spark is spark
+            opened = self._open_again(self.runtime.spark, changed, analyses if same else None)
             self.spec, self._is_changed = changed, True
             self._tell_rebuilds(opened)
             return opened
@@ -264,10 +285,10 @@ def _stamp(file: Path) -> Stamp | None:
         status = file.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
-class _PipelineWatch:
+class PipelineWatch:
     """Checks a pipeline file every second, and passes its declarations to ``reload`` when it was saved."""
 
     def __init__(
@@ -288,19 +309,23 @@ class _PipelineWatch:
 
     def stop(self) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(WATCH_END_SECONDS)
 
     def _watch(self) -> None:
         while not self._ended.wait(WATCH_SECONDS):
             stamp = _stamp(self._file)
             if stamp is None or stamp == self._stamp:
                 continue
-            self._stamp = stamp
+            before, self._stamp = self._stamp, stamp
+            problem = ""
             try:
                 self._reload(load(self._file).spec())
-                self._on_message(f"{self._file.name} has changed")
-            except Exception as error:
-                self._on_message(f"{self._file.name} has changed, but cannot be used, so nothing changes: {error}")
+            except SparkAwayError as error:
+                self._stamp, problem = before, f", but cannot be used now: {error}"
+            except BaseException as error:  # it is the user's, and the next time the file is saved it may be another
+                problem = f", but cannot be used, so nothing changes: {said_by(error)}"
+            if not self._ended.is_set():
+                self._on_message(f"{self._file.name} has changed{problem}")
 
 
 def resolved(spec: WarehouseSpec) -> WarehouseSpec:

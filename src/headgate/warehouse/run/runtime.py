@@ -11,7 +11,6 @@ import math
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,10 +26,18 @@ from headgate.core import (
     Policy,
     UnknownNameError,
     Update,
+    said_by,
 )
 from headgate.core.trace import RunNotice
-from headgate.warehouse.declare.durations import readable
-from headgate.warehouse.run.spark_life import is_alive
+from headgate.warehouse.run.late_updates import LateUpdates
+from headgate.warehouse.run.observers import (
+    ChangeObserver,
+    NoticeObserver,
+    Observer,
+    Observers,
+    RedeclaredObserver,
+)
+from headgate.warehouse.run.spark_life import end_process, is_alive
 from headgate.warehouse.run.steady_clock import SteadyClock
 from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
@@ -62,23 +69,11 @@ class TimeSpent:
 KEEP_COSTS_SECONDS = 30.0
 #: how long `stop` waits for running updates before it cancels them
 STOP_SECONDS = 45.0
-#: how long an update has to end after it was cancelled; then its track goes on without it
-CANCEL_SECONDS = 5.0
-#: how long to wait before Spark is started again, the first time and at most
-FIRST_REVIVAL_WAIT, LONGEST_REVIVAL_WAIT = 1.0, 60.0
-#: called after every update, committed or failed
-Observer = Callable[[Update], None]
-#: called after a change by a user, with the time and what was changed
-ChangeObserver = Callable[[float, Mapping[str, object]], None]
-#: called with everything that users should know
-NoticeObserver = Callable[[RunNotice], None]
-#: called when the run continues with another declaration of the warehouse
-RedeclaredObserver = Callable[[float, OpenWarehouse], None]
+#: how long the scheduler has to end when everything else has; a user's code that it called may never return
+END_SECONDS = 2.0
+#: how long to wait before Spark is started, or the tables are opened, again: after the first failure, and at most
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 Answer = TypeVar("Answer")
-
-
-#: how many notices are kept for whoever asks
-_NOTICES_KEPT = 20
 
 
 class RunFailedError(HeadgateError):
@@ -112,11 +107,7 @@ class Runtime:
         clock = clock or SteadyClock()
         self.options = options or RunOptions()
         self.error: BaseException | None = None
-        self._observer = observer
-        self._on_change = on_change
-        self._on_notice = on_notice
-        self._on_redeclared = on_redeclared
-        self._notices: deque[RunNotice] = deque(maxlen=_NOTICES_KEPT)
+        self._observers = Observers(observer, on_change, on_notice, on_redeclared)
         self._clock = clock
         # Costs are kept beside the tables, so that a restarted run need not learn them again.
         self._directory = Path(warehouse.spec.path)
@@ -125,18 +116,16 @@ class Runtime:
         self._inbox: queue.SimpleQueue[Update | Callable[[], None]] = queue.SimpleQueue()
         self._tracks = Tracks(spark, self._node_of, self._inbox.put, clock)
         self._stopping = False
-        #: when updates that still run are cancelled, and when they are not waited for any longer
-        self._stop_by = self._leave_by = math.inf
+        self._late = LateUpdates(self._tracks)
         self._reopen: Callable[[], OpenWarehouse] | None = None
         self._spark = spark
         self._open_again = reopen
+        #: when the warehouse is to be opened again by itself, and how long to wait after a failure of that; None: not
+        self._open_again_at: float | None = None
+        self._opening_wait = FIRST_WAIT
         self._revive = revive
         #: when Spark is to be started again, and how long to wait after the next failure of that; None: it is there
         self._revival: tuple[float, float] | None = None
-        #: {update on a track: since when it runs}, by identity and not by the clock, which may be set meanwhile
-        self._since: dict[int, float] = {}
-        #: {updates that were cancelled: (why, when)}, by identity
-        self._cancelled: dict[int, tuple[str, float]] = {}
         self._busy = 0.0
         self._update_seconds = 0.0
         self._work_seconds = 0.0
@@ -162,22 +151,29 @@ class Runtime:
     def stop(self, *, cancel: bool = False, grace: float = STOP_SECONDS) -> None:
         """Begin no more updates and wait for those that run, up to ``grace`` seconds; then, or with ``cancel``, cancel.
 
-        What does not end within ``CANCEL_SECONDS`` after that is not waited for: nothing of it is committed later than
+        What does not end within some seconds after that is not waited for: nothing of it is committed later than
         the end of the process, and the next run computes it again.
         """
         self.stop_soon(0.0 if cancel else grace)
-        if self._thread.ident is not None:
-            self._thread.join()
+        while self.is_running:
+            self._thread.join(0.1)  # a second call, from a signal, may shorten the time
         if self.error is not None:
             raise self.error
 
     def stop_soon(self, grace: float = STOP_SECONDS) -> None:
         """Begin no more updates; returns at once."""
-        self._inbox.put(lambda: self._stop(grace))
+        # Not by the inbox: the scheduler may be stuck in a call that never returns, and the end must come all the same.
+        self._late.stop_within(grace)
+        self._stopping = True
+        self._inbox.put(lambda: None)  # wakes it
 
     @property
     def is_running(self) -> bool:
-        return self._thread.is_alive()
+        """Whether tables are updated, or the scheduler is still waited for."""
+        return self._answers()
+
+    def _answers(self) -> bool:
+        return self._thread.is_alive() and not self._late.were_left(END_SECONDS)
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
         """The statistics of every table now, in the order declared. If the run has failed, all are "stopped"."""
@@ -189,7 +185,7 @@ class Runtime:
 
     def notices(self) -> tuple[RunNotice, ...]:
         """The latest that users should know: about sources, about the policy, about the pipeline file."""
-        return self._ask(lambda: tuple(self._notices), also_if_failed=True)
+        return self._ask(lambda: tuple(self._observers.notices), also_if_failed=True)
 
     def time_spent(self) -> TimeSpent:
         """How much time was spent on what."""
@@ -296,8 +292,7 @@ class Runtime:
         def carry_out() -> None:
             now = self._clock()
             change(now)
-            if self._on_change is not None:
-                self._on_change(now, what)
+            self._observers.changed(now, what)
 
         self._ask(carry_out)
 
@@ -308,7 +303,7 @@ class Runtime:
                 f"the run has failed, and nothing is updated any more: {type(self.error).__name__}: {self.error}; "
                 "start it again"
             ) from self.error
-        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+        if not self._answers() or threading.current_thread() is self._thread:
             return question()
         answers: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
 
@@ -324,7 +319,7 @@ class Runtime:
                 value, error = answers.get(timeout=1.0)
                 break
             except queue.Empty:
-                if not self._thread.is_alive():  # it ended before it took this from its inbox
+                if not self._answers():  # it ended before it took this from its inbox
                     return self._ask(question, also_if_failed)
         if error is not None:
             raise error
@@ -335,12 +330,12 @@ class Runtime:
     def _run(self) -> None:
         try:
             self._tracks.resize(self._scheduler.tracks)
-            while not (self._stopping and (self._scheduler.is_idle or self._is_left())):
+            while not (self._stopping and (self._scheduler.is_idle or self._late.are_left)):
                 self._step()
         except BaseException as error:
             self.error = error
         finally:
-            self._tracks.close(0.0 if self._is_left() or self.error is not None else None)
+            self._tracks.close(0.0 if self._late.are_left or self.error is not None else None)
             write_costs(self._directory, self._scheduler.costs())
 
     def _step(self) -> None:
@@ -350,12 +345,16 @@ class Runtime:
         if now >= self._costs_kept + KEEP_COSTS_SECONDS:
             write_costs(self._directory, self._scheduler.costs())
             self._costs_kept = now
-        self._end_what_takes_too_long(now)
-        if self._revival is not None and self._scheduler.is_idle and now >= self._revival[0]:
+        if self._late.look(self._scheduler, now):
+            self._note_spark(now)  # if it is Spark that hangs, every update would
+        if self._revival is not None and self._scheduler.tracks_are_idle and now >= self._revival[0]:
             self._revive_spark(now)
-        if self._scheduler.can_open_more and self._reopen is None and self._open_again is not None:
+        if self._scheduler.is_outdated and self._open_again_at is None:
+            self._open_again_at = now
+        is_due = self._open_again_at is not None and now >= self._open_again_at
+        if is_due and self._reopen is None and self._open_again is not None:
             self._reopen = partial(self._open_again, self._spark)
-        if self._reopen is not None and self._scheduler.is_idle and self._revival is None:
+        if self._reopen is not None and self._scheduler.tracks_are_idle and self._revival is None:
             self._adopt(self._reopen)
         if not self._stopping and self._reopen is None and self._revival is None:
             self._start_updates(now)
@@ -373,41 +372,7 @@ class Runtime:
             item()
         self._busy += time.perf_counter() - started
 
-    def _stop(self, grace: float) -> None:
-        self._stopping = True
-        self._stop_by = min(self._stop_by, time.monotonic() + grace)
-        self._leave_by = self._stop_by + CANCEL_SECONDS
-
-    def _is_left(self) -> bool:
-        """Whether updates that still run are not waited for any longer."""
-        return time.monotonic() >= self._leave_by
-
-    # --- updates that do not end, and a Spark that is lost ----------------------------------------------------
-
-    def _end_what_takes_too_long(self, now: float) -> None:
-        """Cancel updates beyond their time limit, or beyond the time to stop; go on without those that do not end."""
-        late: dict[int, tuple[Update, str]] = {}
-        for update in self._scheduler.running.on_tracks():
-            if not update.began:
-                continue  # it waits for others of its group
-            limit = self._scheduler.time_limit(update)
-            if time.monotonic() >= self._stop_by:
-                late[id(update)] = (update, "was stopped with the run before it had ended")
-            elif time.monotonic() - self._since.setdefault(id(update), time.monotonic()) > limit:
-                late[id(update)] = (update, f"took longer than its time limit of {readable(limit)}")
-        for key, (update, why) in late.items():
-            if key not in self._cancelled:
-                self._cancelled[key] = (why, time.monotonic())
-            if time.monotonic() < self._cancelled[key][1] + CANCEL_SECONDS:
-                self._tracks.cancel([update.name])  # repeated: it may have had no job in Spark the last time
-            elif self._scheduler.running.is_on_track(update):
-                text = (
-                    f"its update {why}, and does not end although it was cancelled. Other tables go on without it. If "
-                    "it never ends, stop the run and mend the function that does not return"
-                )
-                self._scheduler.notices.append(RunNotice(now, update.table, text))
-                self._scheduler.give_up(update.track, now)
-                self._tracks.replace(update.track)
+    # --- a Spark that is lost, and tables that are opened again -----------------------------------------------
 
     def _note_spark(self, now: float) -> None:
         """After a failure: if Spark was lost, begin no updates before it is back."""
@@ -418,8 +383,9 @@ class Runtime:
             raise SparkLostError(
                 "Spark, which was started by somebody else, has stopped. Nothing is lost: start it, and this run, again"
             )
+        end_process()  # if it lives but does not answer, what waits for it would wait for ever
         self._scheduler.notices.append(RunNotice(now, None, "Spark was lost; it is started again"))
-        self._revival = (now, FIRST_REVIVAL_WAIT)
+        self._revival = (now, FIRST_WAIT)
 
     def _revive_spark(self, now: float) -> None:
         assert self._revive is not None and self._revival is not None
@@ -429,12 +395,11 @@ class Runtime:
         except Exception as error:
             text = f"Spark cannot be started again: {error}; the next try is in {wait:.0f} s"
             self._scheduler.notices.append(RunNotice(now, None, text))
-            self._revival = (now + wait, min(2 * wait, LONGEST_REVIVAL_WAIT))
+            self._revival = (now + wait, min(2 * wait, LONGEST_WAIT))
             return
         self._revival = None
         self._tracks.use(self._spark)
-        if self._open_again is not None:  # what tables have prepared for Spark is lost with it
-            self._reopen = self._reopen or partial(self._open_again, self._spark)
+        self._open_again_at = now  # what tables have prepared for Spark is lost with it
         self._scheduler.notices.append(RunNotice(now, None, "Spark is there again"))
 
     def _adopt(self, reopen: Callable[[], OpenWarehouse]) -> None:
@@ -443,25 +408,30 @@ class Runtime:
         try:
             opened = reopen()
             scheduler = Scheduler(opened, self.options, now, before=self._scheduler)
-        except Exception as error:
-            text = f"the changed declarations cannot be used, so nothing changes: {error}"
+        except BaseException as error:  # it may be a user's
+            self._note_spark(now)
+            if self._revival is not None:  # that is why; it is done when Spark is back
+                self._reopen = reopen
+                return
+            text = f"the changed declarations cannot be used, so nothing changes: {said_by(error)}"
+            if self._open_again_at is not None:
+                wait, self._opening_wait = self._opening_wait, min(2 * self._opening_wait, LONGEST_WAIT)
+                self._open_again_at = now + wait
+                text = f"the tables cannot be opened again: {said_by(error)}; the next try is in {wait:.0f} s"
             self._scheduler.notices.append(RunNotice(now, None, text))
             return
+        self._open_again_at, self._opening_wait = None, FIRST_WAIT
         self._tell(now)
         self._scheduler = scheduler
-        if self._on_redeclared is not None:
-            self._on_redeclared(now, opened)
+        self._observers.redeclared(now, opened)
 
     def _tell(self, now: float) -> None:
         """Pass on what the scheduler wants users to know, and what it has changed by itself."""
         for change in self._scheduler.changes:
-            if self._on_change is not None:
-                self._on_change(now, change)
-        for notice in self._scheduler.notices:
-            self._notices.append(notice)
-            if self._on_notice is not None:
-                self._on_notice(notice)
+            self._observers.changed(now, change)
         self._scheduler.changes.clear()
+        for notice in self._scheduler.notices:
+            self._observers.notice(notice)
         self._scheduler.notices.clear()
 
     def _start_updates(self, now: float) -> None:
@@ -472,7 +442,7 @@ class Runtime:
         planning = (time.perf_counter() - started) / sum(map(len, decided))
         for updates in decided:
             if updates[0].status == "failed":  # it could not begin
-                self._observe(updates[0])
+                self._observers.updated(updates[0], now)
                 continue
             for update in updates:
                 update.overhead = planning
@@ -481,22 +451,10 @@ class Runtime:
     def _ended(self, update: Update) -> None:
         if update not in self._scheduler.running:
             return
-        self._since.pop(id(update), None)
-        cancelled = self._cancelled.pop(id(update), None)
+        self._late.ended(update)
         if not update.committed:
-            if cancelled is not None:
-                update.error = f"it {cancelled[0]}, and was cancelled"
             self._note_spark(self._clock())
         self._scheduler.ended(update, self._clock())
         self._update_seconds += update.seconds
         self._work_seconds += update.work
-        self._observe(update)
-
-    def _observe(self, update: Update) -> None:
-        if self._observer is None:
-            return
-        try:
-            self._observer(update)
-        except Exception as error:  # it may be a user's: no reason to stop the tables
-            text = f"what is called after every update has failed: {type(error).__name__}: {error}"
-            self._scheduler.notices.append(RunNotice(self._clock(), None, text))
+        self._observers.updated(update, self._clock())

@@ -13,12 +13,14 @@ import ctypes
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.core import Update
 from headgate.stream.spark.update import HostedUpdate, share_passes
+from headgate.warehouse.run.spark_life import within
 from headgate.warehouse.session import another_session
 from headgate.warehouse.transient import is_transient
 from headgate.warehouse.updates.node import Node
@@ -27,7 +29,10 @@ from headgate.warehouse.updates.spark_files import FileReader
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_Inbox = queue.SimpleQueue[Sequence[Update] | None]
+#: how long Spark has to take the order to cancel a job; one that hangs never does
+CANCEL_SECONDS = 1.0
+
+_Inbox = queue.SimpleQueue[Sequence[tuple[Update, Node]] | None]
 
 
 class UpdateStopped(BaseException):
@@ -53,6 +58,8 @@ class Tracks:
         self._clock = clock
         self._inboxes: list[_Inbox] = []
         self._threads: list[threading.Thread] = []
+        #: {track: the thread that its updates were submitted to, which may be of a track that was removed}
+        self._submitted_to: dict[int, tuple[_Inbox, threading.Thread]] = {}
         #: threads of tracks that were removed; they finish their updates
         self._ending: list[threading.Thread] = []
 
@@ -78,7 +85,9 @@ class Tracks:
 
     def submit(self, track: int, updates: Sequence[Update]) -> None:
         """Run updates of one layer on a track, one after the other."""
-        self._inboxes[track].put(updates)
+        self._submitted_to[track] = (self._inboxes[track], self._threads[track])
+        # The nodes as they are now: the warehouse may be opened again while an update does not end.
+        self._inboxes[track].put([(update, self._node_of(update)) for update in updates])
 
     def close(self, timeout: float | None = None) -> None:
         """End all threads when they have finished what was submitted; wait so long for each, by default for ever."""
@@ -92,36 +101,49 @@ class Tracks:
         The old thread gets an exception, which ends code in Python, but not a call that never returns. It still reports
         its updates when they end, and is not waited for.
         """
-        stuck = self._threads[track]
-        self._inboxes[track].put(None)
-        self._inboxes[track], self._threads[track] = self._started(track)
+        inbox, stuck = self._submitted_to[track]
+        inbox.put(None)
+        if stuck in self._ending:  # the track was removed while its update ran: nobody waits for it
+            self._ending.remove(stuck)
+        if track < len(self._threads) and self._threads[track] is stuck:
+            self._inboxes[track], self._threads[track] = self._started(track)
         if stuck.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(stuck.ident), ctypes.py_object(UpdateStopped))
 
     def cancel(self, names: Iterable[str]) -> None:
         """Cancel the Spark jobs of the nodes called ``names``; others on the same Spark may be a user's own."""
-        for name in names:
-            with suppress(Exception):  # a Spark that is lost has no jobs
-                self._spark.sparkContext.cancelJobGroup(_job_group(name))
+
+        def cancel() -> None:
+            for name in names:
+                with suppress(Exception):  # a Spark that is lost has no jobs
+                    self._spark.sparkContext.cancelJobGroup(_job_group(name))
+
+        within(CANCEL_SECONDS, cancel)
 
     def _run(self, inbox: _Inbox) -> None:
         spark: SparkSession | None = None
         session: SparkSession | None = None
-        while (updates := inbox.get()) is not None:
+        while (submitted := inbox.get()) is not None:
+            updates = [update for update, _ in submitted]
             left = list(updates)
+            node_of = partial(_node_in, {update.name: node for update, node in submitted})
             try:
                 if session is None or spark is not self._spark:
                     spark = self._spark
                     session = another_session(spark)
                 # The pools of Spark's scheduler have the names of the layers: see pools.xml.
                 session.sparkContext.setLocalProperty("spark.scheduler.pool", updates[0].layer)
-                for _ in run_updates(updates, self._node_of, session, self._clock):
+                for _ in run_updates(updates, node_of, session, self._clock):
                     self._report(left.pop(0))
             except BaseException as error:  # not in one update: Spark has stopped, or a shared pass cannot be planned
                 for update in left:
                     update.began = self._clock()
                     update.fails(error, transient=is_transient(error))
                     self._report(update)
+
+
+def _node_in(nodes: Mapping[str, Node], update: Update) -> Node:
+    return nodes[update.name]
 
 
 def _job_group(name: str) -> str:
@@ -146,8 +168,9 @@ def run_updates(
         for update in updates:
             if update.status != "failed":
                 context.setJobGroup(_job_group(update.name), f"update of {update.name}", True)
-                with _failure_noted(update, clock) as started:
-                    node_of(update).run(update, spark, files, hosted.get(update.name))
+                node = node_of(update)
+                with _failure_noted(update, clock, node.runs_user_code) as started:
+                    node.run(update, spark, files, hosted.get(update.name))
                     update.commits(time.perf_counter() - started)
             yield update
 
@@ -171,10 +194,11 @@ def _prepare_all(
 
 
 @contextmanager
-def _failure_noted(update: Update, clock: Callable[[], float]) -> Iterator[float]:
+def _failure_noted(update: Update, clock: Callable[[], float], in_user_code: bool = True) -> Iterator[float]:
     """Note when the update began, and its failure if there is one. Gives the start on the performance counter."""
     update.began, started = clock(), time.perf_counter()
     try:
         yield started
     except BaseException as error:
-        update.fails(error, time.perf_counter() - started, transient=is_transient(error))
+        transient = is_transient(error, in_user_code=in_user_code)
+        update.fails(error, time.perf_counter() - started, transient=transient)

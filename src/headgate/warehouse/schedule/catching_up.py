@@ -1,8 +1,9 @@
 """Catching up: have tables taken in all that had arrived at one moment?
 
 A stream has, when nothing that arrived before that moment waits any more. A table has, when its sources have, it has
-taken in these versions of them, and nothing of its past is to be recomputed. What arrives later does not matter, so
-this ends even if data comes all the time.
+taken in these versions of them up to their trailing edge, and nothing of its past is to be recomputed. An update that
+computes a few blocks of time names the newest versions of its sources, so the versions alone do not tell. What arrives
+later does not matter, so this ends even if data comes all the time.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Behind:
 class CatchUp:
     """The tables that have caught up with what had arrived at the moment ``since``, in seconds since the epoch.
 
-    Invariant: ``_reached`` has the version at which each of them had; later versions have it, too.
+    Invariant: ``_reached`` has the version at which each of them had, and its freshness; later versions have it, too.
     """
 
     def __init__(self, warehouse: OpenWarehouse, since: float, tables: Iterable[str] | None = None) -> None:
@@ -52,7 +53,7 @@ class CatchUp:
                 raise UnknownNameError("table", name, warehouse.nodes)
         self._wanted = frozenset(names)
         self._since = since
-        self._reached: dict[str, int] = {}
+        self._reached: dict[str, tuple[int, int | None]] = {}
 
     def behind(self, warehouse: OpenWarehouse, standings: Mapping[str, Standing]) -> Behind:
         """What has not caught up by now. ``standings`` are those of all tables."""
@@ -64,7 +65,7 @@ class CatchUp:
                 continue
             why, for_good = self._why_behind(node, standings[name], left, stuck)
             if not why:
-                self._reached[name] = node.store.version
+                self._reached[name] = node.store.version, node.freshness
                 continue
             left[name] = why
             if for_good:
@@ -104,7 +105,13 @@ class CatchUp:
             return f"it is to be rebuilt: {node.rebuild_reason}"
         if node.repairs is not None:
             return f"still to be recomputed: {node.repairs}"
-        consumed = node.state.sources
-        if update is None or all(consumed.get(source, -1) >= self._reached[source] for source in node.sources):
+        if update is None or self._has_all_of_its_sources(node):
             return ""
         return "it has not taken in all of its sources"
+
+    def _has_all_of_its_sources(self, node: Node) -> bool:
+        state = node.state
+        if any(state.sources.get(source, -1) < self._reached[source][0] for source in node.sources):
+            return False
+        edges = [fresh for _, fresh in (self._reached[source] for source in node.sources) if fresh is not None]
+        return not edges or (state.freshness is not None and state.freshness >= min(edges))

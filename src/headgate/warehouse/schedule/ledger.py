@@ -7,10 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from headgate.core import CostModel, LagMeter, OperatorFigures, StalenessMeter, Update, added_up, node_name
+from headgate.core import (
+    ArrivalLog,
+    CostModel,
+    Graph,
+    LagMeter,
+    OperatorFigures,
+    StalenessMeter,
+    Update,
+    added_up,
+    node_name,
+    waiting_since,
+)
 from headgate.warehouse.declare.spec import DimensionSpec, WarehouseSpec
 from headgate.warehouse.schedule.kept_costs import KnownCost
 from headgate.warehouse.schedule.retries import Retries
+from headgate.warehouse.updates.load import StreamNode
 from headgate.warehouse.updates.node import Node, known
 from headgate.warehouse.updates.plan import MICROS
 from headgate.warehouse.updates.repairs import Repairs
@@ -118,13 +130,16 @@ class LedgerEntry:
         if update.freshness is not None:
             self.staleness.refresh(now, update.freshness / MICROS)
 
-    def declared_anew(self, node: Node, priority: float, target_lag: float | None) -> None:
-        """Continue with another declaration. A priority that a user has set stays, unless the declared one changes."""
+    def opened_again(self, node: Node, priority: float, target_lag: float | None, is_changed: bool) -> None:
+        """Continue with a node that was opened again. A priority that a user has set stays, unless the declared one
+        changes. A held table stays held, unless the declarations have changed, which may have mended it.
+        """
         self.node = node
         if priority != self.declared_priority:
             self.declared_priority = self.priority = priority
         self.lag.target = target_lag
-        self.retries.reset()
+        if is_changed or not self.retries.held:
+            self.retries.reset()
 
     def due(self, now: float) -> bool:
         """Whether the node may run now, if it has anything pending."""
@@ -209,6 +224,7 @@ class Ledger:
 
         ``costs`` are those of an earlier run.
         """
+        self._spec = spec
         declared = {node.name: node for node in spec.nodes()}
         self._entries: dict[str, LedgerEntry] = {}
         for name, node in nodes.items():
@@ -221,7 +237,7 @@ class Ledger:
                 if name in costs:
                     entry.unit, entry.cost = costs[name]
                 continue
-            known.declared_anew(node, priority, target)
+            known.opened_again(node, priority, target, is_changed=before is not None and before._spec is not spec)
             self._entries[name] = known
         self._order = spec.names()
 
@@ -242,3 +258,52 @@ class Ledger:
             )
             for name in self._order
         )
+
+
+class Lags:
+    """Keeps the lag of every table in the ledger. ``graph`` and ``nodes`` are those of live updates.
+
+    The lag of a table begins when data arrives for a stream that it is built on, not when that data is loaded. So the
+    loads of each stream are remembered, and compared with the freshness that a table has reached.
+    """
+
+    def __init__(self, graph: Graph, nodes: Mapping[str, Node], ledger: Ledger) -> None:
+        self._graph = graph
+        self._nodes = nodes
+        self._ledger = ledger
+        self._logs = {
+            name: ArrivalLog(_freshness(node)) for name, node in nodes.items() if isinstance(node, StreamNode)
+        }
+        #: {table: the streams that it is built on, or itself}
+        self._streams = {name: self._streams_of(index) for index, name in enumerate(graph.names)}
+
+    def _streams_of(self, index: int) -> tuple[str, ...]:
+        names = [self._graph.names[i] for i in sorted({index, *self._graph.ancestors(index)})]
+        return tuple(name for name in names if name in self._logs)
+
+    def polled(self, name: str, since: float | None, now: float) -> None:
+        """Data of a stream has been waiting since ``since``, or none waits. Other tables have nothing to poll."""
+        log = self._logs.get(name)
+        if log is None:
+            return
+        begins_or_ends = (log.pending_since is None) != (since is None)
+        log.pending_since = since
+        if begins_or_ends:
+            self.note(name, now)
+
+    def loaded(self, stream: str, arrived: float, freshness: int | None) -> None:
+        """Data that had arrived at ``arrived`` was loaded; the stream is now complete up to ``freshness``."""
+        self._logs[stream].loaded(arrived, freshness)
+
+    def note(self, table: str, now: float) -> None:
+        """A table has changed: note since when data has been waiting for it, and for all tables built on it."""
+        index = self._graph.index[table]
+        for name in (self._graph.names[i] for i in (index, *self._graph.dependents(index))):
+            streams = self._streams[name]
+            if streams:  # a table built on dimensions alone waits for no arrivals
+                since = waiting_since(_freshness(self._nodes[name]), streams, self._logs)
+                self._ledger.of(name).lag.wait(now, since)
+
+
+def _freshness(node: Node) -> int | None:
+    return known(lambda: node.freshness)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 
 from headgate.core import Update
@@ -17,10 +17,16 @@ class RunningUpdates:
     Invariant: each track that is listed has at least one update.
     """
 
-    def __init__(self, suspects: Iterable[str] = ()) -> None:
+    def __init__(self, before: RunningUpdates | None = None, tables: Collection[str] = ()) -> None:
+        """``before``: as it was before the warehouse was opened again, now with these tables."""
         self._by_track: dict[int, list[Update]] = {}
         self._stuck: list[Update] = []
-        self.suspects = set(suspects)
+        self.suspects: set[str] = set()
+        if before is not None:
+            self._stuck = [update for update in before._stuck if update.table in tables]
+            self.suspects = before.suspects.intersection(tables)
+        #: updates that were begun by nodes which are not there any more
+        self._begun_before = list(self._stuck)
 
     def __iter__(self) -> Iterator[Update]:
         yield from chain.from_iterable(self._by_track.values())
@@ -43,6 +49,10 @@ class RunningUpdates:
     def must_wait(self, table: str) -> bool:
         """Whether a table that Spark may have died of must wait, because another such table is being updated."""
         return table in self.suspects and any(update.table in self.suspects for update in self)
+
+    def was_begun_before(self, update: Update) -> bool:
+        """Whether the warehouse has been opened again since it began, so that its node knows nothing of it."""
+        return any(update is other for other in self._begun_before)
 
     def on_tracks(self) -> list[Update]:
         return list(chain.from_iterable(self._by_track.values()))

@@ -12,13 +12,11 @@ import math
 import traceback
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
 
 from headgate.core import (
     LIVE,
     URGENT,
-    ArrivalLog,
     Dispatch,
     Explanation,
     HeadgateError,
@@ -30,25 +28,23 @@ from headgate.core import (
     Update,
     Workers,
     first_line,
-    node_name,
-    waiting_since,
 )
 from headgate.core.placements import LayeredPlacement
 from headgate.core.policies import Layered, MaxBenefit
 from headgate.core.trace import RunNotice
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp
-from headgate.warehouse.schedule.explaining import Standing, explained
 from headgate.warehouse.schedule.kept_costs import KnownCost
-from headgate.warehouse.schedule.ledger import Ledger, LedgerEntry, NodeStatistics
+from headgate.warehouse.schedule.ledger import Lags, Ledger, LedgerEntry, NodeStatistics
 from headgate.warehouse.schedule.limits import UpdateLimit, UpdateLimits, smallest, time_limit, updates_for
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.schedule.running import RunningUpdates
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
+from headgate.warehouse.schedule.standings import Standings
 from headgate.warehouse.sources.protocol import Pending
 from headgate.warehouse.transient import is_transient
 from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
-from headgate.warehouse.updates.node import Node, known
+from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 from headgate.warehouse.updates.unopened import UnopenedTable
 
@@ -108,8 +104,13 @@ class Scheduler:
         self._loop: Dispatch = Dispatch(self._nodes.matrix, policy, placement, workers, history=64)
         #: {node: its planned update}
         self._planned: dict[int, Update] = {}
-        suspects = () if before is None else before.running.suspects & warehouse.nodes.keys()
-        self.running: RunningUpdates = RunningUpdates(suspects)
+        self.running: RunningUpdates = RunningUpdates(
+            None if before is None else before.running, warehouse.nodes.keys()
+        )
+        #: whether a table has changed in a way that its node knows nothing of: the warehouse is to be opened again
+        self._is_outdated = False
+        #: {node: its sources whose changes could not be read when they were made}
+        self._unread: dict[int, set[str]] = {}
         #: {table to be refreshed now: its node and those of all tables that it is built on}
         self._urgent: dict[str, frozenset[int]] = {}
         self._updates = 0
@@ -118,8 +119,8 @@ class Scheduler:
         #: what the scheduler has changed by itself, as a trace records it; whoever records it empties it
         self.changes: list[Mapping[str, object]] = []
         self._groups = self._nodes.groups()
-        self._logs = {n.name: ArrivalLog(n.freshness) for n in warehouse.nodes.values() if isinstance(n, StreamNode)}
-        self._streams_above = {name: self._streams_of(index) for index, name in enumerate(warehouse.graph.names)}
+        self._lags = Lags(warehouse.graph, warehouse.nodes, self._ledger)
+        self._standings = Standings(warehouse, self._nodes, self._ledger, self._limits, self._planned, self.running)
         #: (when, node), a heap: sources to poll, and tables to retry
         self._wakes: list[tuple[float, int]] = []
         for index in range(len(self._nodes)):
@@ -127,10 +128,6 @@ class Scheduler:
                 self._wake(index, now)
             else:
                 self._refresh(index, now)
-
-    def _streams_of(self, index: int) -> tuple[str, ...]:
-        names = [self._graph.names[i] for i in sorted({index, *self._graph.ancestors(index)})]
-        return tuple(name for name in names if name in self._logs)
 
     @property
     def tracks(self) -> int:
@@ -142,14 +139,21 @@ class Scheduler:
         return tuple(self._nodes.names)
 
     @property
-    def can_open_more(self) -> bool:
-        """Whether a table that could not be opened can be opened now: the warehouse is to be opened again."""
-        return any(isinstance(node, UnopenedTable) and node.can_be_opened for node in self.warehouse.nodes.values())
+    def is_outdated(self) -> bool:
+        """Whether the warehouse is to be opened again: a table that could not be opened can be opened now, or an
+        update has ended that was begun before it was opened."""
+        nodes = self.warehouse.nodes.values()
+        return self._is_outdated or any(isinstance(node, UnopenedTable) and node.can_be_opened for node in nodes)
 
     @property
     def is_idle(self) -> bool:
         """Whether no update runs."""
         return not self.running
+
+    @property
+    def tracks_are_idle(self) -> bool:
+        """Whether no update runs on a track; there may be some that do not end, which nobody waits for."""
+        return not self.running.on_tracks()
 
     def node_of(self, update: Update) -> Node:
         """The node that an update belongs to."""
@@ -182,25 +186,34 @@ class Scheduler:
         update = None
         if allowed:
             try:
+                self._read_unread(index)
                 update = node.plan()
                 self._note_source(node.name, node.last_poll, now)
+                if update is not None:
+                    before = self._planned.get(index)
+                    update.released = now if before is None else before.released
+                    self._write_features(index, update, entry, now)
             except BaseException as error:  # whatever it is, it concerns this table only, and it is tried again
+                update = None
                 self._note_source(node.name, Pending(note=first_line(error), missing=True), now)
                 if not self._nodes.has_source(index):  # sources are polled again anyway
                     self._wake(index, now + LONGEST_BETWEEN_POLLS)
-        if node.name in self._logs and allowed:
-            arrived = None if update is None or update.arrived is None else update.arrived[0]
-            self._note_arrival(node.name, arrived, now)
+        if allowed:
+            self._lags.polled(node.name, None if update is None or update.arrived is None else update.arrived[0], now)
         if update is None:
             self._planned.pop(index, None)
             self._loop.set_ready(index, False, now)
             entry.updates_left = 0 if allowed else entry.updates_left
             return
-        before = self._planned.get(index)
-        update.released = now if before is None else before.released
         self._planned[index] = update
-        self._write_features(index, update, entry, now)
         self._loop.set_ready(index, True, now)
+
+    def _read_unread(self, index: int) -> None:
+        """Read the changes of sources that could not be read when they were made."""
+        unread = self._unread.get(index, set())
+        for source in list(unread):
+            self._nodes[index].source_changed(source)
+            unread.discard(source)
 
     def _note_source(self, name: str, polled: Pending, now: float) -> None:
         """Note what a source said when it was polled; a user is told once of everything new."""
@@ -224,22 +237,6 @@ class Scheduler:
         columns.set_pending(index, gained, part * gained, max(1e-3, cost.predict(part * waiting)))
         columns.set_release(index, update.released, update.released if update.arrived is None else update.arrived[0])
         columns.set_next_release(index, update.released + self._nodes.period(index))
-
-    def _note_arrival(self, stream: str, since: float | None, now: float) -> None:
-        log = self._logs[stream]
-        if (log.pending_since is None) != (since is None):
-            log.pending_since = since
-            index = self._graph.index[stream]
-            self._note_waiting([index, *self._graph.dependents(index)], now)
-        log.pending_since = since
-
-    def _note_waiting(self, nodes: Iterable[int], now: float) -> None:
-        for index in nodes:
-            name = self._nodes.names[index]
-            streams = self._streams_above.get(name)
-            if streams:
-                since = waiting_since(known(partial(getattr, self._nodes[index], "freshness")), streams, self._logs)
-                self._ledger.of(name).lag.wait(now, since)
 
     def _limit(self, index: int, update: Update, together: int = 1) -> UpdateLimit:
         """How much of what is waiting an update may take in, if so many updates share a budget."""
@@ -279,11 +276,11 @@ class Scheduler:
             self._loop.finished(track, now)
             return []
         together = [index, *self._companions(index)]
-        # Updates that begin together share a budget, and take in the same data if they can.
-        limit = smallest([self._limit(node, self._planned[node], len(together)) for node in together])
         try:
+            # Updates that begin together share a budget, and take in the same data if they can.
+            limit = smallest([self._limit(node, self._planned[node], len(together)) for node in together])
             update = self._begin_one(index, track, now, limit)
-        except Exception as error:
+        except BaseException as error:  # it may be that of a user's source
             self._loop.finished(track, now)
             return [self._cannot_begin(index, track, error, now)]
         if update is None:
@@ -322,19 +319,21 @@ class Scheduler:
         return update
 
     def _companions(self, index: int) -> list[int]:
-        """The nodes that are updated together with a table: ready, of the same group, with the same sources."""
-        node = self._nodes[index]
-        if node.layer != "live":
-            return []
-        group = [other for other in self._groups.get(node.table, ()) if other != index]
-        return [
-            other for other in group if other in self._planned and not self.running.is_busy(self._nodes.names[other])
-        ]
+        """The nodes that are updated together with a table: ready, of the same group, with the same sources.
 
-    def _cannot_begin(self, index: int, track: int, error: Exception, now: float) -> Update:
+        A table that Spark may have died of is updated alone, so that the next death tells more.
+        """
+        node, suspects = self._nodes[index], self.running.suspects
+        if node.layer != "live" or node.table in suspects:
+            return []
+        group = [other for other in self._groups.get(node.table, ()) if other != index and other in self._planned]
+        names = self._nodes.names
+        return [other for other in group if names[other] not in suspects and not self.running.is_busy(names[other])]
+
+    def _cannot_begin(self, index: int, track: int, error: BaseException, now: float) -> Update:
         node = self._nodes[index]
         update = Update(node.table, node.layer, track=track, released=now, began=now)
-        update.fails(error, transient=is_transient(error))
+        update.fails(error, transient=is_transient(error, in_user_code=False))
         self._note_failure(index, update, now)
         self._planned.pop(index, None)
         self._loop.set_ready(index, False, now)
@@ -350,6 +349,10 @@ class Scheduler:
 
     def ended(self, update: Update, now: float) -> None:
         """An update was committed or failed: update the ledger, and plan its table and the tables built on it."""
+        if self.running.was_begun_before(update):
+            self.running.remove(update)
+            self._is_outdated = True
+            return
         node = self.node_of(update)
         if self.running.remove(update):
             self._loop.finished(update.track, now)
@@ -360,7 +363,9 @@ class Scheduler:
             if update.committed:
                 self._note_commit(node, update, now)
         except Exception as error:  # the table's log cannot be read any more
-            update.fails(error, update.seconds, transient=is_transient(error))
+            update.fails(error, update.seconds, transient=is_transient(error, in_user_code=False))
+        if update.layer != "maintenance":  # also if it failed: that may have been after its commit
+            self._note_changed(update.table, now)
         update.plan = None  # it names files, perhaps many; the ledger and whoever observes may keep the update
         index = self._graph.index[update.table]
         if not update.committed:
@@ -373,19 +378,17 @@ class Scheduler:
         for dependent in self._graph.downstream[index]:
             for part in self._nodes.of_table[self._nodes.names[dependent]]:
                 self._refresh(part, now)
-        self._note_waiting([index, *self._graph.dependents(index)], now)
+        self._lags.note(update.table, now)
         self._settle_urgent(now)
 
     def _note_commit(self, node: Node, update: Update, now: float) -> None:
         self._ledger.of(update.name).committed(update, now)
         if isinstance(node, StreamNode) and update.arrived is not None:
-            self._logs[update.name].loaded(update.arrived[0], update.freshness)
+            self._lags.loaded(update.name, update.arrived[0], update.freshness)
             if self._nodes.has_learned(self._graph.index[update.table]):
                 self._nodes.fill_periods()
                 self._loop.refresh_patience()
                 self._note_change_everywhere()
-        if update.layer != "maintenance":
-            self._note_changed(update.table, now)
         if isinstance(node, BackfillNode) and node.of.rebuilds:
             self._ledger.of(update.table).retries.reset()  # the table was rebuilt, so earlier failures do not count
         if node.store.exists:
@@ -400,7 +403,8 @@ class Scheduler:
             name = self._graph.names[dependent]
             try:
                 self._nodes[dependent].source_changed(table)
-            except Exception as error:
+            except BaseException as error:
+                self._unread.setdefault(dependent, set()).add(table)
                 self._note_source(name, Pending(note=first_line(error), missing=True), now)
                 self._wake(dependent, now + LONGEST_BETWEEN_POLLS)
 
@@ -526,14 +530,10 @@ class Scheduler:
         return self._ledger.costs()
 
     def statistics(self, now: float) -> tuple[NodeStatistics, ...]:
-        periods = dict(zip(self._nodes.names, self._columns["period"].tolist(), strict=True))
-        return self._ledger.statistics(now, self.running.names, periods)
+        return self._standings.statistics(now)
 
     def explain(self, table: str, now: float) -> Explanation:
-        index = self._graph.index[table]
-        above = [self._graph.names[i] for i in self._graph.ancestors(index)]
-        standings = {name: self._standing(name, now) for name in (table, *above)}
-        return explained(self._loop.explain(index, now), standings)
+        return self._standings.explain(table, self._loop, now)
 
     def catch_up(self, now: float, tables: Iterable[str] | None = None) -> CatchUp:
         """Begin to watch whether ``tables``, or all, have taken in what has arrived by now."""
@@ -541,42 +541,7 @@ class Scheduler:
 
     def behind(self, catch_up: CatchUp, now: float) -> Behind:
         """The tables that have not caught up yet."""
-        return catch_up.behind(self.warehouse, {name: self._standing(name, now) for name in self.warehouse.nodes})
-
-    def _most(self, index: int) -> float:
-        """How many seconds of data the planned update of a node takes in; none if there is none."""
-        update = self._planned.get(index)
-        return 0.0 if update is None else self._limit(index, update).part_of(update) * update.gained
-
-    def _standing(self, table: str, now: float) -> Standing:
-        node, index = self._nodes.by_name[table], self._graph.index[table]
-        entry, backfill = self._ledger.of(table), node_name(table, "backfill")
-        failed = entry
-        if not entry.retries.failures and backfill in self._nodes.by_name:
-            failed = self._ledger.of(backfill)
-        running = self.running.names
-        return Standing(
-            name=table,
-            sources=node.sources,
-            freshness=known(lambda: node.freshness),
-            has_data=bool(known(lambda: node.store.exists)),
-            updating=table in running,
-            recomputing=backfill in running,
-            ready=index in self._planned,
-            pending=float(self._table_columns.pending[index]),
-            most=self._most(index),
-            paused=entry.paused,
-            failures=failed.retries.failures,
-            held=failed.retries.held,
-            error=failed.error,
-            next_try=failed.retries.next_try() - now,
-            note=entry.note if entry.waiting else "",
-            remark="" if entry.waiting else entry.note,
-            repairs=known(lambda: node.repairs),
-            rebuild=node.rebuild_reason,
-            idle=None if entry.last_update is None else now - entry.last_update,
-            mode=str(node.mode) if isinstance(node, TableNode) else "",
-        )
+        return self._standings.behind(catch_up, now)
 
 
 def _traceback_of(error: BaseException) -> str:

@@ -69,6 +69,8 @@ class Directory:
         self._clock = clock
         self._folders: dict[str, _Folder] = {}
         self._names: list[str] = []
+        #: {directory below that may not be listed: why}; the files of the others can be loaded
+        self.locked: dict[str, str] = {}
 
     @property
     def identity(self) -> Identity | None:
@@ -82,6 +84,7 @@ class Directory:
         The very same list as the last time, as long as no directory was listed again.
         """
         folders: dict[str, _Folder] = {}
+        self.locked = {}
         try:
             for relative, folder in self._walk():
                 folders[relative] = folder
@@ -117,6 +120,11 @@ class Directory:
                 if relative == "":
                     raise
                 continue  # it was removed between the listing of its parent and now
+            except PermissionError as error:
+                if relative == "":
+                    raise
+                self.locked[relative] = error.strerror or str(error)
+                continue
             yield relative, folder
             waiting.extend(folder.folders)
 

@@ -292,6 +292,7 @@ class Files:
         except OSError as error:
             raise SourceUnreadable(f"{path} cannot be read: {error.strerror}") from None
         if stamp != expected:
+            self._listing.changed_while_loaded(name)
             raise SourceChanged(
                 path,
                 f"changed before its rows were loaded: it had {expected.size} bytes, it has {stamp.size}, "

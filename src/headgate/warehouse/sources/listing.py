@@ -32,6 +32,8 @@ HIDDEN_PREFIXES = (".", "_")
 
 #: how many loaded files to check for later changes at each look: all of ten thousand within ten seconds of polling
 CHECKED_PER_LOOK = 100
+#: the longest time, in seconds, that a file which changes again and again has to stay as it is before it is loaded
+LONGEST_TO_SETTLE = 60.0
 
 
 class Stamp(NamedTuple):
@@ -138,6 +140,8 @@ class Listing:
         self._watched: dict[str, _Watched] = {}
         #: {name of an incomplete file: its stamp}, so that its end is not read again until it has changed
         self._incomplete: dict[str, Stamp] = {}
+        #: {name: how often in a row the file has changed while it was being loaded}
+        self._restless: dict[str, int] = {}
         self._unwanted: set[str] = set()
         #: all notices so far, and those that nobody has been given yet
         self._reported: set[tuple[str, str]] = set()
@@ -192,6 +196,9 @@ class Listing:
 
     def _looked(self, names: list[str], loaded: Mapping[str, Stamp], aside: Mapping[str, SetAside]) -> Look:
         look, now = Look(), self._clock()
+        for folder, reason in self._directory.locked.items():
+            look.unreadable[folder] = reason
+            self._tell(folder, f"is left out: {current_user()} cannot list it: {reason}")
         whole: dict[str, Found] = {}
         for name in self._new(names, loaded):
             if name in aside and self._is_as_set_aside(name, aside[name]):
@@ -215,6 +222,7 @@ class Listing:
         waiting = set(look.unfinished)
         self._watched = {name: seen for name, seen in self._watched.items() if name in waiting}
         self._incomplete = {name: seen for name, seen in self._incomplete.items() if name in waiting}
+        self._restless = {name: times for name, times in self._restless.items() if name in waiting or name in whole}
         return replace(
             look,
             size=sum(file.size for file in look.whole),
@@ -233,6 +241,23 @@ class Listing:
                     self._whole.pop(file.name, None)
                     self._last = None
             return still
+
+    def changed_while_loaded(self, name: str) -> None:
+        """A file that was complete has changed before its rows were loaded.
+
+        If that goes on, as with a log that is appended to, it would fail the load of all files again and again. So it
+        has to stay as it is for longer and longer before it counts as complete.
+        """
+        with self._lock:
+            self._restless[name] = self._restless.get(name, 0) + 1
+            self._whole.pop(name, None)
+            self._last = None
+
+    def _time_to_settle(self, name: str) -> float:
+        times = self._restless.get(name, 0)
+        if times < 2:  # files are sometimes replaced
+            return self._settle
+        return max(self._settle, min(LONGEST_TO_SETTLE, 2.0 ** (times - 2)))
 
     def status(self, name: str) -> os.stat_result:
         """The status of a file, or of what it is a link to; an OSError if it is not there or may not be read."""
@@ -323,13 +348,14 @@ class Listing:
         By its change time, which copying tools cannot set back. If the clocks differ or have been set, by what earlier
         looks have seen.
         """
-        if now - status.st_ctime >= self._settle:
+        settle = self._time_to_settle(name)
+        if now - status.st_ctime >= settle:
             return True
         stamp, changed = stamp_of(status), changed_at(status)
         seen = self._watched.get(name)
         if seen is None or (seen.stamp, seen.changed) != (stamp, changed) or now < seen.since:
             seen = self._watched[name] = _Watched(stamp, changed, now)
-        return now - seen.since >= self._settle
+        return now - seen.since >= settle
 
     def _check_loaded(self, loaded: Mapping[str, Stamp]) -> None:
         """Tell of loaded files that are different now. A few files are checked each time, in turn."""

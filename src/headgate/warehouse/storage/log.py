@@ -14,6 +14,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from headgate.warehouse.storage.history import (
     change_details,
     clean_up_log,
     entry_path,
+    read_actions,
     read_entry,
     removal_details,
 )
@@ -113,7 +115,7 @@ class DeltaLog:
 
     def load(self) -> LoadedTable | None:
         """The newest version from disk; None if the table does not exist. A log that a crash has torn is repaired."""
-        self._handle, self._stamp = None, None
+        known, self._handle, self._stamp = self.version, None, None
         self.version, self.table_id = -1, ""
         try:
             handle = self._opened()
@@ -131,9 +133,8 @@ class DeltaLog:
             return None
         self._handle, self.version, self.table_id = handle, handle.version(), str(handle.metadata().id)
         self._stamp = self._stamp_of(self.version)
-        if self._stamp is not None:
-            # Its writer may have been killed before it was synced, and the next entries build on it.
-            self._sync_entry(self.version)
+        if self._stamp is not None and self._syncs:
+            self._sync_found(known + 1 if 0 <= known < self.version else self.version)
         return self._loaded(handle)
 
     def _opened(self) -> DeltaTable | None:
@@ -224,6 +225,20 @@ class DeltaLog:
         self._sync([entry_path(self._directory, version)])
         if version == 0 and self._syncs:
             sync([self._directory, *list(self._directory.parents)[:2]])
+
+    def _sync_found(self, first: int) -> None:
+        """Bring the entries from ``first`` on to disk, since the next ones build on them.
+
+        Their writer may have been killed before it did so. Other programs may not even have asked for the files that
+        their entries name.
+        """
+        for version in range(first, self.version + 1):
+            with suppress(FileNotFoundError, ValueError):  # cleaned up, or damaged: a checkpoint stands for it
+                actions = read_actions(entry_path(self._directory, version))
+                if not any(TOKEN_KEY in action.get("commitInfo", {}) for action in actions):
+                    paths = [self._directory / unquote(action["add"]["path"]) for action in actions if "add" in action]
+                    self._sync([path for path in paths if path.is_relative_to(self._directory) and path.exists()])
+                self._sync_entry(version)
 
     def _data_files(self, commit: Commit) -> list[Path]:
         changes = () if commit.changes is None else (*commit.changes.added, *commit.changes.removed)

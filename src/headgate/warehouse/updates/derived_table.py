@@ -1,6 +1,7 @@
 """Derived tables: live updates take in what is new in the sources, backfills recompute the past.
 
-This module decides what an update reads and commits (``DerivePlan``). ``derive`` computes it.
+A node notices what has changed in its sources and in its table, and when the table must be rebuilt. What an update
+reads and commits is planned by ``derive_planner``, and computed by ``derive``.
 """
 
 from __future__ import annotations
@@ -15,24 +16,14 @@ from headgate.core import Update, UserCodeError
 from headgate.stream.spark.state_files import SnapshotError
 from headgate.warehouse.declare.modes import TableMode
 from headgate.warehouse.storage.errors import DamagedFileError
-from headgate.warehouse.storage.files import DataFile, directory_of
 from headgate.warehouse.updates.derive import TableDeriver
-from headgate.warehouse.updates.derive_plan import DerivePlan, PlanKind, SourceTable
+from headgate.warehouse.updates.derive_plan import DerivePlan
+from headgate.warehouse.updates.derive_planner import DerivePlanner, Unconsumed
 from headgate.warehouse.updates.node import Node
-from headgate.warehouse.updates.plan import (
-    MICROS,
-    Shape,
-    SourceState,
-    TableState,
-    few,
-    has_backfill,
-    is_pending,
-    plan_update,
-    trailing_edge,
-)
+from headgate.warehouse.updates.plan import MICROS, SourceState, TableState, has_backfill
 from headgate.warehouse.updates.repairs import Repairs, repairs_in
 from headgate.warehouse.updates.source_changes import SourceChanges, SourceVersion
-from headgate.warehouse.updates.spans import Span, Spans, clip, common, join
+from headgate.warehouse.updates.spans import Span, clip, join
 from headgate.warehouse.updates.spark_files import FileReader
 
 if TYPE_CHECKING:
@@ -55,6 +46,8 @@ class TableNode(Node):
     recomputed, behind live updates, if it cannot be recomputed block by block.
     """
 
+    runs_user_code = True
+
     def __init__(self, deriver: TableDeriver) -> None:
         spec, sources = deriver.spec, deriver.sources
         self.table = spec.name
@@ -65,19 +58,10 @@ class TableNode(Node):
         self.mode: TableMode = deriver.mode
         self._sources = {source.name: source for source in sources}
         self._deriver = deriver
-        block = None if deriver.hosted.have_states else self.mode.block
-        is_by_blocks = self.mode.name in ("append", "blocks") and block is not None
-        #: the past can only be recomputed by rebuilding the table; queries with states go on from row to row
-        self.rebuilds = not is_by_blocks
-        self._shape = Shape(
-            block=block or 1,
-            lookback=round(spec.lookback * MICROS),
-            newest_first=spec.catch_up == "newest",
-            several_sources=sum(not source.is_dimension for source in sources) > 1,
-            appended=self.mode.name == "append",
-        )
+        self._planner = DerivePlanner(deriver)
+        self.rebuilds = self._planner.rebuilds
         state = self.state
-        self._changes = self._unconsumed()
+        self._changes = self._changes_since_commit()
         #: the table and its newest update as this process knows them; others may put another one in its place
         self._known = (self.store.table_id, state.update)
         #: event times to recompute that no commit has noted as dirty yet
@@ -91,10 +75,12 @@ class TableNode(Node):
         self._rebuild_afterwards = ""
         if self.store.exists and self.mode.name == "merge" and state.mode != "merge":
             self.rebuild_reason = "its groups have no states yet"
+        if state.range is not None:
+            self.rebuild_reason = "it was loaded from a source before"
         self._look()
         self._read_all_changes()
 
-    def _unconsumed(self) -> dict[str, SourceChanges]:
+    def _changes_since_commit(self) -> dict[str, SourceChanges]:
         """What each source has that the newest commit does not name."""
         versions, ids = self.state.sources, self.state.source_ids
         return {
@@ -106,8 +92,8 @@ class TableNode(Node):
     def block_seconds(self) -> float:
         """The least event time that can be recomputed."""
         if not self.rebuilds:
-            return self._shape.block / MICROS
-        return max([1.0, *((last - first) / MICROS for first, last in self._whole_past())])
+            return self._planner.shape.block / MICROS
+        return max([1.0, *((last - first) / MICROS for first, last in self._planner.whole_past(self.freshness))])
 
     @property
     def repairs(self) -> Repairs | None:
@@ -127,7 +113,7 @@ class TableNode(Node):
             store.look()
         found = (self.store.table_id, self.state.update)
         if found[0] != self._known[0] or found[1] < self._known[1]:
-            self._changes = self._unconsumed()
+            self._changes = self._changes_since_commit()
             self._to_recompute, self._recompute_all = [], False
             if not self.store.exists:
                 self.rebuild_reason = ""
@@ -147,7 +133,7 @@ class TableNode(Node):
         if changes.lost:
             self._must_be_rebuilt(changes.lost)
             changes.lost = ""
-        if self._follows(self._sources[name]):
+        if self._planner.follows(self._sources[name]):
             rewritten = [version for version in new if version.removed]
             if self.mode.name == "merge" and rewritten:
                 self._must_be_rebuilt(f"rows of {name!r} have changed after they were added")
@@ -163,41 +149,6 @@ class TableNode(Node):
             self._rebuild_afterwards = reason
         else:
             self.rebuild_reason = reason
-
-    def _follows(self, source: SourceTable) -> bool:
-        """Whether a change of a source says what changes in the table; otherwise everything may change."""
-        if self.mode.name == "whole":
-            return True
-        if self.mode.keys is not None:
-            return source.name in self.mode.keys.origins
-        return not source.is_dimension
-
-    def _whole_past(self) -> Spans:
-        """From the first row of the table or its sources to the table's freshness, as far as there is anything."""
-        stores = [self.store, *(source.store for source in self._sources.values())]
-        firsts = [file.first for store in stores for file in store.files() if file.first is not None]
-        freshness = self.freshness
-        if freshness is None:
-            return ()
-        past = (min([*firsts, freshness]), freshness)
-        if self.rebuilds:
-            return (past,)
-        return few(self._shape, self._occupied((past,)), self._occupied)
-
-    def _occupied(self, spans: Spans) -> Spans:
-        """The parts of ``spans`` in which the table has rows, or that are computed from rows of its sources.
-
-        Only files are looked at. A file that maintenance has merged counts from its first row to its last.
-        """
-        reaches = [(self.store, 0)]
-        reaches += [(source.store, self._shape.lookback) for source in self._sources.values() if source.time]
-        found: list[Span] = []
-        for store, reach in reaches:
-            for first, last in spans:
-                for file in store.files_in(store.partitions_between(first - reach, last)):
-                    if file.first is not None and file.last is not None:
-                        found.append((file.first, file.last + reach))
-        return common(spans, self._shape.whole_blocks(found))
 
     def _source_states(self) -> tuple[SourceState, ...]:
         return tuple(
@@ -215,7 +166,7 @@ class TableNode(Node):
     def _table_state(self) -> TableState:
         state = self.state
         if self._recompute_all and not self._running:
-            self._recompute_later(self._whole_past())
+            self._recompute_later(self._planner.whole_past(state.freshness))
             self._recompute_all = False
         return TableState(state.freshness, join([*state.dirty, *self._to_recompute]))
 
@@ -223,20 +174,20 @@ class TableNode(Node):
         """A join with a dimension that has not been loaded yet would be empty."""
         return all(source.store.exists for source in self._sources.values())
 
-    def _changing(self) -> Iterator[SourceChanges]:
-        """The changes of the sources whose changes say what changes in the table."""
-        return (self._changes[name] for name, source in self._sources.items() if self._follows(source))
+    def _waiting(self) -> Unconsumed:
+        table = self._table_state()  # first: it moves what is to be recomputed
+        return Unconsumed(self._changes, self._source_states(), table, self.state.update, tuple(self._to_recompute))
 
     def plan(self) -> Update | None:
         if self.rebuild_reason or not self._all_sources_exist():
             return None  # the rebuild, a backfill, takes in what is new as well
-        sources, table = self._source_states(), self._table_state()
-        edge = trailing_edge(sources)
-        if edge is None or not self._is_pending(table, sources, edge):
+        waiting = self._waiting()
+        edge = waiting.edge
+        if edge is None or not self._planner.is_pending(waiting, edge):
             return None
-        if self._deriver.hosted.have_states and table.dirty:
+        if self._deriver.hosted.have_states and waiting.table.dirty:
             return None  # the rebuild takes in what is new as well
-        update = self._planned(max(0.0, (edge - self._start(table, edge)) / MICROS))
+        update = self._planned(max(0.0, (edge - waiting.start(edge)) / MICROS))
         if self.mode.name != "blocks":
             update.unit, update.size = _UNITS[self.mode.name], float(self._waiting_rows())
         return update
@@ -245,19 +196,7 @@ class TableNode(Node):
         """How many rows decide how long the next update takes."""
         if self.mode.name == "whole":
             return sum(source.store.statistics().rows for source in self._sources.values())
-        return sum(changes.rows for changes in self._changing())
-
-    def _start(self, table: TableState, edge: int) -> int:
-        """The event time from which on a live update has something to do."""
-        if table.freshness is not None:
-            return table.freshness
-        return min((first for changes in self._changes.values() for first, _ in changes.spans), default=edge)
-
-    def _is_pending(self, table: TableState, sources: Sequence[SourceState], edge: int) -> bool:
-        if self.mode.name == "blocks":
-            return is_pending(self._shape, table, sources)
-        is_behind = table.freshness is None or edge > table.freshness
-        return is_behind or any(changes.changed for changes in self._changing())
+        return sum(changes.rows for changes in self._planner.changing(self._changes))
 
     # --- updates --------------------------------------------------------------------------------------------
 
@@ -267,16 +206,8 @@ class TableNode(Node):
         self._look()
         if self.plan() is None:
             return False
-        start = self._start(self._table_state(), 0)
-        match self.mode.name:
-            case "append" | "merge":
-                begun = self._begin(update, lambda: self._plan_new_rows(most_seconds))
-            case "blocks":
-                begun = self._begin(update, lambda: self._plan_recompute(most_seconds, False))
-            case "keys":
-                begun = self._begin(update, self._plan_keys)
-            case "whole":
-                begun = self._begin(update, lambda: self._plan_everything("whole"))
+        start = self._waiting().start(0)
+        begun = self._begin(update, lambda waiting: self._planner.live(waiting, most_seconds))
         if begun and self.mode.name != "blocks":  # what is planned is what is reported, and what costs are learned from
             update.gained = max(0.0, (update.plan.freshness - start) / MICROS)
             if self.mode.name in ("append", "merge"):
@@ -284,18 +215,18 @@ class TableNode(Node):
                 update.size = float(sum(file.rows for files in grown for file in files))
         return begun
 
-    def _begin(self, update: Update, choose: Callable[[], DerivePlan | None], rebuilds: bool = False) -> bool:
+    def _begin(self, update: Update, choose: Callable[[Unconsumed], DerivePlan | None], rebuilds: bool = False) -> bool:
         """Give ``update`` the plan of ``choose``; repeated until no source has changed during planning."""
         while True:
             self._read_all_changes()
             if self.rebuild_reason and not rebuilds:
                 return False  # what was just read cannot be taken in, so no commit may name these versions
-            update.plan = choose()
+            update.plan = choose(self._waiting())
             if all(changes.is_current for changes in self._changes.values()):
                 break
         if update.plan is None:
             return False
-        if deleted := self._deleted_file(update.plan):
+        if deleted := self._planner.deleted_file(update.plan):
             self.rebuild_reason = deleted
             return False
         self._running = True
@@ -307,108 +238,6 @@ class TableNode(Node):
         for source in update.plan.sources:
             self._changes[source.name].begin(source.version)
         return True
-
-    def _deleted_file(self, plan: DerivePlan) -> str:
-        """Names a file with changes that was deleted before this table has read it; empty if all are there."""
-        for name, source in self._sources.items():
-            if missing := source.store.missing(self._files_read(plan, name)):
-                return f"{missing[0]} of {name!r} was deleted before its changes were taken in"
-        return ""
-
-    @staticmethod
-    def _files_read(plan: DerivePlan, source: str) -> list[DataFile]:
-        added, removed = plan.changed.get(source, ((), ()))
-        return [*plan.files.get(source, ()), *added, *removed]
-
-    def _plan_new_rows(self, most_seconds: float) -> DerivePlan | None:
-        """Append the rows of new source rows, or merge them into groups: up to ``most_seconds`` of them."""
-        (growing,) = (s for s in self._sources.values() if not s.is_dimension)
-        taken = self._first_versions(self._changes[growing.name], most_seconds)
-        sources = tuple(
-            replace(state, version=taken[-1].version, version_id=taken[-1].version_id, freshness=taken[-1].freshness)
-            if state.name == growing.name and taken
-            else state
-            for state in self._source_states()
-        )
-        edge = trailing_edge(sources)
-        if edge is None:
-            return None
-        added = tuple(file for version in taken if not version.removed for file in version.added)
-        files = {name: s.store.files() for name, s in self._sources.items() if s.is_dimension}
-        files[growing.name] = added
-        return self._derive_plan("merge" if self.mode.name == "merge" else "append", sources, files, edge)
-
-    def _first_versions(self, changes: SourceChanges, most_seconds: float) -> list[SourceVersion]:
-        """The first pending versions of a source that have at most ``most_seconds`` of data, but at least one."""
-        start = self._start(self._table_state(), 0)
-        taken: list[SourceVersion] = []
-        for version in changes.pending:
-            reached = start if version.freshness is None else version.freshness
-            if any(each.added for each in taken) and (reached - start) / MICROS > most_seconds:
-                break
-            taken.append(version)
-        return taken
-
-    def _plan_keys(self) -> DerivePlan | None:
-        """Compute the rows of changed keys again."""
-        sources, before = self._source_states(), self._table_state().freshness
-        edge = trailing_edge(sources)
-        if edge is None:
-            return None
-        changed = {
-            changes.name: (
-                tuple(file for version in changes.pending for file in version.added),
-                tuple(file for version in changes.pending for file in version.removed),
-            )
-            for changes in self._changing()
-        }
-        files = {name: source.store.files() for name, source in self._sources.items()}
-        if before is None:
-            return self._derive_plan("whole", sources, files, edge)
-        return replace(self._derive_plan("keys", sources, files, edge), changed=changed, edge_before=before)
-
-    def _plan_everything(self, kind: PlanKind) -> DerivePlan | None:
-        """Compute all from all that the sources have now."""
-        sources = self._source_states()
-        edge = trailing_edge(sources)
-        if edge is None:
-            return None
-        files = {name: source.store.files() for name, source in self._sources.items()}
-        return replace(self._derive_plan(kind, sources, files, edge), dirty=())
-
-    def _derive_plan(
-        self, kind: PlanKind, sources: tuple[SourceState, ...], files: dict[str, tuple[DataFile, ...]], edge: int
-    ) -> DerivePlan:
-        dirty = self._table_state().dirty
-        return DerivePlan(
-            kind=kind,
-            sources=sources,
-            files=files,
-            number_before=self.state.update,
-            to_recompute=tuple(self._to_recompute),
-            edge=edge,
-            freshness=edge,
-            dirty=dirty,
-            several_sources=self._shape.several_sources,
-        )
-
-    def _plan_recompute(self, most_seconds: float, backfill: bool) -> DerivePlan | None:
-        sources, table = self._source_states(), self._table_state()
-        plan = plan_update(self._shape, table, sources, self._occupied, most_seconds, backfill)
-        if plan is None:
-            return None
-        return DerivePlan(
-            kind="backfill" if backfill else "recompute",
-            sources=sources,
-            files={name: self._deriver.choose(source, plan) for name, source in self._sources.items()},
-            number_before=self.state.update,
-            to_recompute=tuple(self._to_recompute),
-            edge=plan.edge,
-            freshness=plan.freshness,
-            dirty=plan.dirty,
-            blocks=plan,
-            several_sources=self._shape.several_sources,
-        )
 
     def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
         plan: DerivePlan = update.plan
@@ -440,16 +269,9 @@ class TableNode(Node):
             raise
         except UserCodeError as error:
             if update.plan.kind != "rebuild":
-                self._rebuild_afterwards = self._rebuild_afterwards or self._unreadable(update.plan, str(error))
+                unreadable = self._planner.unreadable_file(update.plan, str(error))
+                self._rebuild_afterwards = self._rebuild_afterwards or unreadable
             raise
-
-    def _unreadable(self, plan: DerivePlan, error: str) -> str:
-        """Names a file with changes of a source that an error is about; empty if it is about something else."""
-        for name, source in self._sources.items():
-            for file in source.store.not_live(self._files_read(plan, name)):
-                if directory_of(file.path) in error:  # by its random name: Spark writes paths in a way of its own
-                    return f"{file.path} of {name!r} cannot be read"
-        return ""
 
     def end(self, update: Update) -> None:
         plan: DerivePlan = update.plan
@@ -474,7 +296,7 @@ class TableNode(Node):
     def backfill(self, first: int, last: int) -> None:
         """Have the event times from ``first`` to ``last`` recomputed; noted in a commit, to survive a restart."""
         # Later event times are computed by live updates anyway.
-        self._recompute_later(clip(self._whole_past(), first, last))
+        self._recompute_later(clip(self._planner.whole_past(self.freshness), first, last))
         if not self._running:
             self._commit_dirty()
 
@@ -497,7 +319,7 @@ class TableNode(Node):
             return False
         if self.rebuilds or self.rebuild_reason:
             return bool(self.rebuild_reason or self._table_state().dirty)
-        if not has_backfill(self._shape, self._table_state()):
+        if not has_backfill(self._planner.shape, self._table_state()):
             return False
         # A table that is appended to takes in all that its source has before rows are recomputed.
         return not (self.mode.name == "append" and self.plan() is not None)
@@ -510,19 +332,20 @@ class TableNode(Node):
         if not self.can_backfill():
             return False
         if self.rebuilds or self.rebuild_reason:
-            return self._begin(update, lambda: self._plan_everything("rebuild"), rebuilds=True)
-        return self._begin(update, lambda: self._plan_chunk(most_seconds))
+            return self._begin(update, lambda waiting: self._planner.everything(waiting, "rebuild"), rebuilds=True)
+        return self._begin(update, lambda waiting: self._plan_chunk(waiting, most_seconds))
 
-    def _plan_chunk(self, most_seconds: float) -> DerivePlan | None:
-        if self.mode.name == "append" and any(changes.changed for changes in self._changing()):
+    def _plan_chunk(self, waiting: Unconsumed, most_seconds: float) -> DerivePlan | None:
+        if self.mode.name == "append" and any(changes.changed for changes in self._planner.changing(self._changes)):
             return None
-        return self._plan_recompute(most_seconds, True)
+        return self._planner.recompute(waiting, most_seconds, backfill=True)
 
 
 class BackfillNode(Node):
     """The backfills of a derived table: its past is recomputed in chunks, while no live update waits for a track."""
 
     layer = "backfill"
+    runs_user_code = True
 
     def __init__(self, of: TableNode) -> None:
         self.table = of.table

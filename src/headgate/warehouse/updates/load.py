@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from headgate.core import Update
+from headgate.core import DeclarationError, Update
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec
 from headgate.warehouse.session import tune
 from headgate.warehouse.sources import Limit, Offset, Pending, Range, SourceBroken
@@ -58,6 +58,7 @@ class LoadedNode(Node):
     def __init__(self, spec: StreamSpec | DimensionSpec, store: TableStore, rejected: TableStore) -> None:
         self.table = spec.name
         self.store = store
+        self._check_that_it_is_ours(spec.time if isinstance(spec, StreamSpec) else None)
         self.source = spec.source
         self._rejected = self.rejected = rejected
         #: the last update whose rejected rows are committed
@@ -65,6 +66,18 @@ class LoadedNode(Node):
         self._bad_chunks = BadChunks(spec.source)
         self._time = spec.time if isinstance(spec, StreamSpec) else None
         self._partition = spec.partition if isinstance(spec, StreamSpec) else None
+
+    def _check_that_it_is_ours(self, time_column: str | None) -> None:
+        """Raise if the table on disk was declared as something else: its rows must not mix with those of the source."""
+        state = self.state
+        if not state.update:
+            return
+        if state.sources:
+            raise DeclarationError("it is declared with a source, but the table that is there was computed from others")
+        if state.time is not None and state.time != time_column:
+            raise DeclarationError(
+                f"its event time is declared as {time_column!r}, but the table that is there goes by {state.time!r}"
+            )
 
     @staticmethod
     def _loads(update: Update, wanted: Range | None) -> bool:

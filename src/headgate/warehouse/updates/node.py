@@ -54,6 +54,8 @@ class Node(ABC):
     rejected: TableStore | None = None
     layer: Layer = "live"
     sources: tuple[str, ...] = ()
+    #: whether code of a user runs in its updates; if not, no error of them is the user's
+    runs_user_code = False
     #: why the table must be computed anew before live updates go on; empty if it need not
     rebuild_reason: str = ""
     #: what the source said when it was last polled, by ``plan``; a node without a source has nothing to say

@@ -90,14 +90,15 @@ def open_warehouse(
     spark: SparkSession,
     clock: Callable[[], float] = time.time,
     on_change: OnChange = "rebuild",
+    analyses: Mapping[str, Analysis] | None = None,
 ) -> OpenWarehouse:
     """Open all tables of a warehouse. If any query has a mistake, this raises before any table is opened.
 
     ``clock`` tells streams which event times lie in the future. ``on_change`` is what becomes of tables whose query is
-    not the one that their rows were computed by.
+    not the one that their rows were computed by. ``analyses`` are those of the queries, if there are any already.
     """
     graph = spec.graph()
-    analyses = analyse(spec, spark)
+    analyses = analyses or analyse(spec, spark)
     root = Path(spec.path) / "tables"
     declared = {node.name: node for node in spec.nodes()}
     opened: dict[str, SourceTable] = {}

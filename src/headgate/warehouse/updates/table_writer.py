@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headgate.core import UserCodeError
+from headgate.core import UserCodeError, said_by
 from headgate.warehouse.declare.spec import TableSpec
 from headgate.warehouse.storage.parquet import visible
 from headgate.warehouse.storage.store import TableStore
@@ -65,4 +65,4 @@ class TableWriter:
             raise self.failed(error) from error
 
     def failed(self, error: Exception) -> UserCodeError:
-        return UserCodeError(f"{self.spec.place}: table {self.spec.name!r} failed: {error}")
+        return UserCodeError(f"{self.spec.place}: table {self.spec.name!r} failed: {said_by(error)}")

@@ -1,0 +1,94 @@
+"""How the tables of a running scheduler stand: what it tells users, and those who wait until tables have caught up.
+
+Nothing here changes the scheduler. What a table's log does not tell at the moment is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.core import Dispatch, Explanation, TableColumns, Update, node_name
+from headgate.warehouse.schedule.catching_up import Behind, CatchUp
+from headgate.warehouse.schedule.explaining import Standing, explained
+from headgate.warehouse.schedule.ledger import Ledger, NodeStatistics
+from headgate.warehouse.schedule.limits import UpdateLimits
+from headgate.warehouse.schedule.running import RunningUpdates
+from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
+from headgate.warehouse.updates.derived_table import TableNode
+from headgate.warehouse.updates.node import known
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse
+
+
+class Standings:
+    """Reads what a scheduler knows: its nodes, ledger and limits, and the updates that are planned or run."""
+
+    def __init__(
+        self,
+        warehouse: OpenWarehouse,
+        nodes: ScheduledNodes,
+        ledger: Ledger,
+        limits: UpdateLimits,
+        planned: Mapping[int, Update],
+        running: RunningUpdates,
+    ) -> None:
+        self._warehouse = warehouse
+        self._nodes = nodes
+        self._ledger = ledger
+        self._limits = limits
+        self._planned = planned
+        self._running = running
+        self._columns = TableColumns(nodes.matrix)
+
+    def statistics(self, now: float) -> tuple[NodeStatistics, ...]:
+        periods = dict(zip(self._nodes.names, self._nodes.matrix.columns["period"].tolist(), strict=True))
+        return self._ledger.statistics(now, self._running.names, periods)
+
+    def explain(self, table: str, loop: Dispatch, now: float) -> Explanation:
+        """Why a table is or is not being updated: what the loop says, and what the table waits for."""
+        graph = self._nodes.graph
+        index = graph.index[table]
+        above = [graph.names[i] for i in graph.ancestors(index)]
+        return explained(loop.explain(index, now), {name: self.of(name, now) for name in (table, *above)})
+
+    def behind(self, catch_up: CatchUp, now: float) -> Behind:
+        """The tables that have not caught up yet."""
+        return catch_up.behind(self._warehouse, {name: self.of(name, now) for name in self._warehouse.nodes})
+
+    def of(self, table: str, now: float) -> Standing:
+        """How one table stands."""
+        node, index = self._nodes.by_name[table], self._nodes.graph.index[table]
+        entry, backfill = self._ledger.of(table), node_name(table, "backfill")
+        failed = entry
+        if not entry.retries.failures and backfill in self._nodes.by_name:
+            failed = self._ledger.of(backfill)
+        running = self._running.names
+        return Standing(
+            name=table,
+            sources=node.sources,
+            freshness=known(lambda: node.freshness),
+            has_data=bool(known(lambda: node.store.exists)),
+            updating=table in running,
+            recomputing=backfill in running,
+            ready=index in self._planned,
+            pending=float(self._columns.pending[index]),
+            most=self._most(index),
+            paused=entry.paused,
+            failures=failed.retries.failures,
+            held=failed.retries.held,
+            error=failed.error,
+            next_try=failed.retries.next_try() - now,
+            note=entry.note if entry.waiting else "",
+            remark="" if entry.waiting else entry.note,
+            repairs=known(lambda: node.repairs),
+            rebuild=node.rebuild_reason,
+            idle=None if entry.last_update is None else now - entry.last_update,
+            mode=str(node.mode) if isinstance(node, TableNode) else "",
+        )
+
+    def _most(self, index: int) -> float:
+        """How many seconds of data the planned update of a node takes in; none if there is none."""
+        update = self._planned.get(index)
+        if update is None:
+            return 0.0
+        limit = self._limits.of(self._nodes[index], update, self._nodes.period(index))
+        return limit.part_of(update) * update.gained
