@@ -16,6 +16,8 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.services.kafka import KafkaBroker
+
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("explore", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HEADGATE_HYPOTHESIS", "ci"))
@@ -35,3 +37,14 @@ def spark() -> Iterator[SparkSession]:
     session = open_session("tests", master="local[2]")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A Kafka broker for all tests of a process; each uses topics of its own."""
+    from tests.services.kafka import KafkaBroker, why_not
+
+    if reason := why_not():
+        pytest.skip(reason)
+    with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker

@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.core import HeadgateError
     from headgate.warehouse.declare.warehouse import Warehouse
-    from headgate.warehouse.sources import Files, Generator
+    from headgate.warehouse.sources import Files, Generator, Kafka
 
 __version__ = "0.1.0"
 
-__all__ = ["Files", "Generator", "HeadgateError", "Warehouse", "__version__"]
+__all__ = ["Files", "Generator", "HeadgateError", "Kafka", "Warehouse", "__version__"]
 
 _LOOKED_UP = {
     "Files": "headgate.warehouse.sources",
     "Generator": "headgate.warehouse.sources",
     "HeadgateError": "headgate.core.errors",
+    "Kafka": "headgate.warehouse.sources",
     "Warehouse": "headgate.warehouse.declare.warehouse",
 }
 

@@ -2,7 +2,7 @@
 
 What is imported from here is public. The modules below this package are internal: they may change at any time.
 
-    declaring   Warehouse, Files, Generator; a source of your own follows DataSource
+    declaring   Warehouse, Files, Generator, Kafka; a source of your own follows DataSource
     running     RunOptions, SparkOptions, WarehouseRun, NodeStatistics
     control     RunningWarehouse and COMMANDS, for a warehouse that another process runs
     reading     tables, read, query, trailing_edge: from the directory of a warehouse, without Spark
@@ -52,10 +52,12 @@ if TYPE_CHECKING:
     from headgate.warehouse.sources.errors import SourceBroken as SourceBroken
     from headgate.warehouse.sources.errors import SourceChanged as SourceChanged
     from headgate.warehouse.sources.errors import SourceError as SourceError
+    from headgate.warehouse.sources.errors import SourceUnavailable as SourceUnavailable
     from headgate.warehouse.sources.errors import SourceUnreadable as SourceUnreadable
     from headgate.warehouse.sources.files import Files as Files
     from headgate.warehouse.sources.generator import Generator as Generator
     from headgate.warehouse.sources.generator import GeneratorRange as GeneratorRange
+    from headgate.warehouse.sources.kafka import Kafka as Kafka
     from headgate.warehouse.sources.protocol import ERROR_COLUMN as ERROR_COLUMN
     from headgate.warehouse.sources.protocol import FILE_COLUMN as FILE_COLUMN
     from headgate.warehouse.sources.protocol import RAW_COLUMN as RAW_COLUMN
@@ -89,9 +91,12 @@ _PUBLIC = {
     "headgate.warehouse.updates.repairs": ("Repairs",),
     "headgate.core": ("CostModel", "Update"),
     "headgate.core.trace": ("TraceHeader", "TraceTable", "measured"),
-    "headgate.warehouse.sources.errors": ("SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
+    "headgate.warehouse.sources.errors": (
+        *("SourceBroken", "SourceChanged", "SourceError", "SourceUnavailable", "SourceUnreadable"),
+    ),
     "headgate.warehouse.sources.files": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),
+    "headgate.warehouse.sources.kafka": ("Kafka",),
     "headgate.warehouse.sources.protocol": (
         *("ERROR_COLUMN", "FILE_COLUMN", "RAW_COLUMN"),
         *("DataSource", "Limit", "Notice", "Offset", "Pending", "Range", "expect_kind"),

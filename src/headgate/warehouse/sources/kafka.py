@@ -1,11 +1,11 @@
 """A source of records from a Kafka topic.
 
 Which records have been loaded is kept in the commits of the stream's table, by partition, and nowhere else: the offsets
-that Kafka itself keeps for groups of consumers are not used. So every record is loaded exactly once, also if the process
-or a broker dies in between.
+that Kafka itself keeps for groups of consumers are not used. So every record is loaded exactly once, also if the
+process or a broker dies in between.
 
 A chunk is a block of some offsets of a partition. How large records are is not known before they are read: the size of
-those that were read last is taken for that of the next.
+those that were read last is taken for that of the next. An update takes no more than fits into the driver's memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import heapq
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -37,21 +37,18 @@ if TYPE_CHECKING:
 
     from headgate.warehouse.sources.kafka_records import RecordReader
 
-#: the size of a record before one was read, in bytes
-_FIRST_RECORD_BYTES = 1_000
-#: how many records are read to learn their size, if the first range is not read in the driver
-_SAMPLE = 1_000
+#: what the size of a record is taken for before one was read, in bytes, and how many are read to learn it
+_FIRST_RECORD_BYTES, _SAMPLE = 1_000, 1_000
 #: the weight of the last read in the size of a record
 _LEARNING = 0.3
-#: larger ranges are read by executors: so many offsets, or bytes
-DRIVER_OFFSETS, DRIVER_BYTES = 200_000, 64 << 20
+#: the most offsets and bytes of a range; a read that finds records so much larger than before is broken off
+MOST_OFFSETS, MOST_BYTES, BROKEN_OFF = 1_000_000, 256 << 20, 4
 #: how many missing runs a message names
 _NAMED = 10
 
 _FORMATS = ("json", "raw")
 
 
-@dataclass(frozen=True)
 class Kafka:
     """The records of a topic.
 
@@ -71,21 +68,258 @@ class Kafka:
     - ``records_per_chunk``: the smallest number of records of a partition by which the size of an update changes.
     """
 
-    servers: str
-    topic: str
-    _: KW_ONLY
-    format: str = "json"
-    schema: str = ""
-    record: Mapping[str, str] | Iterable[str] = field(default_factory=dict)
-    start_at: str | float = field(default="earliest")
-    missing: Literal["stop", "skip"] = "stop"
-    isolation: Isolation = "read_committed"
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    parsing: Mapping[str, str] = field(default_factory=dict)
-    records_per_chunk: int = 1_000
-    clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
-    _clients: KafkaClients = field(init=False, repr=False, compare=False)
-    _columns: RecordColumns = field(init=False, repr=False, compare=False)
-    _format: ValueFormat = field(init=False, repr=False, compare=False)
-    _topic: WatchedTopic = field(init=False, repr=False, compare=False)
-    _memory: _Memory = field(init=False, repr=False, compare=False)
+    @noting_a_mistake()
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        *,
+        format: str = "json",
+        schema: str = "",
+        record: Mapping[str, str] | Iterable[str] = (),
+        start: str | float = "earliest",
+        missing: Literal["stop", "skip"] = "stop",
+        isolation: Isolation = "read_committed",
+        options: Mapping[str, Any] | None = None,
+        parsing: Mapping[str, str] | None = None,
+        records_per_chunk: int = 1_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        where = f"Kafka({servers!r}, {topic!r})"
+        if not isinstance(topic, str) or not topic:
+            raise DeclarationError(f"{where} needs the name of a topic")
+        if format not in _FORMATS:
+            raise DeclarationError(f"{where}: format takes one of {', '.join(_FORMATS)}; got {format!r}")
+        if missing not in ("stop", "skip"):
+            raise DeclarationError(f"{where}: missing takes 'stop' or 'skip'; got {missing!r}")
+        if not isinstance(records_per_chunk, int) or records_per_chunk < 1:
+            raise DeclarationError(f"{where}: records_per_chunk is a whole number above 0; got {records_per_chunk!r}")
+        clients = KafkaClients(servers, {} if options is None else options, isolation)
+        clients.check(where)
+        schema = schema or ("value string" if format == "raw" else "")
+        values = parse_schema(schema, where)
+        self._columns = RecordColumns.of(record, where)
+        self._schema = ddl((*values, *self._columns.columns))
+        parse_schema(self._schema, where)  # no name twice
+        self._format: ValueFormat
+        if format == "raw":
+            self._format = RawValues.of(values, where)
+        else:
+            self._format = JsonValues(values, dict(parsing or {}))
+        self._clients = clients
+        self._name = topic
+        self._missing = missing
+        self._per_chunk = records_per_chunk
+        self._topic = WatchedTopic(clients, topic, _begin(start, where), clock)
+        self._declared = (clients.key, topic, self._format, self._columns, start, missing, records_per_chunk)
+        self._record_bytes: float | None = None
+        self._reader_here: RecordReader | None = None
+        #: missing runs that were named in a notice
+        self._told: set[tuple[str, tuple[Run, ...]]] = set()
+
+    def __repr__(self) -> str:
+        return f"Kafka({self._clients.servers!r}, {self._name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kafka) and self._declared == other._declared
+
+    def __hash__(self) -> int:
+        return hash((self._clients.servers, self._name))
+
+    @property
+    def schema(self) -> str:
+        return self._schema
+
+    def resolve(self, base: Path) -> Kafka:
+        self._topic.look()  # the first answer is there when it is needed
+        return self
+
+    def refresh(self) -> None:
+        """Ask the brokers where the topic ends now, and wait for the answer."""
+        self._topic.look_now()
+
+    def start(self) -> KafkaOffset:
+        return KafkaOffset()
+
+    def latest(self, offset: Offset) -> Pending:
+        found = self._waiting(expect_kind(offset, KafkaOffset, self))
+        if found.problem:
+            return Pending(note=found.problem, missing=found.stopped)
+        if not found.runs:
+            return Pending(notices=self._notices(found))
+        record_bytes = self._bytes_of_a_record()
+        return Pending(
+            chunks=sum(chunks_in(run, self._per_chunk) for run in found.runs),
+            bytes=sum(run.end - run.first for run in found.runs) * record_bytes,
+            oldest=min(next(self._chunks(found, run, record_bytes)).arrived for run in found.runs),
+            newest=max(next(self._chunks(found, run, record_bytes, newest_first=True)).arrived for run in found.runs),
+            notices=self._notices(found),
+        )
+
+    def next_range(self, offset: Offset, limit: Limit) -> KafkaRange | None:
+        found = self._waiting(expect_kind(offset, KafkaOffset, self))
+        if found.problem or not found.runs:
+            return None
+        newest_first, record_bytes = limit.first == "newest", self._bytes_of_a_record()
+        by_run = [self._chunks(found, run, record_bytes, newest_first=newest_first) for run in found.runs]
+        in_order = heapq.merge(*by_run, key=lambda chunk: -chunk.arrived if newest_first else chunk.arrived)
+        chosen = within(self._in_memory(limit, record_bytes), in_order)
+        return KafkaRange(
+            topic=found.look.id,
+            runs=merged(chunk.run for chunk in chosen),
+            oldest=min(chunk.arrived for chunk in chosen),
+            newest=max(chunk.arrived for chunk in chosen),
+            begin=found.begin,
+            skipped=found.missing,
+            per_chunk=self._per_chunk,
+            record_bytes=record_bytes,
+        )
+
+    def advance(self, offset: Offset, loaded: Range) -> KafkaOffset:
+        return expect_kind(offset, KafkaOffset, self).after(expect_kind(loaded, KafkaRange, self))
+
+    def read(self, spark: SparkSession, wanted: Range) -> DataFrame:
+        import pyarrow as pa
+
+        loaded = expect_kind(wanted, KafkaRange, self)
+        packets = [self._format.decoded(packet) for packet in self._packets(loaded)]
+        table = pa.Table.from_batches(packets) if packets else self._reader.schema.empty_table()
+        rows = spark.createDataFrame(table, self._format.decoded_columns(self._columns))
+        return self._format.rows(rows, self._columns, self._name)
+
+    def verify(self, loaded: Range) -> None:
+        """Raise if the topic was deleted and created again, so that what was read may be of another topic."""
+        topic = expect_kind(loaded, KafkaRange, self).topic
+        look = self._topic.look_now()
+        if look.problem:
+            raise SourceUnavailable(look.problem)
+        if look.id != topic:
+            raise SourceChanged(f"the topic {self._name!r}", "was deleted and created again", "It is looked at again")
+
+    def _packets(self, loaded: KafkaRange) -> Iterator[pa.RecordBatch]:
+        """The records of a range; learns their size."""
+        records, size = 0, 0
+        try:
+            for packet in self._reader.read(loaded.runs):
+                records, size = records + packet.num_rows, size + packet.nbytes
+                if size > BROKEN_OFF * MOST_BYTES and loaded.chunks > 1:
+                    raise SourceUnavailable(
+                        f"the records of {self!r} are larger than those before: {size:,} bytes in {records:,} of them, "
+                        f"too much for one update. Fewer are read the next time"
+                    )
+                yield packet
+        finally:
+            if records:
+                before, now = self._record_bytes, max(1.0, size / records)
+                grown = before is None or now > before
+                self._record_bytes = now if before is None or grown else before + _LEARNING * (now - before)
+
+    @property
+    def _reader(self) -> RecordReader:
+        from headgate.warehouse.sources.kafka_records import RecordReader
+
+        if self._reader_here is None:
+            self._reader_here = RecordReader(self._clients, self._name, self._columns.read)
+        return self._reader_here
+
+    def _bytes_of_a_record(self) -> int:
+        return math.ceil(self._record_bytes or _FIRST_RECORD_BYTES)
+
+    def _in_memory(self, limit: Limit, record_bytes: int) -> Limit:
+        """A limit that leaves no more than the driver can hold."""
+        offsets = _SAMPLE if self._record_bytes is None else MOST_OFFSETS
+        most = min(offsets * record_bytes, MOST_BYTES)
+        return replace(limit, bytes=most if limit.bytes is None else min(limit.bytes, most))
+
+    def _chunks(self, found: _Waiting, run: Run, record_bytes: int, *, newest_first: bool = False) -> Iterator[_Chunk]:
+        arrivals = found.look.arrivals[run.partition]
+        for part in cut(run, self._per_chunk, newest_first=newest_first):
+            yield _Chunk(part, (part.end - part.first) * record_bytes, arrivals.at(part.end - 1))
+
+    def _waiting(self, offset: KafkaOffset) -> _Waiting:
+        """What is not loaded yet, by the last look at the topic."""
+        look = self._topic.look()
+        if look.problem:
+            return _Waiting(look, problem=look.problem, stopped=look.answered)
+        if offset.position and offset.topic != look.id:
+            if self._missing == "stop":
+                return _Waiting(look, problem=self._recreated(offset), stopped=True)
+            offset = KafkaOffset(look.id)
+            begin = dict(look.begins)
+        else:
+            first = look.begins if offset.position else {**look.begins, **look.start}
+            begin = {partition: at for partition, at in first.items() if partition not in offset.position}
+        runs: list[Run] = []
+        missing: list[Run] = []
+        for partition, end in look.ends.items():
+            first_there = look.begins.get(partition, 0)
+            missing += offset.waiting(partition, begin.get(partition, 0), first_there)
+            runs += offset.waiting(partition, max(first_there, begin.get(partition, 0)), end)
+        if missing and self._missing == "stop":
+            return _Waiting(look, problem=self._removed(missing), stopped=True)
+        return _Waiting(look, runs=tuple(runs), begin=begin, missing=tuple(missing))
+
+    def _recreated(self, offset: KafkaOffset) -> str:
+        loaded = ", ".join(f"{partition} before {end:,}" for partition, end in offset.position.items())
+        return (
+            f"the topic {self._name!r} was deleted and created again; of the one before, what came after the loaded "
+            f"offsets is missing (partition {loaded}). To load the new topic from its beginning, declare missing='skip'"
+        )
+
+    def _removed(self, missing: list[Run]) -> str:
+        return (
+            f"records of the topic {self._name!r} were removed before they were loaded: {_named(missing)}. "
+            "To go on without them, declare missing='skip'; then let the topic keep its records for longer"
+        )
+
+    def _notices(self, found: _Waiting) -> tuple[Notice, ...]:
+        """What is skipped, the first time that it is found."""
+        told = (found.look.id, found.missing)
+        if not found.missing or told in self._told:
+            return ()
+        self._told.add(told)
+        text = f"was cleaned up before all of it was loaded; skipped: {_named(found.missing)}"
+        return (Notice(f"the topic {self._name!r}", text),)
+
+
+class _Chunk(NamedTuple):
+    run: Run
+    size: int
+    arrived: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """What a topic has that is not loaded.
+
+    ``begin`` are the offsets at which partitions begin that have not been loaded from. ``missing`` was removed before
+    it was loaded. ``problem`` says why nothing can be loaded; if it is ``stopped``, a user has to know.
+    """
+
+    look: TopicLook
+    runs: tuple[Run, ...] = ()
+    begin: Mapping[int, int] = field(default_factory=dict)
+    missing: tuple[Run, ...] = ()
+    problem: str = ""
+    stopped: bool = False
+
+
+def _named(runs: Iterable[Run]) -> str:
+    texts = [str(run) for run in runs]
+    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return "; ".join(texts[:_NAMED]) + more
+
+
+def _begin(start: str | float, where: str) -> str | float:
+    """Where to begin, with a moment in seconds since the epoch."""
+    if start in ("earliest", "latest"):
+        return start
+    if not isinstance(start, str):
+        return float(start)
+    try:
+        moment = datetime.fromisoformat(start)
+    except (TypeError, ValueError):
+        raise DeclarationError(
+            f"{where}: start takes 'earliest', 'latest', or a moment such as '2026-11-15T10:00:00Z'; got {start!r}"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

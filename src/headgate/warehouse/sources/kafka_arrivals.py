@@ -1,8 +1,8 @@
 """When the records of a partition arrived, as far as that is known without reading them.
 
 What is known are *marks*: at some moment the partition ended at some offset. Between two marks records are taken to
-have arrived evenly. Before a process looked at a topic for the first time, the marks come from the timestamps of records,
-which producers may set as they like. So the results are good enough to choose how much to load, and for nothing else.
+have arrived evenly. Before the first look of a process at a topic, the marks come from the timestamps of records, which
+producers may set as they like. So the results are good enough to choose how much to load, and for nothing else.
 """
 
 from __future__ import annotations

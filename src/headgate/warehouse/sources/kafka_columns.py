@@ -90,13 +90,11 @@ class RecordColumns:
         tombstone = (
             "NULL"
             if "tombstone" in parts
-            else sql_text("it has no value (a tombstone); to load such records, declare record={'deleted': 'tombstone'}")
+            else sql_text(
+                "it has no value (a tombstone); to load such records, declare record={'deleted': 'tombstone'}"
+            )
         )
-        bad_key = (
-            f"WHEN NOT is_valid_utf8({_KEY_TEXT}) THEN 'the key is not valid UTF-8' "
-            if "key" in parts
-            else ""
-        )
+        bad_key = f"WHEN NOT is_valid_utf8({_KEY_TEXT}) THEN 'the key is not valid UTF-8' " if "key" in parts else ""
         return [
             *columns,
             *(f"{_PARTS[part].sql} AS {Column(name, '').quoted}" for name, part in self.parts.items()),

@@ -185,7 +185,7 @@ _PASSING = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE
 
 
 def _headers(record: Message) -> list[dict[str, Any]] | None:
-    headers = record.headers()
+    headers: Any = record.headers()
     if not headers:
         return None
     return [{"key": key, "value": value.encode() if isinstance(value, str) else value} for key, value in headers]

@@ -50,6 +50,8 @@ class TopicLook:
     start: Mapping[int, int] = field(default_factory=dict)
     arrivals: Mapping[int, Arrivals] = field(default_factory=dict)
     problem: str = "waiting for the first answer"
+    #: somebody answered, or was waited for in vain
+    answered: bool = False
 
 
 class WatchedTopic:
@@ -143,7 +145,7 @@ class Cluster:
                 self._look_at_ends(self._admin, looks)
             except Exception as error:
                 problem = str(error) if isinstance(error, HeadgateError) else self._problem(error)
-                looks = {topic: replace(look, problem=problem) for topic, look in looks.items()}
+                looks = {topic: replace(look, problem=problem, answered=True) for topic, look in looks.items()}
                 log.warning("%s", problem)
                 return False
             finally:
@@ -171,7 +173,7 @@ class Cluster:
             with self._about(topic, looks):
                 described = answers[topic.name].result()
                 topic_id = str(described.topic_id) if described.topic_id is not None else ""
-                known = look if topic_id == look.id else TopicLook()
+                known = look if topic_id == look.id else TopicLook(answered=True)
                 numbers = {partition.id for partition in described.partitions}
                 looks[topic] = replace(
                     known, id=topic_id, problem="", ends={number: known.ends.get(number, 0) for number in numbers}
@@ -179,9 +181,7 @@ class Cluster:
         self._look_at_beginnings(admin, looks)
 
     def _look_at_beginnings(self, admin: AdminClient, looks: dict[WatchedTopic, TopicLook]) -> None:
-        from confluent_kafka.admin import OffsetSpec
-
-        found = self._offsets(admin, looks, OffsetSpec.earliest())
+        found = self._offsets(admin, looks, _spec("earliest"))
         for topic, begins in found.items():
             looks[topic] = replace(looks[topic], begins=begins)
         new = {topic: look for topic, look in looks.items() if not look.problem and not look.arrivals}
@@ -189,12 +189,12 @@ class Cluster:
             return
         # Looked at for the first time: how old is what is there?
         now = max(topic.clock() for topic in new)
-        ends = self._offsets(admin, new, OffsetSpec.latest())
+        ends = self._offsets(admin, new, _spec("latest"))
         marks: dict[WatchedTopic, dict[int, list[tuple[float, int]]]] = {
             topic: {p: [(now, end)] for p, end in ends.get(topic, {}).items()} for topic in new
         }
         for age in _AGES[1:]:
-            spec = OffsetSpec.for_timestamp(round((now - age) * 1000))
+            spec = _spec((now - age))
             for topic, offsets in self._offsets(admin, new, spec).items():
                 for partition, offset in offsets.items():
                     if offset >= 0 and partition in marks[topic]:
@@ -207,23 +207,19 @@ class Cluster:
         self, admin: AdminClient, topic: WatchedTopic, look: TopicLook, ends: Mapping[WatchedTopic, Mapping[int, int]]
     ) -> Mapping[int, int]:
         """Where to begin in each partition if nothing was loaded."""
-        from confluent_kafka.admin import OffsetSpec
-
         if topic.start == "earliest":
             return look.begins
         if topic.last.start:
             return look.begins  # the topic was deleted and created again: the new one is loaded as a whole
         if topic.start == "latest":
             return ends.get(topic, {})
-        spec = OffsetSpec.for_timestamp(round(float(topic.start) * 1000))
+        spec = _spec(float(topic.start))
         found = self._offsets(admin, {topic: look}, spec).get(topic, {})
         # There is no record as late as that yet.
         return {partition: offset if offset >= 0 else ends[topic][partition] for partition, offset in found.items()}
 
     def _look_at_ends(self, admin: AdminClient, looks: dict[WatchedTopic, TopicLook]) -> None:
-        from confluent_kafka.admin import OffsetSpec
-
-        for topic, ends in self._offsets(admin, looks, OffsetSpec.latest()).items():
+        for topic, ends in self._offsets(admin, looks, _spec("latest")).items():
             look, now = looks[topic], topic.clock()
             arrivals = {p: look.arrivals.get(p, Arrivals()).noted(end, now) for p, end in ends.items()}
             looks[topic] = replace(look, ends=ends, arrivals=arrivals, problem="")
@@ -262,11 +258,13 @@ class Cluster:
             if code in _SILENT or not code:
                 raise
             if code not in _NO_TOPIC:
-                looks[topic] = replace(looks[topic], problem=f"the topic {topic.name!r}: {self._problem(error)}")
+                looks[topic] = replace(
+                    looks[topic], problem=f"the topic {topic.name!r}: {self._problem(error)}", answered=True
+                )
                 return
             servers, meant = self._clients.servers, self._meant(topic.name)
             problem = f"waiting for the topic {topic.name!r}, which does not exist in Kafka at {servers}{meant}"
-            looks[topic] = replace(looks[topic], ends={}, problem=problem)
+            looks[topic] = replace(looks[topic], ends={}, problem=problem, answered=True)
 
     def _meant(self, name: str) -> str:
         """The name of a topic that is there and may be meant."""
@@ -276,6 +274,16 @@ class Cluster:
             return ""
         close = difflib.get_close_matches(name, topics, n=1)
         return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _spec(place: str | float) -> Any:
+    """How to ask for an offset: ``earliest``, ``latest``, or the first one since a moment in epoch seconds."""
+    from confluent_kafka import admin
+
+    specs: Any = admin
+    if isinstance(place, float):
+        return specs.OffsetSpec.for_timestamp(round(place * 1000))
+    return getattr(specs.OffsetSpec, place)()
 
 
 def _code(error: Exception) -> str:
