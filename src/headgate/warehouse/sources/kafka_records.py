@@ -22,12 +22,12 @@ from headgate.warehouse.sources.kafka_offsets import Run
 from headgate.warehouse.sources.kafka_options import KafkaClients
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer, Message, TopicPartition
 
 #: the most records in a packet, and how long librdkafka may wait to fill one
 _PACKET, _FILLED_WITHIN = 10_000, 0.01
 #: nothing has come for so long: brokers do not answer
-PATIENCE = 30.0
+PATIENCE = 10.0
 
 _ARROW_TYPES = {
     PARTITION: pa.int32(),
@@ -68,7 +68,6 @@ class RecordReader:
         try:
             for part in _one_per_partition(runs):
                 yield from _Reading(self, consumer, part).packets()
-            consumer.unassign()
         except BaseException:
             consumer.close()
             raise
@@ -90,6 +89,7 @@ class _Reading:
         self._reader = reader
         self._consumer = consumer
         self._runs = {run.partition: run for run in runs}
+        self._paused: list[TopicPartition] = []
         #: {partition that has not ended: the next offset}
         self._next = {run.partition: run.first for run in runs}
         self._ends = np.zeros(max(self._runs) + 1, np.int64)
@@ -97,10 +97,8 @@ class _Reading:
             self._ends[run.partition] = run.end
 
     def packets(self) -> Iterator[pa.RecordBatch]:
-        from confluent_kafka import TopicPartition
-
-        topic, consumer = self._reader.topic, self._consumer
-        consumer.assign([TopicPartition(topic, run.partition, run.first) for run in self._runs.values()])
+        consumer = self._consumer
+        consumer.assign([self._place(run.partition, run.first) for run in self._runs.values()])
         heard = time.monotonic()
         while self._next:
             left = sum(self._runs[partition].end - at for partition, at in self._next.items())
@@ -115,6 +113,9 @@ class _Reading:
                 batch = self._batch(records)
                 if batch.num_rows:
                     yield batch
+        if self._paused:
+            consumer.resume(self._paused)  # or they would stay so when they are assigned again
+        consumer.unassign()
 
     def _records(self, messages: list[Message]) -> list[Message]:
         """The messages without those that are about ends and errors."""
@@ -133,8 +134,6 @@ class _Reading:
 
     def _reached(self, partition: int, offset: int) -> None:
         """Everything before ``offset`` has been read."""
-        from confluent_kafka import TopicPartition
-
         if partition not in self._next:
             return
         if offset < self._runs[partition].end:
@@ -142,7 +141,14 @@ class _Reading:
             return
         del self._next[partition]
         if self._next:
-            self._consumer.pause([TopicPartition(self._reader.topic, partition)])
+            paused = [self._place(partition)]
+            self._consumer.pause(paused)
+            self._paused += paused
+
+    def _place(self, partition: int, *offset: int) -> TopicPartition:
+        from confluent_kafka import TopicPartition
+
+        return TopicPartition(self._reader.topic, partition, *offset)
 
     def _batch(self, records: list[Message]) -> pa.RecordBatch:
         partitions = np.array([record.partition() for record in records], np.int32)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: seconds between two looks at where topics end, and at their partitions and beginnings
 ENDS_EVERY, PARTITIONS_EVERY = 0.1, 2.0
 #: the longest wait for an answer; the waits before brokers that did not answer are asked again
-LONGEST_ANSWER, FIRST_WAIT, LONGEST_WAIT = 10.0, 0.5, 5.0
+LONGEST_ANSWER, FIRST_WAIT, LONGEST_WAIT = 5.0, 0.5, 5.0
 #: when nobody has asked for so long, the thread ends and connections are closed
 IDLE = 60.0
 #: how long ago records may have arrived that are there when a topic is looked at for the first time, in seconds
@@ -194,7 +194,7 @@ class Cluster:
             topic: {p: [(now, end)] for p, end in ends.get(topic, {}).items()} for topic in new
         }
         for age in _AGES[1:]:
-            spec = _spec((now - age))
+            spec = _spec(now - age)
             for topic, offsets in self._offsets(admin, new, spec).items():
                 for partition, offset in offsets.items():
                     if offset >= 0 and partition in marks[topic]:
