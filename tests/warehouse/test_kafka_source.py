@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 import headgate as hg
-from headgate.warehouse.sources import Limit, Offset, Range
+from headgate.core import DeclarationError
+from headgate.warehouse.sources import Limit, Offset, Range, SourceChanged, SourceError
+from headgate.warehouse.sources.errors import SourceUnavailable
 from headgate.warehouse.sources.kafka_columns import OFFSET, PARTITION, VALUE
 from headgate.warehouse.sources.kafka_offsets import KafkaRange, Run
 from headgate.warehouse.sources.kafka_options import KafkaClients
 from headgate.warehouse.sources.kafka_records import RecordReader
 from headgate.warehouse.updates.open_warehouse import open_warehouse
+from tests.services.kafka import KafkaBroker, why_not
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-
-    from tests.services.kafka import KafkaBroker
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -108,3 +109,265 @@ def test_a_stream_is_loaded_from_a_topic_and_goes_on_after_a_restart(
         assert sorted(row["n"] for row in again["clicks"]) == list(range(3000))
         assert sum(row["n"] for row in again["counted"]) == sum(range(3000))
         assert len(again["rejected"]) == 1
+
+
+# --- topics that are not just a growing row of records ----------------------------------------------------------
+
+
+def offsets_of(source: hg.Kafka, offset: Offset | None = None) -> list[tuple[int, int]]:
+    """Where the records lie that are not loaded yet; reads them without Spark."""
+    found, here = [], offset or source.start()
+    while source.latest(here).chunks:
+        wanted, here = taken(source, here)
+        for packet in source._packets(wanted):
+            found += _places(packet)
+        source.verify(wanted)
+    return found
+
+
+def all_loaded(source: hg.Kafka, offset: Offset | None = None) -> Offset:
+    here = offset or source.start()
+    while source.latest(here).chunks:
+        _, here = taken(source, here)
+    return here
+
+
+def test_a_range_is_as_large_as_its_limit_says(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=2)
+    kafka.send(topic, [{"value": b"{}", "partition": n % 2} for n in range(100)])
+    source = source_of(kafka, topic, records_per_chunk=10)
+    found, after = taken(source, source.start(), Limit(chunks=3))
+    assert (found.chunks, found.offsets) == (3, 30)
+    assert source.latest(after).chunks == 7
+    newest, _ = taken(source, source.start(), Limit(chunks=1, first="newest"))
+    assert {(run.first, run.end) for run in newest.runs} == {(40, 50)}
+
+
+def test_aborted_records_are_not_loaded_and_the_markers_of_transactions_end_no_read(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=1)
+    producer = kafka.producer(**{"transactional.id": topic})
+    producer.init_transactions()
+    for kept in (True, False, True, False):
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.produce(topic, b"{}")
+        producer.flush()
+        producer.commit_transaction() if kept else producer.abort_transaction()
+    source = source_of(kafka, topic)
+    assert source.latest(source.start()).chunks == 1
+    assert offsets_of(source) == [(0, n) for n in (0, 1, 2, 8, 9, 10)]
+    uncommitted = source_of(kafka, topic, isolation="read_uncommitted")
+    assert len(offsets_of(uncommitted)) == 12
+
+
+def test_records_of_an_open_transaction_wait_until_it_is_committed(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=1)
+    producer = kafka.producer(**{"transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"{}")
+    producer.flush()
+    source = source_of(kafka, topic)
+    assert source.latest(source.start()).chunks == 0
+    producer.commit_transaction()
+    source.refresh()
+    assert offsets_of(source) == [(0, 0)]
+
+
+def test_partitions_that_are_added_are_loaded_from_their_beginning(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=1)
+    kafka.send(topic, values(range(5)))
+    source = source_of(kafka, topic, start="latest")
+    assert source.latest(source.start()).chunks == 0
+    kafka.send(topic, values(range(2)))
+    source.refresh()
+    here = all_loaded(source)
+    kafka.add_partitions(topic, 3)
+    kafka.send(topic, values(range(4), partition=2))
+    restarted = source_of(kafka, topic, start="latest")
+    assert offsets_of(restarted, here) == [(2, n) for n in range(4)]
+
+
+def test_loading_begins_at_a_moment(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=1)
+    moment = 1_750_000_000
+    for second in range(10):
+        kafka.send(topic, values([second], timestamp=(moment + second) * 1000))
+    assert offsets_of(source_of(kafka, topic, start="2025-06-15T15:06:47Z")) == [(0, 7), (0, 8), (0, 9)]
+    assert offsets_of(source_of(kafka, topic, start=moment + 100)) == []
+
+
+def test_records_that_were_removed_before_they_were_loaded_stop_the_stream_and_are_named(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=2)
+    kafka.send(topic, [{"value": b"{}", "partition": n % 2} for n in range(20)])
+    source = source_of(kafka, topic, records_per_chunk=2)
+    _, here = taken(source, source.start(), Limit(chunks=1))
+    kafka.delete_before(topic, {0: 5, 1: 7})
+    source.refresh()
+    said = source.latest(here)
+    assert said.missing and said.chunks == 0
+    assert source.next_range(here, Limit()) is None
+    assert "partition 0, offset 2 to 4; partition 1, offset 0 to 6" in said.note
+    assert "missing='skip'" in said.note
+
+    skipping = source_of(kafka, topic, missing="skip")
+    notices = skipping.latest(here).notices
+    assert ["partition 0, offset 2 to 4" in notice.problem for notice in notices] == [True]
+    assert skipping.latest(here).notices == ()
+    assert sorted(offsets_of(skipping, here)) == [*((0, n) for n in range(5, 10)), *((1, n) for n in range(7, 10))]
+    assert skipping.latest(all_loaded(skipping, here)) == source.latest(all_loaded(skipping, here))
+
+
+def test_a_topic_that_was_deleted_and_created_again_stops_the_stream_or_is_loaded_anew(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=1)
+    kafka.send(topic, values(range(5)))
+    source = source_of(kafka, topic)
+    here = all_loaded(source)
+    planned, _ = taken(source, source.start())
+    kafka.delete_topic(topic)
+    _refreshed(source, lambda: "does not exist" in source.latest(here).note)
+    kafka.topic(partitions=1, name=topic)
+    kafka.send(topic, values(range(8)))
+    _refreshed(source, lambda: "deleted and created again" in source.latest(here).note)
+    assert source.latest(here).missing
+    with pytest.raises(SourceChanged, match="was deleted and created again"):
+        source.verify(planned)
+    skipping = source_of(kafka, topic, missing="skip", start="latest")
+    assert offsets_of(skipping, here) == [(0, n) for n in range(8)]
+    assert skipping.latest(all_loaded(skipping, here)).chunks == 0
+
+
+def _refreshed(source: hg.Kafka, reached: Callable[[], bool]) -> None:
+    """Ask until brokers have told each other."""
+    for _ in range(200):
+        source.refresh()
+        if reached():
+            return
+    raise AssertionError("brokers did not get there")
+
+
+def test_a_topic_that_does_not_exist_is_waited_for_with_the_name_that_may_be_meant(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=1)
+    source = source_of(kafka, f"{topic}x")
+    said = source.latest(source.start())
+    assert said.missing and f"did you mean '{topic}'?" in said.note
+
+
+# --- rows -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_parts_of_a_record_become_columns_and_what_cannot_be_parsed_is_rejected_with_its_text(
+    kafka: KafkaBroker, spark: SparkSession
+) -> None:
+    topic = kafka.topic(partitions=1)
+    kafka.send(
+        topic,
+        [
+            {"value": b'{"n": 1}', "key": b"k", "headers": [("h", b"1")], "timestamp": 1_750_000_000_000},
+            {"value": None, "key": b"gone"},
+            {"value": b'{"n": "x"}', "key": b"\xff"},
+            {"value": b"\xff\xfe"},
+            {"value": b'{"n": 1} {"n": 2}'},
+        ],
+    )
+    parts = {
+        "at": "timestamp",
+        "id": "key",
+        "headers": "headers",
+        "p": "partition",
+        "o": "offset",
+        "deleted": "tombstone",
+    }
+    first, gone, *bad = rows_of(spark, source_of(kafka, topic, schema="n long", record=parts))
+    assert (first.n, first.id, first.p, first.o, first.deleted, first._error) == (1, "k", 0, 0, False, None)
+    assert first.at.timestamp() == 1_750_000_000
+    assert [(header.key, bytes(header.value)) for header in first.headers] == [("h", b"1")]
+    assert (gone.n, gone.id, gone.deleted, gone._error) == (None, "gone", True, None)
+    assert [row._error for row in bad] == ["the key is not valid UTF-8", "not valid UTF-8", "not one JSON object"]
+    assert bad[2]._raw == '{"n": 1} {"n": 2}'
+    assert bad[2]._file == f"{topic}/0@4"
+    rejected = rows_of(spark, source_of(kafka, topic, schema="n long"))[1]
+    assert "tombstone" in rejected._error
+    texts = rows_of(spark, source_of(kafka, topic, format="raw", schema=""))
+    assert [row.value for row in texts if row._error is None] == ['{"n": 1}', '{"n": "x"}', '{"n": 1} {"n": 2}']
+    bytes_ = rows_of(spark, source_of(kafka, topic, format="raw", schema="b binary", record=["tombstone"]))
+    assert [row.b for row in bytes_][3] == b"\xff\xfe"
+    assert all(row._error is None for row in bytes_)
+
+
+# --- brokers that are not there -----------------------------------------------------------------------------------
+
+
+def test_a_broker_that_is_killed_and_started_again_costs_no_record_and_doubles_none(tmp_path: Path) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    with KafkaBroker(tmp_path) as broker:
+        topic = broker.topic(partitions=2)
+        broker.send(topic, values(range(3000)))
+        source = source_of(broker, topic)
+        wanted, here = taken(source, source.start(), Limit(chunks=1))
+        loaded = [place for packet in source._packets(wanted) for place in _places(packet)]
+        broker.kill()
+        source.refresh()
+        said = source.latest(here)
+        assert said.chunks == 0 and said.missing
+        assert "does not answer" in said.note and broker.servers in said.note
+        assert source.next_range(here, Limit()) is None
+        with pytest.raises(SourceUnavailable, match="does not answer"):
+            source.verify(wanted)
+        broker.start()
+        broker.send(topic, values(range(500)))
+        source.refresh()
+        loaded += offsets_of(source, here)
+        assert len(loaded) == len(set(loaded)) == 3500
+
+
+def _places(packet: pa.RecordBatch) -> list[tuple[int, int]]:
+    return list(zip(packet[PARTITION].to_pylist(), packet[OFFSET].to_pylist(), strict=True))
+
+
+def test_asking_for_what_is_new_never_waits_for_a_broker() -> None:
+    source = hg.Kafka("127.0.0.1:1", "topic", schema="n long")
+    said = source.latest(source.start())
+    assert (said.chunks, said.missing) == (0, False)
+    assert "waiting for the first answer of Kafka at 127.0.0.1:1" in said.note
+
+
+# --- declaring ----------------------------------------------------------------------------------------------------
+
+
+def test_options_are_never_printed() -> None:
+    source = hg.Kafka("kafka:9092", "t", schema="n long", options={"sasl.password": "hunter2", "client.id": "me"})
+    assert "hunter2" not in repr(source)
+    assert "hunter2" not in repr(source._clients)
+    assert source._clients.hidden("a bad hunter2 of me") == "a bad *** of me"
+    broken = KafkaClients("kafka:9092", {"no.such.setting": "hunter2"})
+    with pytest.raises(SourceError, match=r"no\.such\.setting") as raised:
+        broken.consumer("g")
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"schema": ""}, "needs a schema"),
+        ({"format": "xml"}, "format takes one of json, raw"),
+        ({"format": "raw", "schema": "n long"}, "one column, a string or a binary"),
+        ({"missing": "ignore"}, "missing takes 'stop' or 'skip'"),
+        ({"start": "yesterday"}, "start takes 'earliest', 'latest', or a moment"),
+        ({"record": {"k": "kye"}}, "did you mean 'key'"),
+        ({"record": {"n": "key"}}, "two columns called 'n'"),
+        ({"options": {"auto.offset.reset": "latest"}}, "must not have 'auto.offset.reset'"),
+        ({"isolation": "none"}, "isolation takes 'read_committed'"),
+        ({"records_per_chunk": 0}, "records_per_chunk is a whole number above 0"),
+    ],
+)
+def test_a_wrong_declaration_says_what_is_expected(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        hg.Kafka("kafka:9092", "t", **{"schema": "n long", **wrong})
+
+
+def test_sources_are_equal_if_they_are_declared_alike() -> None:
+    assert hg.Kafka("a:1", "t", schema="n long") == hg.Kafka("a:1", "t", schema="n long")
+    assert hg.Kafka("a:1", "t", schema="n long") != hg.Kafka("a:1", "t", schema="n long", missing="skip")
