@@ -178,7 +178,8 @@ def _collector(places: list[tuple[int, int]]) -> Any:
 
 
 def _cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    # Of letters and digits only: one that begins with a dash would be taken for an option.
+    return base64.urlsafe_b64encode(uuid.uuid4().hex[:16].encode()).rstrip(b"=").decode()
 
 
 def _free_ports(count: int) -> Sequence[int]:
