@@ -141,14 +141,14 @@ class _Reading:
             return
         del self._next[partition]
         if self._next:
-            paused = [self._place(partition)]
+            paused = [self._place(partition, offset)]
             self._consumer.pause(paused)
             self._paused += paused
 
-    def _place(self, partition: int, *offset: int) -> TopicPartition:
+    def _place(self, partition: int, offset: int) -> TopicPartition:
         from confluent_kafka import TopicPartition
 
-        return TopicPartition(self._reader.topic, partition, *offset)
+        return TopicPartition(self._reader.topic, partition, offset)
 
     def _batch(self, records: list[Message]) -> pa.RecordBatch:
         partitions = np.array([record.partition() for record in records], np.int32)

@@ -69,23 +69,23 @@ class WatchedTopic:
     def look(self) -> TopicLook:
         """The last look; more are taken from now on. Returns at once."""
         self.asked = time.monotonic()
-        Cluster.of(self._clients).watch(self)
+        KafkaCluster.of(self._clients).watch(self)
         return self.last
 
     def look_now(self) -> TopicLook:
         """A new look; waits for brokers."""
-        Cluster.of(self._clients).refresh([self], partitions=True)
+        KafkaCluster.of(self._clients).refresh([self], partitions=True)
         return self.last
 
 
-class Cluster:
+class KafkaCluster:
     """The brokers of one cluster, asked by one thread about all topics that are watched."""
 
-    _shared: ClassVar[dict[tuple[object, ...], Cluster]] = {}
+    _shared: ClassVar[dict[tuple[object, ...], KafkaCluster]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     @classmethod
-    def of(cls, clients: KafkaClients) -> Cluster:
+    def of(cls, clients: KafkaClients) -> KafkaCluster:
         with cls._lock:
             return cls._shared.setdefault(clients.key, cls(clients))
 
