@@ -91,7 +91,7 @@ class CatchUp:
             return f"its source cannot be read: {error}", True
         if waiting:
             # What may pass by itself is tried for ever; whoever waits for it wants to know.
-            is_stuck = standing.paused or standing.held or standing.failures >= MOST_FAILURES
+            is_stuck = standing.paused or standing.held or standing.failures >= MOST_FAILURES or node.last_poll.missing
             return standing.obstacle or waiting, is_stuck
         return "", False
 
@@ -100,7 +100,11 @@ class CatchUp:
         update = node.plan()
         if not node.sources:
             late = update is not None and (update.arrived is None or update.arrived[0] < self._since)
-            return "data that has arrived is not loaded yet" if late else ""
+            if late:
+                return "data that has arrived is not loaded yet"
+            said = node.last_poll
+            is_known = said.known is None or said.known >= self._since
+            return "" if is_known else said.note or "its source has not said yet what has arrived"
         if node.rebuild_reason:
             return f"it is to be rebuilt: {node.rebuild_reason}"
         if node.repairs is not None:

@@ -23,6 +23,7 @@ from headgate.core import DeclarationError
 from headgate.warehouse.declare.collecting import noting_a_mistake
 from headgate.warehouse.sources.errors import SourceChanged, SourceUnavailable
 from headgate.warehouse.sources.file_batch import ddl
+from headgate.warehouse.sources.kafka_avro import AvroValues, SchemaRegistry
 from headgate.warehouse.sources.kafka_columns import RecordColumns
 from headgate.warehouse.sources.kafka_formats import JsonValues, RawValues, ValueFormat
 from headgate.warehouse.sources.kafka_offsets import KafkaOffset, KafkaRange, Run, chunks_in, cut, merged
@@ -46,15 +47,17 @@ MOST_OFFSETS, MOST_BYTES, BROKEN_OFF = 1_000_000, 256 << 20, 4
 #: how many missing runs a message names
 _NAMED = 10
 
-_FORMATS = ("json", "raw")
+_FORMATS = ("json", "avro", "raw")
 
 
 class Kafka:
     """The records of a topic.
 
     - ``servers``: some brokers of the cluster, as in ``"kafka-1:9092,kafka-2:9092"``.
-    - ``format``: what is in values: ``json`` (one object) or ``raw`` (one column of the type string or binary).
+    - ``format``: what is in values: ``json`` (one object), ``avro`` with the number of its schema in a registry before
+      it, or ``raw`` (one column of the type string or binary).
     - ``schema``: the columns of a value as Spark writes them. Not needed for ``raw``: ``value string``.
+    - ``registry``: the address of the schema registry for ``avro``, as in ``"http://user:password@registry:8081"``.
     - ``record``: columns from other parts of a record, by name: ``{"sent": "timestamp", "customer": "key"}``. The parts
       are key, key_bytes, timestamp, partition, offset, headers and tombstone. A list of parts has columns of the same
       names. Without ``tombstone`` records without a value go to the table of rejected rows.
@@ -76,6 +79,7 @@ class Kafka:
         *,
         format: str = "json",
         schema: str = "",
+        registry: str = "",
         record: Mapping[str, str] | Iterable[str] = (),
         start: str | float = "earliest",
         missing: Literal["stop", "skip"] = "stop",
@@ -104,6 +108,10 @@ class Kafka:
         self._format: ValueFormat
         if format == "raw":
             self._format = RawValues.of(values, where)
+        elif format == "avro":
+            known = SchemaRegistry(registry)
+            known.check(where)
+            self._format = AvroValues(known, JsonValues(values, dict(parsing or {})))
         else:
             self._format = JsonValues(values, dict(parsing or {}))
         self._clients = clients
@@ -144,9 +152,9 @@ class Kafka:
     def latest(self, offset: Offset) -> Pending:
         found = self._waiting(expect_kind(offset, KafkaOffset, self))
         if found.problem:
-            return Pending(note=found.problem, missing=found.stopped)
+            return Pending(note=found.problem, missing=found.stopped, known=-math.inf)
         if not found.runs:
-            return Pending(notices=self._notices(found))
+            return Pending(notices=self._notices(found), known=found.look.known)
         record_bytes = self._bytes_of_a_record()
         return Pending(
             chunks=sum(chunks_in(run, self._per_chunk) for run in found.runs),
@@ -154,6 +162,7 @@ class Kafka:
             oldest=min(next(self._chunks(found, run, record_bytes)).arrived for run in found.runs),
             newest=max(next(self._chunks(found, run, record_bytes, newest_first=True)).arrived for run in found.runs),
             notices=self._notices(found),
+            known=found.look.known,
         )
 
     def next_range(self, offset: Offset, limit: Limit) -> KafkaRange | None:
@@ -182,8 +191,8 @@ class Kafka:
         import pyarrow as pa
 
         loaded = expect_kind(wanted, KafkaRange, self)
-        packets = [self._format.decoded(packet) for packet in self._packets(loaded)]
-        table = pa.Table.from_batches(packets) if packets else self._reader.schema.empty_table()
+        read = list(self._packets(loaded)) or [pa.RecordBatch.from_pylist([], self._reader.schema)]
+        table = pa.Table.from_batches([self._format.decoded(packet) for packet in read])
         rows = spark.createDataFrame(table, self._format.decoded_columns(self._columns))
         return self._format.rows(rows, self._columns, self._name)
 

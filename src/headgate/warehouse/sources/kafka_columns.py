@@ -13,6 +13,8 @@ from headgate.warehouse.sources.schema import PRIVATE_PREFIX, Column
 
 PARTITION, OFFSET, VALUE = (f"{PRIVATE_PREFIX}{name}" for name in ("partition", "offset", "value"))
 TIMESTAMP, KEY, HEADERS = (f"{PRIVATE_PREFIX}{name}" for name in ("timestamp", "key", "headers"))
+#: why a value could not be decoded
+PROBLEM = f"{PRIVATE_PREFIX}problem"
 
 _SPARK_TYPES = {
     PARTITION: "int",

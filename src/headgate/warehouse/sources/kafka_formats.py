@@ -47,17 +47,21 @@ class JsonValues:
     def decoded_columns(self, records: RecordColumns) -> str:
         return ddl(records.read_columns)
 
-    def rows(self, packets: DataFrame, records: RecordColumns, topic: str) -> DataFrame:
+    def rows(self, packets: DataFrame, records: RecordColumns, topic: str, problem: str = "") -> DataFrame:
+        """As of every format; ``problem`` is a column that says why a value is no JSON, null if it is."""
         row = json_row(self.columns, self.options, otherwise="not one JSON object")
         text = f"CAST({VALUE} AS STRING)"
         parsed = packets.selectExpr(
             *records.read,
+            *([problem] if problem else []),
             f"make_valid_utf8({text}) AS {TEXT}",
             # Computed once per row: see ``line_formats``.
             f"IF(spark_partition_id() >= 0, {row.parse}, NULL) AS {PARSED}",
         )
         values = [f"{value} AS {column.quoted}" for value, column in zip(row.values, self.columns, strict=True)]
         invalid = f"WHEN NOT is_valid_utf8({text}) THEN 'not valid UTF-8'"
+        if problem:
+            invalid = f"WHEN {problem} IS NOT NULL THEN {problem} {invalid}"
         error = f"CASE {invalid} WHEN {row.good} THEN NULL ELSE {row.reason} END"
         return parsed.selectExpr(*records.finished(topic, values, raw=TEXT, error=error))
 

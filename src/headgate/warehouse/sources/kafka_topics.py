@@ -52,6 +52,8 @@ class TopicLook:
     problem: str = "waiting for the first answer"
     #: somebody answered, or was waited for in vain
     answered: bool = False
+    #: what came before this moment has been seen, in wall-clock seconds since the epoch
+    known: float = float("-inf")
 
 
 class WatchedTopic:
@@ -136,6 +138,7 @@ class KafkaCluster:
         """Look at topics now, and at their partitions and beginnings, too, if wanted; False if nobody answered."""
         with self._asking:
             looks = {topic: topic.last for topic in topics}
+            begun = {topic: topic.clock() for topic in topics}
             try:
                 if self._admin is None:
                     self._error = ""
@@ -143,6 +146,7 @@ class KafkaCluster:
                 if partitions:
                     self._look_at_partitions(self._admin, looks)
                 self._look_at_ends(self._admin, looks)
+                looks = {t: look if look.problem else replace(look, known=begun[t]) for t, look in looks.items()}
             except Exception as error:
                 problem = str(error) if isinstance(error, HeadgateError) else self._problem(error)
                 looks = {topic: replace(look, problem=problem, answered=True) for topic, look in looks.items()}

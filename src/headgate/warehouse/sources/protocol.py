@@ -141,6 +141,7 @@ class Pending:
     ``oldest`` and ``newest`` are the arrival times of the first and the last chunk, in wall-clock seconds since the
     epoch; None if there are no chunks. ``note`` says what the source is waiting for, if anything in particular.
     ``missing``: the source itself is not there, such as the directory of files. Each notice is returned once.
+    ``known``: until when data would have been noticed, if that is not now, as of a server that is asked now and then.
     """
 
     chunks: int = 0
@@ -150,6 +151,7 @@ class Pending:
     note: str = ""
     missing: bool = False
     notices: tuple[Notice, ...] = ()
+    known: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
