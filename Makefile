@@ -22,6 +22,7 @@ demo: setup ## Keep a city's tables fresh for a minute, and sum up
 
 test: setup ## Run the tests (one file: make test ARGS=tests/test_imports.py)
 	@scripts/ensure_mosquitto.sh
+	@scripts/ensure_kafka.sh
 	@$(VENV_PYTHON) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 check: $(STAMP) ## Check lint, formatting and types; changes nothing

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import math
+import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,6 +18,7 @@ import pytest
 
 import headgate as hg
 from headgate.core import DeclarationError
+from headgate.warehouse import NotFreshError, SparkOptions, WarehouseRun
 from headgate.warehouse.sources import Limit, Offset, Range, SourceChanged, SourceError
 from headgate.warehouse.sources.errors import SourceUnavailable
 from headgate.warehouse.sources.kafka_avro import AvroValues, SchemaRegistry
@@ -366,9 +369,9 @@ def test_avro_is_decoded_with_schemas_that_the_registry_is_asked_for_once() -> N
     with SchemaRegistryServer() as registry:
         registry.by_number = {7: {"schema": json.dumps(READING)}}
         address = f"http://me:secret%21@{registry.address}"
-        found = decoded(address, encoded(7, READING, reading(1)), None, encoded(7, READING, reading(None, math.nan)))
+        found = decoded(address, encoded(7, READING, reading(1)), None, encoded(7, READING, reading(None, math.inf)))
         first = {"ts": "2026-01-01T12:00:00+00:00", "n": 1, "price": "12.34", "tags": {"a": "b"}, "ratio": 0.5}
-        assert found == [(first, None), (None, None), ({**first, "n": None, "ratio": "NaN"}, None)]
+        assert found == [(first, None), (None, None), ({**first, "n": None, "ratio": math.inf}, None)]
         assert registry.asked == [("/schemas/ids/7", f"Basic {base64.b64encode(b'me:secret!').decode()}")]
         assert "secret" not in repr(SchemaRegistry(address)) + SchemaRegistry(address).address
 
@@ -454,6 +457,42 @@ def test_a_broker_that_is_killed_and_started_again_costs_no_record_and_doubles_n
         source.refresh()
         loaded += offsets_of(source, here)
         assert len(loaded) == len(set(loaded)) == 3500
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_run_goes_on_by_itself_after_its_broker_was_killed_and_started_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    with KafkaBroker(tmp_path / "broker") as broker:
+        topic = broker.topic(partitions=2)
+        wh = hg.Warehouse("shop", tmp_path / "warehouse")
+        wh.stream("clicks", hg.Kafka(broker.servers, topic, schema="ts timestamp, n long"), time="ts")
+        broker.send(topic, values(range(1500)))
+        with WarehouseRun(wh.spec(), spark=SparkOptions(session=spark)) as run:
+            run.wait_until_fresh("2 min")
+            store = run.runtime.warehouse.nodes["clicks"].store
+            assert sorted(store.arrow()["n"].to_pylist()) == list(range(1500))
+            broker.send(topic, values(range(1500, 2500)))
+            broker.kill()
+            with pytest.raises(NotFreshError, match="Kafka at"):
+                run.wait_until_fresh("2 min")
+            broker.start()
+            broker.send(topic, values(range(2500, 3000)))
+            _fresh_at_last(run)
+            assert sorted(store.arrow()["n"].to_pylist()) == list(range(3000))
+            assert run.statistics()[0].state in ("ok", "updating")
+
+
+def _fresh_at_last(run: WarehouseRun) -> None:
+    """Wait until the broker that was started again is asked again, and all is loaded."""
+    for _ in range(600):
+        with contextlib.suppress(NotFreshError):
+            return run.wait_until_fresh("2 min")
+        threading.Event().wait(0.1)
+    raise AssertionError("the run did not get there")
 
 
 def _places(packet: pa.RecordBatch) -> list[tuple[int, int]]:

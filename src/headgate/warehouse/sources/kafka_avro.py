@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import math
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -18,9 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from datetime import time as time_of_day
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from headgate.core import DeclarationError
 from headgate.warehouse.sources.errors import SourceError, SourceUnavailable
@@ -170,7 +167,7 @@ class AvroValues:
         try:
             record = schemaless_reader(body, schema, None)
             left = len(value) - body.tell()
-            text = json.dumps(_plain(record)).encode()
+            text = json.dumps(record, default=_text).encode()
         except Exception as error:  # whatever bytes may do to a parser
             reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
             return f"not a record of its Avro schema ({reason})"
@@ -183,18 +180,10 @@ class AvroValues:
         return self.rows_of.rows(packets, records, topic, problem=PROBLEM)
 
 
-def _plain(value: Any) -> Any:
-    """A decoded value as JSON has it, written so that Spark reads the same."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
+def _text(value: object) -> str:
+    """What JSON has no value for, written so that Spark reads the same."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime | date | time_of_day):
         return value.isoformat()
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Decimal | UUID):
-        return str(value)
-    return value
+    return str(value)  # a decimal, a UUID
