@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import os
 import shutil
 import socket
 import subprocess
-import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -203,47 +200,3 @@ appender.c.name=C
 appender.c.layout.type=PatternLayout
 appender.c.layout.pattern=%d %p %m (%c)%n
 """
-
-
-class SchemaRegistryServer:
-    """The part of a schema registry that readers use, on a free port: schemas by number, and by subject and version."""
-
-    def __init__(self) -> None:
-        self.by_number: dict[int, dict[str, Any]] = {}
-        self.by_subject: dict[str, dict[str, Any]] = {}
-        self.asked: list[tuple[str, str | None]] = []
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                server.asked.append((self.path, self.headers.get("Authorization")))
-                found = server._found(self.path)
-                body = json.dumps(found or {"error_code": 40403, "message": "Schema not found"}).encode()
-                self.send_response(200 if found else 404)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                """Nothing to standard error."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self._server.server_port}"
-
-    def _found(self, path: str) -> dict[str, Any] | None:
-        *_, kind, name = path.split("/") if path.startswith("/schemas") else ("", path)
-        return self.by_number.get(int(name)) if kind == "ids" else self.by_subject.get(path)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()

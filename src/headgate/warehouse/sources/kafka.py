@@ -122,8 +122,8 @@ class Kafka:
         self._declared = (clients.key, topic, self._format, self._columns, start, missing, records_per_chunk)
         self._record_bytes: float | None = None
         self._reader_here: RecordReader | None = None
-        #: missing runs that were named in a notice
-        self._told: set[tuple[str, tuple[Run, ...]]] = set()
+        #: what users were told of what is skipped
+        self._told: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Kafka({self._clients.servers!r}, {self._name!r})"
@@ -253,26 +253,29 @@ class Kafka:
         if offset.position and offset.topic != look.id:
             if self._missing == "stop":
                 return _Waiting(look, problem=self._recreated(offset), stopped=True)
+            skipped = f"was deleted and created again; what of it was not loaded is skipped ({_loaded(offset)})"
             offset = KafkaOffset(look.id)
             begin = dict(look.begins)
         else:
+            skipped = ""
             first = look.begins if offset.position else {**look.begins, **look.start}
             begin = {partition: at for partition, at in first.items() if partition not in offset.position}
         runs: list[Run] = []
         missing: list[Run] = []
-        for partition, end in look.ends.items():
-            first_there = look.begins.get(partition, 0)
+        for partition, first_there in look.begins.items():
+            end = look.ends.get(partition, first_there)
             missing += offset.waiting(partition, begin.get(partition, 0), first_there)
             runs += offset.waiting(partition, max(first_there, begin.get(partition, 0)), end)
         if missing and self._missing == "stop":
             return _Waiting(look, problem=self._removed(missing), stopped=True)
-        return _Waiting(look, runs=tuple(runs), begin=begin, missing=tuple(missing))
+        if missing:
+            skipped = f"was cleaned up before all of it was loaded; skipped: {_named(missing)}"
+        return _Waiting(look, tuple(runs), begin, tuple(missing), skipped)
 
     def _recreated(self, offset: KafkaOffset) -> str:
-        loaded = ", ".join(f"{partition} before {end:,}" for partition, end in offset.position.items())
         return (
-            f"the topic {self._name!r} was deleted and created again; of the one before, what came after the loaded "
-            f"offsets is missing (partition {loaded}). To load the new topic from its beginning, declare missing='skip'"
+            f"the topic {self._name!r} was deleted and created again; what came to the one before and was not loaded is "
+            f"missing ({_loaded(offset)}). To load the new one from its beginning, declare missing='skip'"
         )
 
     def _removed(self, missing: list[Run]) -> str:
@@ -283,12 +286,10 @@ class Kafka:
 
     def _notices(self, found: _Waiting) -> tuple[Notice, ...]:
         """What is skipped, the first time that it is found."""
-        told = (found.look.id, found.missing)
-        if not found.missing or told in self._told:
+        if not found.skipped or found.skipped in self._told:
             return ()
-        self._told.add(told)
-        text = f"was cleaned up before all of it was loaded; skipped: {_named(found.missing)}"
-        return (Notice(f"the topic {self._name!r}", text),)
+        self._told.add(found.skipped)
+        return (Notice(f"the topic {self._name!r}", found.skipped),)
 
 
 class _Chunk(NamedTuple):
@@ -302,15 +303,24 @@ class _Waiting:
     """What a topic has that is not loaded.
 
     ``begin`` are the offsets at which partitions begin that have not been loaded from. ``missing`` was removed before
-    it was loaded. ``problem`` says why nothing can be loaded; if it is ``stopped``, a user has to know.
+    it was loaded, and ``skipped`` says so. ``problem`` says why nothing can be loaded; if it is ``stopped``, a user has
+    to know.
     """
 
     look: TopicLook
     runs: tuple[Run, ...] = ()
     begin: Mapping[int, int] = field(default_factory=dict)
     missing: tuple[Run, ...] = ()
+    skipped: str = ""
     problem: str = ""
     stopped: bool = False
+
+
+def _loaded(offset: KafkaOffset) -> str:
+    """What has been loaded of a topic, for messages."""
+    parts = [f"partition {partition} before offset {end:,}" for partition, end in offset.position.items()]
+    more = f" and {len(parts) - _NAMED} more partitions" if len(parts) > _NAMED else ""
+    return f"loaded: {', '.join(parts[:_NAMED])}{more}"
 
 
 def _named(runs: Iterable[Run]) -> str:

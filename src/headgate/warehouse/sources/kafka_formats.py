@@ -1,6 +1,6 @@
 """What is in the values of records: JSON, Avro, or a text or bytes as they are.
 
-A format decodes packets of records in Arrow, wherever they were read, or leaves that to Spark. Then it says in SQL how
+A format decodes packets of records in Arrow, or leaves that to Spark. Then it says in SQL how
 the columns of the stream follow. No value makes it fail: what cannot be decoded becomes a row with an error.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ValueFormat(Protocol):
-    """How values become rows. Objects are sent to executors."""
+    """How values become rows."""
 
     def decoded(self, packet: pa.RecordBatch) -> pa.RecordBatch:
         """A packet with what Python decodes of it."""

@@ -118,5 +118,5 @@ def _library(module: str) -> Any:
     except ImportError as error:
         raise SourceError(
             f"Kafka needs the package confluent-kafka, which cannot be imported ({error}): "
-            "pip install 'headgate[kafka]', on the machines of the executors, too"
+            "pip install 'headgate[kafka]'"
         ) from None

@@ -1,4 +1,4 @@
-"""Reading runs of a topic into Arrow, with librdkafka: in the driver for ordinary ranges, in executors for large ones.
+"""Reading runs of a topic into Arrow, with librdkafka, in the driver.
 
 The end of a run need not have a record: it may have been compacted away, or be the marker of a transaction. So a run
 has ended when a record at or after its last offset was seen, or the end of the partition.
@@ -41,19 +41,13 @@ _ARROW_TYPES = {
 
 @dataclass(frozen=True)
 class RecordReader:
-    """Reads records of one topic with the columns in ``columns``. Consumers are kept open between reads.
-
-    It can be sent to other processes, which open consumers of their own.
-    """
+    """Reads records of one topic with the columns in ``columns``. Consumers are kept open between reads."""
 
     clients: KafkaClients
     topic: str
     columns: tuple[str, ...]
     _idle: list[Consumer] = field(default_factory=list, init=False, repr=False, compare=False)
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.clients, self.topic, self.columns)
 
     @property
     def schema(self) -> pa.Schema:

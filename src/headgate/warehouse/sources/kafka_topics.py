@@ -147,6 +147,7 @@ class KafkaCluster:
                     self._look_at_partitions(self._admin, looks)
                 self._look_at_ends(self._admin, looks)
                 looks = {t: look if look.problem else replace(look, known=begun[t]) for t, look in looks.items()}
+                self._error = ""
             except Exception as error:
                 problem = str(error) if isinstance(error, HeadgateError) else self._problem(error)
                 looks = {topic: replace(look, problem=problem, answered=True) for topic, look in looks.items()}
@@ -162,6 +163,9 @@ class KafkaCluster:
 
     def _problem(self, error: Exception) -> str:
         """What an error of brokers means to a user."""
+        if self._admin is not None:
+            with contextlib.suppress(Exception):
+                self._admin.poll(0)  # for what brokers, or those who look for them, have said before they gave up
         code = _code(error)
         said = self._clients.hidden(_said(error))
         if code in _SILENT:
@@ -248,6 +252,8 @@ class KafkaCluster:
         by_place = {(place.topic, place.partition): answer for place, answer in answers.items()}
         found: dict[WatchedTopic, dict[int, int]] = {}
         for topic, look in list(looks.items()):
+            if not look.ends:
+                continue
             with self._about(topic, looks):
                 found[topic] = {number: by_place[topic.name, number].result().offset for number in look.ends}
         return found
