@@ -1,7 +1,8 @@
-"""Which offsets of a topic are loaded, against a set of all of them; and when records arrived, as far as it is known."""
+"""Which offsets of a topic are loaded, against a set of all of them; and when records arrived, as far as is known."""
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -49,7 +50,7 @@ def test_what_is_waiting_is_what_no_range_had(loaded: list[list[Run]]) -> None:
 def test_merged_runs_have_the_same_offsets_and_gaps_between_them(runs: list[Run]) -> None:
     found = merged(runs)
     assert offsets_in(found) == offsets_in(runs)
-    assert all(a.partition != b.partition or a.end < b.first for a, b in zip(found, found[1:], strict=False))
+    assert all(a.partition != b.partition or a.end < b.first for a, b in itertools.pairwise(found))
 
 
 @given(RUNS, st.integers(1, 7), st.booleans())

@@ -274,8 +274,8 @@ class Kafka:
 
     def _recreated(self, offset: KafkaOffset) -> str:
         return (
-            f"the topic {self._name!r} was deleted and created again; what came to the one before and was not loaded is "
-            f"missing ({_loaded(offset)}). To load the new one from its beginning, declare missing='skip'"
+            f"the topic {self._name!r} was deleted and created again; what came to the one before and was not loaded "
+            f"is missing ({_loaded(offset)}). To load the new one from its beginning, declare missing='skip'"
         )
 
     def _removed(self, missing: list[Run]) -> str:

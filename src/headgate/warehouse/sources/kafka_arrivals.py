@@ -55,4 +55,5 @@ class Arrivals:
             return self.times[min(index, len(self.times) - 1)] if self.times else 0.0
         before, after = self.ends[index - 1], self.ends[index]
         share = (offset + 1 - before) / (after - before)
-        return self.times[index - 1] + share * (self.times[index] - self.times[index - 1])
+        # Rounding must not put it behind the records after it.
+        return min(self.times[index], self.times[index - 1] + share * (self.times[index] - self.times[index - 1]))
