@@ -1,7 +1,7 @@
 """What loads from Kafka take: `python -m benchmarks.spark.kafka_loads --records N --updates N --small N`, prints JSON.
 
 *large*: the records per second of updates that catch up with a topic, as many records at once as they take.
-*small*: how long an update of 1,000 records takes, and one of a file of the same rows, in turn, so that noise hits both.
+*small*: how long an update of 1,000 records takes, and one of a file of the same rows, in turn: noise hits both.
 """
 
 from __future__ import annotations
