@@ -19,6 +19,9 @@ VERSION = "4.3.1"
 #: how long a broker may take to start, in seconds
 PATIENCE = 60.0
 
+#: who may log in where a password is needed
+USER, PASSWORD = "headgate", "sesame-712"
+
 #: librdkafka writes to standard error otherwise
 QUIET = logging.getLogger("kafka broker of the tests")
 
@@ -46,7 +49,7 @@ class KafkaBroker:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._port, self._controller = _free_ports(2)
+        self._port, self._controller, self._sasl = _free_ports(3)
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: Any = None
 
@@ -54,9 +57,16 @@ class KafkaBroker:
     def servers(self) -> str:
         return f"127.0.0.1:{self._port}"
 
+    @property
+    def servers_with_password(self) -> str:
+        """The same broker for those who log in as ``USER`` with ``PASSWORD``."""
+        return f"127.0.0.1:{self._sasl}"
+
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
-        at = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller}"
+        ports = {"PLAINTEXT": self._port, "CONTROLLER": self._controller, "SASL_PLAINTEXT": self._sasl}
+        at = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+        login = "org.apache.kafka.common.security.plain.PlainLoginModule"
         settings = {
             "process.roles": "broker,controller",
             "node.id": 1,
@@ -64,6 +74,9 @@ class KafkaBroker:
             "listeners": at,
             "advertised.listeners": at,
             "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login} required user_{USER}="{PASSWORD}";',
             "log.dirs": self._folder / "data",
             "auto.create.topics.enable": False,
             "offsets.topic.replication.factor": 1,

@@ -23,7 +23,7 @@ from headgate.warehouse.sources.kafka_offsets import KafkaRange, Run
 from headgate.warehouse.sources.kafka_options import KafkaClients
 from headgate.warehouse.sources.kafka_records import RecordReader
 from headgate.warehouse.updates.open_warehouse import open_warehouse
-from tests.services.kafka import KafkaBroker, why_not
+from tests.services.kafka import PASSWORD, USER, KafkaBroker, why_not
 from tests.services.schema_registry import AVRO_COLUMNS, READING, SchemaRegistryServer, encoded, reading
 
 if TYPE_CHECKING:
@@ -405,6 +405,22 @@ def _fresh_at_last(run: WarehouseRun) -> None:
             return run.wait_until_fresh("2 min")
         threading.Event().wait(0.1)
     raise AssertionError("the run did not get there")
+
+
+@pytest.mark.parametrize("password", [PASSWORD, "wrong-secret"])
+def test_a_password_is_passed_on_and_never_printed(kafka: KafkaBroker, password: str) -> None:
+    topic = kafka.topic(partitions=1)
+    kafka.send(topic, values(range(3)))
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
+    options = {**login, "sasl.password": password}
+    source = hg.Kafka(kafka.servers_with_password, topic, schema="n long", options=options)
+    source.refresh()
+    said = source.latest(source.start())
+    if password == PASSWORD:
+        assert offsets_of(source) == [(0, n) for n in range(3)]
+    else:
+        assert said.missing and "uthentication" in said.note
+    assert password not in repr(said) + repr(source)
 
 
 def _places(packet: pa.RecordBatch) -> list[tuple[int, int]]:

@@ -154,7 +154,8 @@ class Kafka:
         if found.problem:
             return Pending(note=found.problem, missing=found.stopped, known=-math.inf)
         if not found.runs:
-            return Pending(notices=self._notices(found), known=found.look.known)
+            note = _shortened(expect_kind(offset, KafkaOffset, self), found.look)
+            return Pending(note=note, notices=self._notices(found), known=found.look.known)
         record_bytes = self._bytes_of_a_record()
         return Pending(
             chunks=sum(chunks_in(run, self._per_chunk) for run in found.runs),
@@ -314,6 +315,17 @@ class _Waiting:
     skipped: str = ""
     problem: str = ""
     stopped: bool = False
+
+
+def _shortened(offset: KafkaOffset, look: TopicLook) -> str:
+    """A note about partitions that end before what was loaded of them, as after brokers have lost data."""
+    short = [
+        (partition, look.ends[partition], at) for partition, at in offset.position.items() if partition in look.ends
+    ]
+    texts = [
+        f"partition {partition} ends at offset {end:,}, {at:,} were loaded" for partition, end, at in short if end < at
+    ]
+    return f"waiting for new records: {'; '.join(texts[:_NAMED])}" if texts and offset.topic == look.id else ""
 
 
 def _loaded(offset: KafkaOffset) -> str:

@@ -29,7 +29,7 @@ LONGEST_ANSWER, FIRST_WAIT, LONGEST_WAIT = 5.0, 0.5, 5.0
 #: when nobody has asked for so long, the thread ends and connections are closed
 IDLE = 60.0
 #: how long ago records may have arrived that are there when a topic is looked at for the first time, in seconds
-_AGES = (0.0, 10.0, 60.0, 600.0, 3_600.0, 6 * 3_600.0, 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
+_AGES = (10.0, 60.0, 600.0, 3_600.0, 6 * 3_600.0, 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
 #: errors of brokers that cannot be reached
 _SILENT = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_AUTHENTICATION", "_SSL", "_WAIT_COORD")
 _NO_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
@@ -54,6 +54,11 @@ class TopicLook:
     answered: bool = False
     #: what came before this moment has been seen, in wall-clock seconds since the epoch
     known: float = float("-inf")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all was found out that a first look is for."""
+        return bool(self.arrivals)
 
 
 class WatchedTopic:
@@ -189,48 +194,57 @@ class KafkaCluster:
         self._look_at_beginnings(admin, looks)
 
     def _look_at_beginnings(self, admin: AdminClient, looks: dict[WatchedTopic, TopicLook]) -> None:
-        found = self._offsets(admin, looks, _spec("earliest"))
-        for topic, begins in found.items():
-            looks[topic] = replace(looks[topic], begins=begins)
-        new = {topic: look for topic, look in looks.items() if not look.problem and not look.arrivals}
-        if not new:
-            return
-        # Looked at for the first time: how old is what is there?
-        now = max(topic.clock() for topic in new)
-        ends = self._offsets(admin, new, _spec("latest"))
-        marks: dict[WatchedTopic, dict[int, list[tuple[float, int]]]] = {
-            topic: {p: [(now, end)] for p, end in ends.get(topic, {}).items()} for topic in new
-        }
-        for age in _AGES[1:]:
-            spec = _spec(now - age)
-            for topic, offsets in self._offsets(admin, new, spec).items():
+        found = {topic: look for topic, look in looks.items() if not look.problem}
+        for topic, begins in self._offsets(admin, found, _spec("earliest")).items():
+            found[topic] = replace(found[topic], begins=begins)
+        looks.update(found)
+        new = {topic: look for topic, look in found.items() if not look.problem and not look.is_complete}
+        if new:
+            self._look_for_the_first_time(admin, new)
+            looks.update(new)
+
+    def _look_for_the_first_time(self, admin: AdminClient, looks: dict[WatchedTopic, TopicLook]) -> None:
+        """How old is what is there, and where is loading to begin? If not all answer, this is asked again."""
+        now = max(topic.clock() for topic in looks)
+        ends = self._offsets(admin, looks, _spec("latest"))
+        marks = {topic: {p: [(now, end)] for p, end in of_topic.items()} for topic, of_topic in ends.items()}
+        for age in _AGES:
+            for topic, offsets in self._offsets(admin, looks, _spec(now - age)).items():
                 for partition, offset in offsets.items():
-                    if offset >= 0 and partition in marks[topic]:
+                    if offset >= 0 and topic in marks:
                         marks[topic][partition].append((now - age, offset))
         for topic, of_topic in marks.items():
-            arrivals = {partition: Arrivals.of(found, now) for partition, found in of_topic.items()}
-            looks[topic] = replace(looks[topic], arrivals=arrivals, start=self._start(admin, topic, looks[topic], ends))
+            start = self._start(admin, topic, looks, ends[topic])
+            if not looks[topic].problem:
+                arrivals = {partition: Arrivals.of(known, now) for partition, known in of_topic.items()}
+                looks[topic] = replace(looks[topic], arrivals=arrivals, start=start)
 
     def _start(
-        self, admin: AdminClient, topic: WatchedTopic, look: TopicLook, ends: Mapping[WatchedTopic, Mapping[int, int]]
+        self,
+        admin: AdminClient,
+        topic: WatchedTopic,
+        looks: dict[WatchedTopic, TopicLook],
+        ends: Mapping[int, int],
     ) -> Mapping[int, int]:
-        """Where to begin in each partition if nothing was loaded."""
-        if topic.start == "earliest":
-            return look.begins
-        if topic.last.start:
-            return look.begins  # the topic was deleted and created again: the new one is loaded as a whole
+        """Where to begin in each partition if nothing was loaded. If that is not known, its look has a problem."""
+        if topic.start == "earliest" or topic.last.start:
+            return looks[topic].begins  # a topic that was deleted and created again is loaded as a whole
         if topic.start == "latest":
-            return ends.get(topic, {})
-        spec = _spec(float(topic.start))
-        found = self._offsets(admin, {topic: look}, spec).get(topic, {})
-        # There is no record as late as that yet.
-        return {partition: offset if offset >= 0 else ends[topic][partition] for partition, offset in found.items()}
+            return ends
+        this = {topic: looks[topic]}
+        found = self._offsets(admin, this, _spec(float(topic.start))).get(topic, {})
+        looks.update(this)
+        # If there is no record as late as that, the next one will be.
+        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
 
     def _look_at_ends(self, admin: AdminClient, looks: dict[WatchedTopic, TopicLook]) -> None:
-        for topic, ends in self._offsets(admin, looks, _spec("latest")).items():
+        known = {topic: look for topic, look in looks.items() if look.is_complete and look.ends}
+        ends = self._offsets(admin, known, _spec("latest"))
+        looks.update(known)
+        for topic, of_topic in ends.items():
             look, now = looks[topic], topic.clock()
-            arrivals = {p: look.arrivals.get(p, Arrivals()).noted(end, now) for p, end in ends.items()}
-            looks[topic] = replace(look, ends=ends, arrivals=arrivals, problem="")
+            arrivals = {p: look.arrivals.get(p, Arrivals()).noted(end, now) for p, end in of_topic.items()}
+            looks[topic] = replace(look, ends=of_topic, arrivals=arrivals, problem="")
 
     def _offsets(
         self, admin: AdminClient, looks: dict[WatchedTopic, TopicLook], spec: Any
@@ -252,8 +266,6 @@ class KafkaCluster:
         by_place = {(place.topic, place.partition): answer for place, answer in answers.items()}
         found: dict[WatchedTopic, dict[int, int]] = {}
         for topic, look in list(looks.items()):
-            if not look.ends:
-                continue
             with self._about(topic, looks):
                 found[topic] = {number: by_place[topic.name, number].result().offset for number in look.ends}
         return found
