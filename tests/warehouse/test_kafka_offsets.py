@@ -100,6 +100,11 @@ def test_records_after_a_quiet_time_arrived_after_it() -> None:
     assert arrivals.at(5) == 201.0
 
 
+def test_a_record_was_not_there_when_the_look_before_did_not_find_it() -> None:
+    arrivals = Arrivals().noted(5, 100.0).noted(5, 200.0).noted(8, 201.0)
+    assert [arrivals.since(offset) for offset in (0, 4, 5, 7)] == [100.0, 100.0, 200.0, 200.0]
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 10)), min_size=1, max_size=300))
 def test_later_records_never_arrived_earlier(steps: list[tuple[int, float]]) -> None:
     arrivals, end, now = Arrivals(), 0, 0.0
@@ -108,5 +113,6 @@ def test_later_records_never_arrived_earlier(steps: list[tuple[int, float]]) -> 
         arrivals = arrivals.noted(end, now)
     times = [arrivals.at(offset) for offset in range(end)]
     assert times == sorted(times)
+    assert all(arrivals.since(offset) <= moment for offset, moment in enumerate(times))
     assert all(0 <= moment <= now for moment in times)
     assert len(arrivals.ends) <= MOST_MARKS + 2

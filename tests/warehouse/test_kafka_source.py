@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import threading
+import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -220,6 +221,23 @@ def test_loading_begins_at_a_moment(kafka: KafkaBroker) -> None:
         kafka.send(topic, values([second], timestamp=(moment + second) * 1000))
     assert offsets_of(source_of(kafka, topic, start="2025-06-15T15:06:47Z")) == [(0, 7), (0, 8), (0, 9)]
     assert offsets_of(source_of(kafka, topic, start=moment + 100)) == []
+
+
+def test_records_of_any_age_are_older_than_the_first_look_at_them(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=2)
+    kafka.send(topic, values(range(5), timestamp=1_000, partition=0))
+    kafka.send(topic, values(range(5), partition=1))
+    before = time.time()
+    source = source_of(kafka, topic)
+    said = source.latest(source.start())
+    assert said.oldest is not None and said.known is not None
+    assert said.oldest < before <= said.known
+    here = all_loaded(source)
+    kafka.send(topic, values(range(1)))
+    sent = time.time()
+    source.refresh()
+    one = source.latest(here)
+    assert one.chunks == 1 and one.oldest is not None and one.oldest <= sent
 
 
 def test_records_that_were_removed_before_they_were_loaded_stop_the_stream_and_are_named(kafka: KafkaBroker) -> None:

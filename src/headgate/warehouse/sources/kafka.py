@@ -160,7 +160,8 @@ class Kafka:
         return Pending(
             chunks=sum(chunks_in(run, self._per_chunk) for run in found.runs),
             bytes=sum(run.end - run.first for run in found.runs) * record_bytes,
-            oldest=min(next(self._chunks(found, run, record_bytes)).arrived for run in found.runs),
+            # As early as can be: who waits for all that has arrived by now must not miss it.
+            oldest=min(found.look.arrivals[run.partition].since(run.first) for run in found.runs),
             newest=max(next(self._chunks(found, run, record_bytes, newest_first=True)).arrived for run in found.runs),
             notices=self._notices(found),
             known=found.look.known,

@@ -48,6 +48,10 @@ class Arrivals:
             ends, times = ends[:-half:2] + ends[-half:], times[:-half:2] + times[-half:]
         return Arrivals(tuple(ends), tuple(times), now)
 
+    def since(self, offset: int) -> float:
+        """A moment before which the record at ``offset`` was not there, as far as that is known."""
+        return self.times[max(0, bisect_right(self.ends, offset) - 1)] if self.times else 0.0
+
     def at(self, offset: int) -> float:
         """When the record at ``offset`` arrived, in wall-clock seconds since the epoch."""
         index = bisect_right(self.ends, offset)

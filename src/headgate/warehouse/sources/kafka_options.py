@@ -81,6 +81,9 @@ class KafkaClients:
             # How far librdkafka reads ahead: it is thrown away at the end of a range.
             "queued.max.messages.kbytes": 32 << 10,
             "fetch.message.max.bytes": 4 << 20,
+            # Otherwise it stops for a second whenever it is 100,000 records ahead.
+            "queued.min.messages": 1_000_000,
+            "fetch.queue.backoff.ms": 5,
             **self.options,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",

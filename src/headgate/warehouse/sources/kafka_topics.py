@@ -211,12 +211,14 @@ class KafkaCluster:
         for age in _AGES:
             for topic, offsets in self._offsets(admin, looks, _spec(now - age)).items():
                 for partition, offset in offsets.items():
-                    if offset >= 0 and topic in marks:
-                        marks[topic][partition].append((now - age, offset))
+                    if topic in marks:
+                        # None as late as that: all that are there were there then.
+                        known = offset if offset >= 0 else ends[topic][partition]
+                        marks[topic][partition].append((now - age, known))
         for topic, of_topic in marks.items():
             start = self._start(admin, topic, looks, ends[topic])
             if not looks[topic].problem:
-                arrivals = {partition: Arrivals.of(known, now) for partition, known in of_topic.items()}
+                arrivals = {partition: Arrivals.of(found, now) for partition, found in of_topic.items()}
                 looks[topic] = replace(looks[topic], arrivals=arrivals, start=start)
 
     def _start(
@@ -239,10 +241,11 @@ class KafkaCluster:
 
     def _look_at_ends(self, admin: AdminClient, looks: dict[WatchedTopic, TopicLook]) -> None:
         known = {topic: look for topic, look in looks.items() if look.is_complete and look.ends}
+        begun = {topic: topic.clock() for topic in known}  # what is not in the answers comes later than this
         ends = self._offsets(admin, known, _spec("latest"))
         looks.update(known)
         for topic, of_topic in ends.items():
-            look, now = looks[topic], topic.clock()
+            look, now = looks[topic], begun[topic]
             arrivals = {p: look.arrivals.get(p, Arrivals()).noted(end, now) for p, end in of_topic.items()}
             looks[topic] = replace(look, ends=of_topic, arrivals=arrivals, problem="")
 
