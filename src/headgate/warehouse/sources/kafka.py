@@ -43,7 +43,7 @@ _FIRST_RECORD_BYTES, _SAMPLE = 1_000, 1_000
 #: the weight of the last read in the size of a record
 _LEARNING = 0.3
 #: the most offsets and bytes of a range; a read that finds records so much larger than before is broken off
-MOST_OFFSETS, MOST_BYTES, BROKEN_OFF = 1_000_000, 256 << 20, 4
+MOST_OFFSETS, MOST_BYTES, BROKEN_OFF = 1_000_000, 128 << 20, 4
 #: how many missing runs a message names
 _NAMED = 10
 
