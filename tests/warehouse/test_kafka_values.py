@@ -59,14 +59,26 @@ def test_a_value_that_is_no_avro_has_a_reason_and_its_bytes() -> None:
     with SchemaRegistryServer() as registry:
         registry.by_number = {7: {"schema": json.dumps(READING)}, 9: {"schema": "x", "schemaType": "PROTOBUF"}}
         whole = encoded(7, READING, reading(1))
-        bad = [b"", b"{}", whole[:-4], whole + b"x", b"\0\0\0\0\x08x", b"\0\0\0\0\x09x"]
+        bad = [b"", b"{}", whole[:-4], whole + b"x", b"\0\0\0\0\x08x", b"\0\0\0\0\x09x", b"\0\0\0\0\x08y"]
         found = decoded(f"http://{registry.address}", *bad)
         assert [base64.b64decode(text) for text, _ in found] == bad
         reasons = [problem or "" for _, problem in found]
         assert reasons[:2] == 2 * ["not Avro with the number of a schema before it"]
         assert reasons[2].startswith("not a record of its Avro schema")
         assert reasons[3] == "not a record of its Avro schema (1 bytes are left over)"
-        assert reasons[4:] == ["the schema registry has no schema 8", "its schema 9 is of the kind PROTOBUF, not Avro"]
+        assert reasons[4:6] == ["the schema registry has no schema 8", "its schema 9 is of the kind PROTOBUF, not Avro"]
+        assert [path for path, _ in registry.asked] == [f"/schemas/ids/{number}" for number in (7, 8, 9)]
+
+
+def test_a_schema_that_comes_to_the_registry_later_is_found_then() -> None:
+    with SchemaRegistryServer() as registry:
+        avro = AvroValues(SchemaRegistry(f"http://{registry.address}"), JsonValues(()))
+        packet = pa.record_batch([pa.array([encoded(7, READING, reading(1))], pa.binary())], [VALUE])
+        assert avro.decoded(packet)[PROBLEM].to_pylist() == ["the schema registry has no schema 7"]
+        registry.by_number = {7: {"schema": "{"}}
+        assert "its schema 7 cannot be used (JSONDecodeError" in avro.decoded(packet)[PROBLEM].to_pylist()[0]
+        registry.by_number = {7: {"schema": json.dumps(READING)}}
+        assert avro.decoded(packet)[PROBLEM].to_pylist() == [None]
 
 
 def test_a_registry_that_does_not_answer_is_asked_again_and_rejects_nothing() -> None:

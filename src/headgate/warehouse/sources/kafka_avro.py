@@ -44,6 +44,7 @@ class SchemaRegistry:
     """Gets schemas by their numbers. ``url`` may have a user and a password in it, which are never printed."""
 
     url: str = field(repr=False)
+    #: {number: schema, or a text that says why there is none}
     _known: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def check(self, where: str) -> None:
@@ -61,13 +62,21 @@ class SchemaRegistry:
         host = parts.netloc.rpartition("@")[2]
         return urllib.parse.urlunsplit(parts._replace(netloc=host)).rstrip("/")
 
+    def ask_again(self) -> None:
+        """Ask for the schemas that were not there when they are needed again: once for each packet is enough."""
+        for number in [number for number, found in self._known.items() if isinstance(found, str)]:
+            del self._known[number]
+
     def schema(self, number: int) -> Any:
         """A schema, parsed, or a ``str`` that says why there is none."""
         if number not in self._known:
-            found = self._parsed(number)
-            if isinstance(found, str):
-                return found  # asked for again: it may be there later
-            self._known[number] = found
+            try:
+                self._known[number] = self._parsed(number)
+            except SourceUnavailable:
+                raise
+            except Exception as error:  # its records cannot be decoded, but others can
+                reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+                self._known[number] = f"its schema {number} cannot be used ({reason})"
         return self._known[number]
 
     def _parsed(self, number: int) -> Any:
@@ -138,6 +147,7 @@ class AvroValues:
     def decoded(self, packet: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
 
+        self.registry.ask_again()
         texts: list[bytes | None] = []
         problems: list[str | None] = []
         for value in packet.column(VALUE).to_pylist():
