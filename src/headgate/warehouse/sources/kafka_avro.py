@@ -13,7 +13,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from datetime import time as time_of_day
@@ -24,6 +24,7 @@ from headgate.warehouse.sources.errors import SourceError, SourceUnavailable
 from headgate.warehouse.sources.file_batch import ddl
 from headgate.warehouse.sources.kafka_columns import PROBLEM, VALUE, RecordColumns
 from headgate.warehouse.sources.kafka_formats import JsonValues
+from headgate.warehouse.sources.kafka_options import library
 from headgate.warehouse.sources.schema import Column
 
 if TYPE_CHECKING:
@@ -80,8 +81,6 @@ class SchemaRegistry:
         return self._known[number]
 
     def _parsed(self, number: int) -> Any:
-        from fastavro.schema import parse_schema
-
         answer = self._answer(f"/schemas/ids/{number}")
         if answer is None:
             return f"the schema registry has no schema {number}"
@@ -89,12 +88,10 @@ class SchemaRegistry:
             return f"its schema {number} is of the kind {kind}, not Avro"
         named: dict[str, Any] = {}
         self._add_references(answer, named)
-        return parse_schema(json.loads(answer["schema"]), named_schemas=named)
+        return library("fastavro").parse_schema(json.loads(answer["schema"]), named_schemas=named)
 
     def _add_references(self, answer: Mapping[str, Any], named: dict[str, Any]) -> None:
         """Parse the schemas that a schema refers to into ``named``, each after those that it refers to itself."""
-        from fastavro.schema import parse_schema
-
         for reference in answer.get("references") or ():
             if reference["name"] in named:
                 continue
@@ -103,7 +100,7 @@ class SchemaRegistry:
             if found is None:
                 raise SourceError(f"the schema registry at {self.address} has no schema {reference['name']!r}")
             self._add_references(found, named)
-            parse_schema(json.loads(found["schema"]), named_schemas=named)
+            library("fastavro").parse_schema(json.loads(found["schema"]), named_schemas=named)
 
     def _answer(self, path: str) -> dict[str, Any] | None:
         """What the registry answers; None if it says that it has no such schema."""
@@ -147,11 +144,12 @@ class AvroValues:
     def decoded(self, packet: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
 
+        read = library("fastavro").schemaless_reader  # not found, it is no fault of the values
         self.registry.ask_again()
         texts: list[bytes | None] = []
         problems: list[str | None] = []
         for value in packet.column(VALUE).to_pylist():
-            found: bytes | str | None = None if value is None else self._as_json(value)
+            found: bytes | str | None = None if value is None else self._as_json(value, read)
             if isinstance(found, str):
                 texts.append(base64.b64encode(value))
                 problems.append(found)
@@ -163,10 +161,8 @@ class AvroValues:
         ]
         return pa.record_batch([*columns, pa.array(problems, pa.string())], [*packet.schema.names, PROBLEM])
 
-    def _as_json(self, value: bytes) -> bytes | str:
+    def _as_json(self, value: bytes, read: Callable[..., Any]) -> bytes | str:
         """A value as JSON in bytes, or a ``str`` that says why it cannot be decoded."""
-        from fastavro import schemaless_reader
-
         if len(value) < _HEADER or value[0] != 0:
             return "not Avro with the number of a schema before it"
         schema = self.registry.schema(int.from_bytes(value[1:_HEADER], "big"))
@@ -175,7 +171,7 @@ class AvroValues:
         body = io.BytesIO(value)
         body.seek(_HEADER)
         try:
-            record = schemaless_reader(body, schema, None)
+            record = read(body, schema, None)
             left = len(value) - body.tell()
             text = json.dumps(record, default=_text).encode()
         except Exception as error:  # whatever bytes may do to a parser

@@ -66,13 +66,13 @@ class KafkaClients:
 
     def admin(self, on_error: Callable[[Any], None]) -> AdminClient:
         """A client that asks about topics."""
-        client = _library("confluent_kafka.admin").AdminClient
+        client = library("confluent_kafka.admin").AdminClient
         made: AdminClient = self._made(client, {**_QUIET, **self.options, "error_cb": on_error})
         return made
 
     def consumer(self, group: str) -> Consumer:
         """A client that reads records."""
-        client = _library("confluent_kafka").Consumer
+        client = library("confluent_kafka").Consumer
         settings = {
             **_QUIET,
             "group.id": group,
@@ -113,13 +113,13 @@ class KafkaClients:
 _QUIET: Mapping[str, Any] = {"log.connection.close": False, "reconnect.backoff.max.ms": 5_000}
 
 
-def _library(module: str) -> Any:
+def library(module: str) -> Any:
+    """A module of the packages that Kafka needs; raises a SourceError that says how to get it."""
     from importlib import import_module
 
     try:
         return import_module(module)
     except ImportError as error:
         raise SourceError(
-            f"Kafka needs the package confluent-kafka, which cannot be imported ({error}): "
-            "pip install 'headgate[kafka]'"
+            f"Kafka needs packages that cannot be imported here ({error}): pip install 'headgate[kafka]'"
         ) from None
