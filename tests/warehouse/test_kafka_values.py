@@ -77,6 +77,8 @@ def test_a_schema_that_comes_to_the_registry_later_is_found_then() -> None:
         assert avro.decoded(packet)[PROBLEM].to_pylist() == ["the schema registry has no schema 7"]
         registry.by_number = {7: {"schema": "{"}}
         assert "its schema 7 cannot be used (JSONDecodeError" in avro.decoded(packet)[PROBLEM].to_pylist()[0]
+        registry.by_number = {7: {"schema": '"string"'}}
+        assert avro.decoded(packet)[PROBLEM].to_pylist() == ["its schema 7 is 'string', not a record"]
         registry.by_number = {7: {"schema": json.dumps(READING)}}
         assert avro.decoded(packet)[PROBLEM].to_pylist() == [None]
 

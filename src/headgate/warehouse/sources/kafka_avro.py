@@ -88,7 +88,8 @@ class SchemaRegistry:
             return f"its schema {number} is of the kind {kind}, not Avro"
         named: dict[str, Any] = {}
         self._add_references(answer, named)
-        return library("fastavro").parse_schema(json.loads(answer["schema"]), named_schemas=named)
+        schema = library("fastavro").parse_schema(json.loads(answer["schema"]), named_schemas=named)
+        return f"its schema {number} is {schema!r}, not a record" if isinstance(schema, str) else schema
 
     def _add_references(self, answer: Mapping[str, Any], named: dict[str, Any]) -> None:
         """Parse the schemas that a schema refers to into ``named``, each after those that it refers to itself."""
