@@ -245,7 +245,10 @@ def test_records_that_were_removed_before_they_were_loaded_stop_the_stream_and_a
     kafka.send(topic, [{"value": b"{}", "partition": n % 2} for n in range(20)])
     source = source_of(kafka, topic, records_per_chunk=2)
     _, here = taken(source, source.start(), Limit(chunks=1))
+    planned, _ = taken(source, here)
     kafka.delete_before(topic, {0: 5, 1: 7})
+    with pytest.raises(SourceUnavailable, match="cannot be read"):
+        list(source._packets(planned))
     source.refresh()
     said = source.latest(here)
     assert said.missing and said.chunks == 0

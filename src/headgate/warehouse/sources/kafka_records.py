@@ -86,9 +86,9 @@ class _Reading:
         self._paused: list[TopicPartition] = []
         #: {partition that has not ended: the next offset}
         self._next = {run.partition: run.first for run in runs}
-        self._ends = np.zeros(max(self._runs) + 1, np.int64)
+        self._firsts, self._ends = np.zeros((2, max(self._runs) + 1), np.int64)
         for run in runs:
-            self._ends[run.partition] = run.end
+            self._firsts[run.partition], self._ends[run.partition] = run.first, run.end
 
     def packets(self) -> Iterator[pa.RecordBatch]:
         consumer = self._consumer
@@ -96,17 +96,14 @@ class _Reading:
         heard = time.monotonic()
         while self._next:
             left = sum(self._runs[partition].end - at for partition, at in self._next.items())
-            messages = consumer.consume(min(_PACKET, max(1, left)), _FILLED_WITHIN)
-            if not messages:
-                if time.monotonic() - heard > PATIENCE:
-                    raise self._unavailable(f"nothing has come for {PATIENCE:.0f} seconds")
-                continue
-            heard = time.monotonic()
-            records = self._records(messages)
-            if records:
-                batch = self._batch(records)
-                if batch.num_rows:
-                    yield batch
+            unfinished = len(self._next)
+            records = self._records(consumer.consume(min(_PACKET, max(1, left)), _FILLED_WITHIN))
+            if records or len(self._next) < unfinished:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > PATIENCE:  # errors that may pass come again and again
+                raise self._unavailable(f"nothing has come for {PATIENCE:.0f} seconds")
+            if records and (batch := self._batch(records)).num_rows:
+                yield batch
         if self._paused:
             consumer.resume(self._paused)  # or they would stay so when they are assigned again
         consumer.unassign()
@@ -147,7 +144,7 @@ class _Reading:
     def _batch(self, records: list[Message]) -> pa.RecordBatch:
         partitions = np.array([record.partition() for record in records], np.int32)
         offsets = np.array([record.offset() for record in records], np.int64)
-        inside = offsets < self._ends[partitions]
+        inside = (offsets >= self._firsts[partitions]) & (offsets < self._ends[partitions])
         for partition in list(self._next):
             here = offsets[partitions == partition]
             if len(here):
