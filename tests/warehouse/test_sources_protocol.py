@@ -88,7 +88,9 @@ def test_what_is_stored_comes_back_from_json_text(value: Offset | Range) -> None
     [
         pytest.param(Offset, None, "a stored offset is a JSON object with a 'kind'; got None", id="nothing"),
         pytest.param(Range, [1], "a stored range is a JSON object", id="not an object"),
-        pytest.param(Range, {"kind": "kafka"}, "the kind 'kafka'; the kinds known here: files, gen", id="unknown kind"),
+        pytest.param(
+            Range, {"kind": "pulsar"}, "the kind 'pulsar'; the kinds known here: files, gen", id="unknown kind"
+        ),
         pytest.param(Offset, {"kind": "files"}, r"KeyError: 'files'\)", id="part missing"),
         pytest.param(
             Range, {"kind": "generator", "chunks": [1]}, "cannot be understood .*newer version", id="part malformed"
