@@ -21,17 +21,28 @@ if TYPE_CHECKING:
     from headgate.core import HeadgateError
     from headgate.warehouse.declare.warehouse import Warehouse
     from headgate.warehouse.publish.postgres import PostgresSink
-    from headgate.warehouse.sources import Delta, Files, Generator, Postgres
+    from headgate.warehouse.sources import Delta, Files, Generator, Kafka, Postgres
 
 __version__ = "0.1.0"
 
-__all__ = ["Delta", "Files", "Generator", "HeadgateError", "Postgres", "PostgresSink", "Warehouse", "__version__"]
+__all__ = [
+    "Delta",
+    "Files",
+    "Generator",
+    "HeadgateError",
+    "Kafka",
+    "Postgres",
+    "PostgresSink",
+    "Warehouse",
+    "__version__",
+]
 
 _LOOKED_UP = {
     "Delta": "headgate.warehouse.sources",
     "Files": "headgate.warehouse.sources",
     "Generator": "headgate.warehouse.sources",
     "HeadgateError": "headgate.core.errors",
+    "Kafka": "headgate.warehouse.sources",
     "Postgres": "headgate.warehouse.sources",
     "PostgresSink": "headgate.warehouse.publish.postgres",
     "Warehouse": "headgate.warehouse.declare.warehouse",

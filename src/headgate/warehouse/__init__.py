@@ -2,7 +2,7 @@
 
 What is imported from here is public. The modules below this package are internal: they may change at any time.
 
-    declaring   Warehouse, Files, Delta, Postgres, Generator; a source of your own follows DataSource
+    declaring   Warehouse, Files, Delta, Postgres, Kafka, Generator; a source of your own follows DataSource
     publishing  PostgresSink; a place of your own follows Publisher and takes TableChanges
     running     RunOptions, SparkOptions, WarehouseRun, NodeStatistics
     control     RunningWarehouse and COMMANDS, for a warehouse that another process runs
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.sources.files import Files as Files
     from headgate.warehouse.sources.generator import Generator as Generator
     from headgate.warehouse.sources.generator import GeneratorRange as GeneratorRange
+    from headgate.warehouse.sources.kafka import Kafka as Kafka
     from headgate.warehouse.sources.postgres import Postgres as Postgres
     from headgate.warehouse.sources.protocol import ERROR_COLUMN as ERROR_COLUMN
     from headgate.warehouse.sources.protocol import FILE_COLUMN as FILE_COLUMN
@@ -107,6 +108,7 @@ _PUBLIC = {
     ),
     "headgate.warehouse.sources.files": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),
+    "headgate.warehouse.sources.kafka": ("Kafka",),
     "headgate.warehouse.sources.postgres": ("Postgres",),
     "headgate.warehouse.sources.protocol": (
         *("ERROR_COLUMN", "FILE_COLUMN", "RAW_COLUMN"),
