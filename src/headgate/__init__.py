@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.core import HeadgateError
     from headgate.warehouse.declare.warehouse import Warehouse
+    from headgate.warehouse.publish.kafka import KafkaSink
     from headgate.warehouse.publish.postgres import PostgresSink
     from headgate.warehouse.sources import Delta, Files, Generator, Kafka, Postgres
 
@@ -31,6 +32,7 @@ __all__ = [
     "Generator",
     "HeadgateError",
     "Kafka",
+    "KafkaSink",
     "Postgres",
     "PostgresSink",
     "Warehouse",
@@ -43,6 +45,7 @@ _LOOKED_UP = {
     "Generator": "headgate.warehouse.sources",
     "HeadgateError": "headgate.core.errors",
     "Kafka": "headgate.warehouse.sources",
+    "KafkaSink": "headgate.warehouse.publish.kafka",
     "Postgres": "headgate.warehouse.sources",
     "PostgresSink": "headgate.warehouse.publish.postgres",
     "Warehouse": "headgate.warehouse.declare.warehouse",

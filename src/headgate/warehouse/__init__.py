@@ -3,7 +3,7 @@
 What is imported from here is public. The modules below this package are internal: they may change at any time.
 
     declaring   Warehouse, Files, Delta, Postgres, Kafka, Generator; a source of your own follows DataSource
-    publishing  PostgresSink; a place of your own follows Publisher and takes TableChanges
+    publishing  KafkaSink, PostgresSink; a place of your own follows Publisher and takes TableChanges
     running     RunOptions, SparkOptions, WarehouseRun, NodeStatistics
     control     RunningWarehouse and COMMANDS, for a warehouse that another process runs
     reading     tables, read, query, trailing_edge: from the directory of a warehouse, without Spark
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.declare.durations import seconds as seconds
     from headgate.warehouse.declare.warehouse import Warehouse as Warehouse
     from headgate.warehouse.publish.errors import PublishError as PublishError
+    from headgate.warehouse.publish.kafka import KafkaSink as KafkaSink
     from headgate.warehouse.publish.postgres import PostgresSink as PostgresSink
     from headgate.warehouse.publish.protocol import PublishedVersion as PublishedVersion
     from headgate.warehouse.publish.protocol import Publisher as Publisher
@@ -84,6 +85,7 @@ _PUBLIC = {
     "headgate.warehouse.declare.durations": ("seconds",),
     "headgate.warehouse.declare.warehouse": ("Warehouse",),
     "headgate.warehouse.publish.errors": ("PublishError",),
+    "headgate.warehouse.publish.kafka": ("KafkaSink",),
     "headgate.warehouse.publish.postgres": ("PostgresSink",),
     "headgate.warehouse.publish.protocol": ("PublishedVersion", "Publisher", "TableChanges"),
     "headgate.warehouse.reading": (

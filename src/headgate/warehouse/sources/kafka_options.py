@@ -11,7 +11,7 @@ from headgate.core import DeclarationError
 from headgate.warehouse.sources.errors import SourceError
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, Producer
     from confluent_kafka.admin import AdminClient
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -91,6 +91,13 @@ class KafkaClients:
             "isolation.level": self.isolation,
         }
         made: Consumer = self._made(client, settings)
+        return made
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        """A client that writes records, with ``settings`` that options do not change."""
+        # Keys lie where Java's clients put them.
+        ours = {**_QUIET, "linger.ms": 5, "partitioner": "murmur2_random", **self.options, **settings}
+        made: Producer = self._made(library("confluent_kafka").Producer, ours)
         return made
 
     def _made(self, client: Any, settings: dict[str, Any]) -> Any:

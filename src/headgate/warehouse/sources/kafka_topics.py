@@ -163,8 +163,8 @@ class KafkaCluster:
         if self._admin is not None:
             with contextlib.suppress(Exception):
                 self._admin.poll(0)  # for what brokers, or those who look for them, have said before they gave up
-        code = _code(error)
-        said = self._clients.hidden(_said(error))
+        code = code_of(error)
+        said = self._clients.hidden(text_of(error))
         if code in _SILENT:
             return f"Kafka at {self._clients.servers} does not answer ({self._error or said}); it is asked again"
         return f"Kafka at {self._clients.servers} refuses to answer: {said}; it is asked again"
@@ -271,7 +271,7 @@ class KafkaCluster:
         try:
             yield
         except Exception as error:
-            code = _code(error)
+            code = code_of(error)
             if code in _SILENT or not code:
                 raise
             if code not in _NO_TOPIC:
@@ -293,6 +293,45 @@ class KafkaCluster:
         return f"; did you mean {close[0]!r}?" if close else ""
 
 
+@dataclass(frozen=True)
+class TopicEnds:
+    """Topics as they are now: asks the brokers, and waits for their answers."""
+
+    clients: KafkaClients
+
+    def of(self, topic: str) -> dict[int, tuple[int, int]]:
+        """The first offset of each partition, and the one after the last, also of transactions that are open."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        admin = self.clients.admin(lambda error: None)
+        numbers = admin.list_topics(topic, timeout=LONGEST_ANSWER).topics[topic].partitions
+        found = []
+        for place in ("earliest", "latest"):
+            answers = admin.list_offsets(
+                {TopicPartition(topic, number): _spec(place) for number in numbers},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=LONGEST_ANSWER,
+            )
+            found.append({asked.partition: answer.result().offset for asked, answer in answers.items()})
+        return {number: (found[0][number], found[1][number]) for number in numbers}
+
+    def make_sure_of(self, topic: str, settings: Mapping[str, str], partitions: int = -1) -> None:
+        """Make a topic if it is not there, by default with as many partitions as the cluster gives to new ones."""
+        from confluent_kafka import admin as library
+
+        admin = self.clients.admin(lambda error: None)
+        if topic in admin.list_topics(timeout=LONGEST_ANSWER).topics:
+            return
+        new: Any = library
+        asked = new.NewTopic(topic, partitions, replication_factor=-1, config=dict(settings))
+        made = admin.create_topics([asked], operation_timeout=LONGEST_ANSWER)
+        try:
+            made[topic].result()
+        except Exception as error:
+            if code_of(error) != "TOPIC_ALREADY_EXISTS":  # somebody else was quicker
+                raise
+
+
 def _spec(place: str | float) -> Any:
     """How to ask for an offset: ``earliest``, ``latest``, or the first one since a moment in epoch seconds."""
     from confluent_kafka import admin
@@ -303,14 +342,14 @@ def _spec(place: str | float) -> Any:
     return getattr(specs.OffsetSpec, place)()
 
 
-def _code(error: Exception) -> str:
+def code_of(error: Exception) -> str:
     """The name of an error of Kafka, such as ``_TIMED_OUT``; empty if it is another one."""
     first = error.args[0] if error.args else None
     name = getattr(first, "name", None)
     return str(name()) if callable(name) else ""
 
 
-def _said(error: Exception) -> str:
+def text_of(error: Exception) -> str:
     first = error.args[0] if error.args else None
     text = getattr(first, "str", None)
     return str(text()) if callable(text) else f"{type(error).__name__}: {error}"
