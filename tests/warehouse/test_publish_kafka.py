@@ -295,19 +295,19 @@ def test_a_publisher_that_is_killed_at_any_moment_loses_nothing_and_doubles_noth
     topic = kafka.topic(partitions=2)
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([__name__])
-    for step in range(12):
+    for step in range(8):
         for _ in range(chance.randint(1, 3)):
             next_rows(rows, chance, step)
             written.becomes(list(rows.values()))
         # A version takes some twenty calls, the last of which commits it.
-        at, after = chance.randint(1, 60), chance.choice([None, 0.0, 0.002, 0.01])
+        at, after = chance.randint(1, 25), chance.choice([None, 0.0, 0.002, 0.01])
         arguments = (tmp_path, kafka.servers, topic, "id" if by_key else "", at, after)
         process = processes.Process(target=publish_and_die, args=arguments)
         process.start()
         process.join()
         assert process.exitcode in (0, -signal.SIGKILL)
         killed += process.exitcode != 0
-    assert killed >= 4, "the test is to kill"
+    assert killed, "the test is to kill"
     publish(written, sink_for(kafka, topic, by_key=by_key))
     assert seen(kafka, topic, by_key=by_key) == sorted(rows.values())
 

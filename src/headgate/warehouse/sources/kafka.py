@@ -14,6 +14,7 @@ import heapq
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, SparkSession
 
+    from headgate.warehouse.sources.kafka_quick import QuickJson
     from headgate.warehouse.sources.kafka_records import RecordReader
 
 #: what the size of a record is taken for before one was read, in bytes, and how many are read to learn it
@@ -194,9 +196,37 @@ class Kafka:
 
         loaded = expect_kind(wanted, KafkaRange, self)
         read = list(self._packets(loaded)) or [pa.RecordBatch.from_pylist([], self._reader.schema)]
-        table = pa.Table.from_batches([self._format.decoded(packet) for packet in read])
+        return self._parsed_by_spark(spark, read)
+
+    def read_arrow(self, spark: SparkSession, wanted: Range) -> pa.Table | None:
+        import pyarrow as pa
+
+        loaded, quick = expect_kind(wanted, KafkaRange, self), self._quick
+        if quick is None:
+            return None
+        with ThreadPoolExecutor(1, "headgate-kafka-json") as parser:  # while the next packets are read
+            taken = [parser.submit(quick.take_apart, packet) for packet in self._packets(loaded)]
+            found = [each.result() for each in taken]
+        rows = [table for each in found for table in each.rows] or [quick.schema.empty_table()]
+        rest = [packet for each in found for packet in each.rest]
+        if rest:
+            rows.append(self._parsed_by_spark(spark, rest).toArrow().cast(quick.schema))
+        return pa.concat_tables(rows)
+
+    def _parsed_by_spark(self, spark: SparkSession, packets: list[pa.RecordBatch]) -> DataFrame:
+        import pyarrow as pa
+
+        table = pa.Table.from_batches([self._format.decoded(packet) for packet in packets])
         rows = spark.createDataFrame(table, self._format.decoded_columns(self._columns))
         return self._format.rows(rows, self._columns, self._name)
+
+    @property
+    def _quick(self) -> QuickJson | None:
+        from headgate.warehouse.sources.kafka_quick import QuickJson
+
+        if not isinstance(self._format, JsonValues):
+            return None
+        return QuickJson.of(self._format.columns, self._format.options, self._columns, self._name)
 
     def verify(self, loaded: Range) -> None:
         """Raise if the topic was deleted and created again, so that what was read may be of another topic."""
