@@ -20,18 +20,32 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.core import HeadgateError
     from headgate.warehouse.declare.warehouse import Warehouse
+    from headgate.warehouse.publish.kafka import KafkaSink
     from headgate.warehouse.publish.postgres import PostgresSink
-    from headgate.warehouse.sources import Delta, Files, Generator, Postgres
+    from headgate.warehouse.sources import Delta, Files, Generator, Kafka, Postgres
 
 __version__ = "0.1.0"
 
-__all__ = ["Delta", "Files", "Generator", "HeadgateError", "Postgres", "PostgresSink", "Warehouse", "__version__"]
+__all__ = [
+    "Delta",
+    "Files",
+    "Generator",
+    "HeadgateError",
+    "Kafka",
+    "KafkaSink",
+    "Postgres",
+    "PostgresSink",
+    "Warehouse",
+    "__version__",
+]
 
 _LOOKED_UP = {
     "Delta": "headgate.warehouse.sources",
     "Files": "headgate.warehouse.sources",
     "Generator": "headgate.warehouse.sources",
     "HeadgateError": "headgate.core.errors",
+    "Kafka": "headgate.warehouse.sources",
+    "KafkaSink": "headgate.warehouse.publish.kafka",
     "Postgres": "headgate.warehouse.sources",
     "PostgresSink": "headgate.warehouse.publish.postgres",
     "Warehouse": "headgate.warehouse.declare.warehouse",

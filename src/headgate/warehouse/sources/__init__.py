@@ -1,4 +1,4 @@
-"""Sources of streams: files, a Delta table, PostgreSQL, a generator. ``protocol`` defines what other sources must do.
+"""Sources of streams: files, a Delta table, Kafka, PostgreSQL, a generator. ``protocol`` says what others must do.
 
 Declaring a source imports neither Spark nor Arrow; reading from it does.
 """
@@ -13,6 +13,7 @@ from headgate.warehouse.sources.errors import (
 )
 from headgate.warehouse.sources.files import Files
 from headgate.warehouse.sources.generator import Generator
+from headgate.warehouse.sources.kafka import Kafka
 from headgate.warehouse.sources.postgres import Postgres
 from headgate.warehouse.sources.protocol import DataSource, Limit, Notice, Offset, Pending, Range
 
@@ -21,6 +22,7 @@ __all__ = [
     "Delta",
     "Files",
     "Generator",
+    "Kafka",
     "Limit",
     "Notice",
     "Offset",

@@ -22,7 +22,7 @@ from headgate.core import DeclarationError, Update
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec
 from headgate.warehouse.session import tune
 from headgate.warehouse.sources import Limit, Offset, Pending, Range, SourceBroken
-from headgate.warehouse.sources.protocol import HasContents
+from headgate.warehouse.sources.protocol import HasContents, ReadsArrow
 from headgate.warehouse.storage.files import ALL, DATA_DIRECTORY, directory_of
 from headgate.warehouse.storage.store import MOST_ENTRIES, TableStore
 from headgate.warehouse.updates.bad_chunks import TRIES, BadChunks
@@ -96,15 +96,17 @@ class LoadedNode(Node):
             self._rejected.drop()  # of a table that was deleted; all of its rows are loaded again
             self._rejected_after = 0
         tune(spark, wanted.bytes)
-        frame = self.source.read(spark, wanted)
-        if wanted.bytes > LARGE_BYTES:
+        rows = self.source.read_arrow(spark, wanted) if isinstance(self.source, ReadsArrow) else None
+        frame = self.source.read(spark, wanted) if rows is None else None
+        if frame is not None and wanted.bytes > LARGE_BYTES:
             bad_frame, good_frame = split_frame(frame, times)
             bad = write_with_spark(bad_frame, self._rejected, number, None, None)
             good = write_with_spark(good_frame, self.store, number, self._time, self._partition)
         else:
-            if wanted.bytes > DROP_TEXT_BYTES:
-                frame = without_text_of_good_rows(frame, times)
-            good_rows, bad_rows = split_rows(frame.toArrow(), times)
+            if frame is not None:
+                small = wanted.bytes <= DROP_TEXT_BYTES
+                rows = (frame if small else without_text_of_good_rows(frame, times)).toArrow()
+            good_rows, bad_rows = split_rows(rows, times)
             bad_files = self._rejected.write_arrow(number, bad_rows, None) if bad_rows.num_rows else []
             bad = WrittenFiles(bad_files, bad_rows.num_rows, bad_rows.schema)
             good_files = self.store.write_arrow(number, good_rows, self._partition)
