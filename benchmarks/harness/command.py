@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -133,6 +134,7 @@ def _run(benchmark: Benchmark, folder: Path, options: argparse.Namespace) -> Res
         seconds=options.seconds,
     )
     print(f"{benchmark.name}: {context}", file=sys.stderr)
+    started = time.monotonic()
     # A script that prints must not spoil the report.
     with redirect_stdout(sys.stderr):
         results = benchmark.run(context)
@@ -145,5 +147,6 @@ def _run(benchmark: Benchmark, folder: Path, options: argparse.Namespace) -> Res
         print(json.dumps(whole, allow_nan=False), flush=True)
     else:
         report.print_report(benchmark, results)
-    print(f"{benchmark.name}: rows.csv, result.json and figure.png are in {folder}", file=sys.stderr)
+    took = f"after {time.monotonic() - started:.0f} s"
+    print(f"{benchmark.name}: rows.csv, result.json and figure.png are in {folder}, {took}", file=sys.stderr)
     return results
