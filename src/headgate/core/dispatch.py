@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.core.errors import HeadgateError, InvariantError, user_error
-from headgate.core.explain import Decision, DispatchExplanation, ranked
+from headgate.core.explain import Decision, DispatchExplanation, Ranked, ranked
 from headgate.core.graph import Graph, Ints
 from headgate.core.guard import Guard
 from headgate.core.loop import LoopStatistics, Reason, Start
@@ -351,14 +351,18 @@ class Dispatch:
 
     # --- reports --------------------------------------------------------------------------------------------
 
-    def explain(self, node: int, now: float) -> DispatchExplanation:
-        """Why this node runs or does not run at this moment."""
+    def queue(self, now: float) -> tuple[Ranked, ...]:
+        """All nodes that could run at this moment, best first by the policy."""
         view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
-        name = self.graph.names[node]
         try:
-            ranking = ranked(view, self.policy, self._runnable) if node in self._runnable else ()
+            return ranked(view, self.policy, self._runnable) if self._runnable else ()
         except Exception as error:
             raise self._policy_failed(error) from error
+
+    def explain(self, node: int, now: float) -> DispatchExplanation:
+        """Why this node runs or does not run at this moment."""
+        name = self.graph.names[node]
+        ranking = self.queue(now) if node in self._runnable else ()
         place = next((i for i, entry in enumerate(ranking) if entry.name == name), None)
         return DispatchExplanation(
             node=name,

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headgate.core import HeadgateError, Update, said_by
-from headgate.core.trace import RunNotice, TraceHeader, TraceTable
+from headgate.core import HeadgateError, said_by
+from headgate.core.trace import TraceHeader, TraceTable
 from headgate.places.place import spark_settings
 from headgate.warehouse.declare.analysis import Analysis, analyse
 from headgate.warehouse.declare.durations import Duration, seconds
@@ -28,6 +28,7 @@ from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.executor_watch import ExecutorWatch
 from headgate.warehouse.run.executors import check_executors, cluster_cores, refuse_unshared, wait_for_executors
 from headgate.warehouse.run.lease import WarehouseLease
+from headgate.warehouse.run.listeners import RunListeners, RunWatcher
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.run.observers import Observer
 from headgate.warehouse.run.runtime import MOST_FOLLOWED, Runtime
@@ -79,7 +80,8 @@ class WarehouseRun:
 
     With ``pipeline``, the file that declares the warehouse is watched: when it is saved without mistakes, the run
     continues with the new declarations. ``on_message`` gets lines for the user about that, ``on_end`` is called last.
-    ``on_change`` is what becomes of tables whose query has changed since their rows were computed.
+    ``on_change`` is what becomes of tables whose query has changed since their rows were computed. ``watcher`` shows
+    the run to people.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class WarehouseRun:
         on_message: Callable[[str], None] = lambda line: None,
         on_end: Callable[[], None] = lambda: None,
         on_change: OnChange = "rebuild",
+        watcher: RunWatcher | None = None,
     ) -> None:
         self.spec = resolved(spec)
         self._options = options or RunOptions()
@@ -103,6 +106,7 @@ class WarehouseRun:
         self._say = on_message
         self._on_end = on_end
         self._on_change = on_change
+        self._watcher = watcher
         #: the declarations that are opened again are other ones than before
         self._is_changed = False
         #: the right to run a warehouse in an object store; a local one has a lock that cannot be lost
@@ -139,20 +143,14 @@ class WarehouseRun:
                     self._on_message(f"table {table!r} is computed as a whole by every update: {mode.reason}")
             if self._options.follows_cores and (cores := cluster_cores(spark.sparkContext)):
                 self._options = replace(self._options, tracks=min(cores, MOST_FOLLOWED))
-            trace = self._open_trace(opened)
+            header = self._header(opened)
+            trace = self._open_trace(header)
             undo.callback(lambda: trace.close(time.time()))
-
-            def note(update: Update) -> None:
-                trace.note(update)
-                if self._observer is not None:
-                    self._observer(update)
-
-            def tell(notice: RunNotice) -> None:
-                trace.notice(notice)
-                self._on_message(f"{notice.details}\n{notice}" if notice.details else str(notice))
+            told = RunListeners(trace, self._watcher, self._observer, self._on_message)
+            told.begin(header)
 
             def redeclared(at: float, opened: OpenWarehouse) -> None:
-                trace.redeclared(at, _traced(opened, at))
+                told.redeclared(at, _traced(opened, at))
                 if self._is_changed:
                     self._on_message("going on with the changed declarations")
                 self._is_changed = False
@@ -161,9 +159,9 @@ class WarehouseRun:
                 opened,
                 spark,
                 self._options,
-                note,
-                trace.change,
-                on_notice=tell,
+                told.updated,
+                told.changed,
+                on_notice=told.noticed,
                 on_redeclared=redeclared,
                 reopen=self._open_again,
                 revive=revive,
@@ -176,6 +174,9 @@ class WarehouseRun:
             undo.callback(runtime.stop)
             undo.enter_context(ControlServer(runtime, lock))
             undo.enter_context(ExecutorWatch(runtime))
+            if self._watcher is not None:
+                self._watcher.start(runtime)
+                undo.callback(self._watcher.stop)
             if self._pipeline is not None:
                 watch = PipelineWatch(self._pipeline, self._loaded, self._reload, self._on_message)
                 undo.callback(watch.stop)
@@ -240,9 +241,9 @@ class WarehouseRun:
         on_change: OnChange = "keep" if self._on_change == "keep" else "rebuild"
         return open_warehouse(spec or self.spec, spark, on_change=on_change, analyses=analyses, fence=self._lease)
 
-    def _open_trace(self, opened: OpenWarehouse) -> TraceWriter:
+    def _header(self, opened: OpenWarehouse) -> TraceHeader:
         options = self._options
-        header = TraceHeader(
+        return TraceHeader(
             warehouse=self.spec.name,
             started=time.time(),
             tracks=options.tracks,
@@ -253,6 +254,8 @@ class WarehouseRun:
             budget=None if options.budget == math.inf else options.budget,
             tables=_traced(opened),
         )
+
+    def _open_trace(self, header: TraceHeader) -> TraceWriter:
         trace = TraceWriter(runs_folder(self.spec.folder()), header)
         if trace.trouble:
             self._on_message(trace.trouble)

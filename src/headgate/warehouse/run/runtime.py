@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headgate.core import (
     MOST_TRACKS,
+    Decision,
     DeclarationError,
     Explanation,
     HeadgateError,
@@ -41,6 +42,7 @@ from headgate.warehouse.run.spark_life import end_process, is_alive
 from headgate.warehouse.run.steady_clock import SteadyClock
 from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
+from headgate.warehouse.schedule.glance import Glance
 from headgate.warehouse.schedule.kept_costs import read_costs, write_costs
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.run_options import RunOptions
@@ -198,6 +200,14 @@ class Runtime:
             return rows
         why = f"the run has failed: {type(self.error).__name__}: {self.error}"
         return tuple(replace(row, state="stopped", error=why, next_update=None) for row in rows)
+
+    def glance(self) -> Glance:
+        """How everything stands now, in one visit to the scheduler, for those who watch."""
+        return self._ask(lambda: self._scheduler.glance(self._clock()), also_if_failed=True)
+
+    def decisions(self, name: str) -> tuple[Decision, ...]:
+        """The last decisions at which a table could have been chosen, the newest first."""
+        return self._ask(lambda: self._scheduler.decisions(self._known(name)))
 
     def notices(self) -> tuple[RunNotice, ...]:
         """The latest that users should know: about sources, about the policy, about the pipeline file."""

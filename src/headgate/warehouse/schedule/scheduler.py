@@ -17,6 +17,7 @@ from types import MappingProxyType
 from headgate.core import (
     LIVE,
     URGENT,
+    Decision,
     Dispatch,
     Explanation,
     HeadgateError,
@@ -33,6 +34,7 @@ from headgate.core.placements import LayeredPlacement
 from headgate.core.policies import Layered, MaxBenefit
 from headgate.core.trace import RunNotice
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp
+from headgate.warehouse.schedule.glance import Glance, running_now
 from headgate.warehouse.schedule.kept_costs import KnownCost
 from headgate.warehouse.schedule.ledger import Lags, Ledger, LedgerEntry, NodeStatistics
 from headgate.warehouse.schedule.limits import UpdateLimit, UpdateLimits, smallest, time_limit, updates_for
@@ -531,6 +533,25 @@ class Scheduler:
 
     def statistics(self, now: float) -> tuple[NodeStatistics, ...]:
         return self._standings.statistics(now)
+
+    def glance(self, now: float) -> Glance:
+        """How everything stands now, for those who watch."""
+        budget = self._limits.budget
+        return Glance(
+            now=now,
+            policy=str(self._loop.policy),
+            placement=str(self._loop.placement),
+            tracks=self.tracks,
+            budget=None if budget == math.inf else budget,
+            tables=self.statistics(now),
+            queue=self._loop.queue(now),
+            running=running_now(self.running.on_tracks()),
+        )
+
+    def decisions(self, table: str) -> tuple[Decision, ...]:
+        """The last decisions at which a table could have been chosen, the newest first."""
+        those = (each for each in self._loop.history if any(entry.name == table for entry in each.ranking))
+        return tuple(reversed(tuple(those)))
 
     def explain(self, table: str, now: float) -> Explanation:
         return self._standings.explain(table, self._loop, now)

@@ -1,0 +1,45 @@
+"""A running warehouse at one moment, for those who watch it: a page, a terminal, or a program that reads metrics.
+
+All of it is taken in one visit to the scheduler, so that the parts fit together and the scheduler is seldom disturbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headgate.core import Ranked, Update
+from headgate.warehouse.schedule.ledger import NodeStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class RunningUpdate:
+    """An update that is being made: the name of its node, its track, and when it began."""
+
+    name: str
+    table: str
+    layer: str
+    track: int
+    began: float
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """How all tables stand at ``now``, in seconds since the epoch.
+
+    ``queue`` are the nodes that wait for a track, best first by the policy. ``budget`` is None if updates may take as
+    long as they like.
+    """
+
+    now: float
+    policy: str
+    placement: str
+    tracks: int
+    budget: float | None
+    tables: tuple[NodeStatistics, ...]
+    queue: tuple[Ranked, ...]
+    running: tuple[RunningUpdate, ...]
+
+
+def running_now(updates: Iterable[Update]) -> tuple[RunningUpdate, ...]:
+    return tuple(RunningUpdate(each.name, each.table, each.layer, each.track, each.began) for each in updates)
