@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +18,7 @@ from rich.live import Live
 
 from headgate.cli.live import UpdateLines, live_view, print_summary
 from headgate.cli.output import PlainConsole, say, say_error
+from headgate.cli.page import PageOptions, Ui, UiHost, UiPort, UiReadOnly
 from headgate.core import MOST_TRACKS, DeclarationError, ParameterError, placement_from, policy_from
 from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.declare.pipeline_file import load
@@ -189,6 +191,10 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
+    ui: Ui = True,
+    ui_port: UiPort = None,
+    ui_host: UiHost = "127.0.0.1",
+    ui_read_only: UiReadOnly = False,
 ) -> None:
     """Keep the tables of a pipeline file fresh until stopped.
 
@@ -203,7 +209,9 @@ def run(
     if time_limit is not None:
         options = replace(options, time_limit=some_seconds(time_limit, "--time-limit", "'10 min'"))
     settings = dict(_setting(text) for text in conf or ())
-    behind = run_file(file, options, SparkOptions(master, settings, shared=shared), limit, report, once, on_change)
+    page = PageOptions(ui_host, ui_port, ui_read_only) if ui else None
+    where = SparkOptions(master, settings, shared=shared)
+    behind = run_file(file, options, where, limit, report, once, on_change, page)
     if behind:
         say_error(NotFreshError(behind))
         raise typer.Exit(NOT_FRESH)
@@ -249,6 +257,7 @@ def run_file(
     report: Path | None,
     once: bool = False,
     on_change: ChangedQuery = ChangedQuery.REBUILD,
+    page: PageOptions | None = None,
 ) -> Mapping[str, str]:
     """Run a pipeline file until it is stopped or ``limit`` seconds have passed; then print a summary.
 
@@ -262,16 +271,26 @@ def run_file(
         check_report(report)
     spec = load(file).spec()
     lines = UpdateLines()
+    watch = None if page is None else page.watch()
     running = WarehouseRun(
-        spec, options, spark, lines.note, pipeline=file, on_message=lines.message, on_change=on_change.value
+        spec,
+        options,
+        spark,
+        lines.note,
+        pipeline=file,
+        on_message=lines.message,
+        on_change=on_change.value,
+        watcher=watch,
     )
     started = time.monotonic()
-    try:
+    with ExitStack() as closing:
+        closing.callback(running.stop)
         running.start()
+        if page is not None and watch is not None:
+            server = closing.enter_context(page.server(watch))
+            lines.message(f"watch it at {server.address}")
         behind = _watch(running, limit, once)
         rows = running.runtime.statistics()
-    finally:
-        running.stop()
     assert running.trace is not None
     places = [("trace", running.trace)]
     if report is not None:

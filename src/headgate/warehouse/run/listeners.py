@@ -1,4 +1,4 @@
-"""Those who hear of everything that happens in a run: its trace, whoever shows it to people, and the user's function."""
+"""Those who hear of everything that happens in a run: its trace, whoever shows it to people, the user's function."""
 
 from __future__ import annotations
 
