@@ -15,7 +15,7 @@ function filled(element, attributes, children) {
     if (name.startsWith('on')) element.addEventListener(name.slice(2), value)
     else if (name === 'class') element.setAttribute('class', value)
     else if (name === 'style') Object.assign(element.style, value)
-    else if (name in element && typeof value !== 'string') element[name] = value
+    else if (typeof value === 'boolean' && name in element) element[name] = value
     else element.setAttribute(name, value === true ? '' : String(value))
   }
   element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false))
