@@ -68,7 +68,12 @@ def api_routes(watch: RunWatch) -> list[Route]:
             return _error(400 if answer["error"]["asked_wrongly"] else 409, answer["error"]["message"])
         return _json(answer)
 
+    async def metrics(request: Request) -> Response:
+        content, kind = await run_in_threadpool(watch.metrics.written, request.headers.get("accept", ""))
+        return Response(content, media_type=kind)
+
     return [
+        Route("/metrics", metrics),
         Route("/api/overview", overview),
         Route("/api/tables/{name}", table),
         Route("/api/tables/{name}/why", why),

@@ -14,6 +14,7 @@ from typing import Protocol
 from headgate.core import Decision, Explanation, Update
 from headgate.core.trace import RunNotice, TraceHeader, TraceTable
 from headgate.monitor.feed import Feed
+from headgate.monitor.metrics import RunMetrics
 from headgate.monitor.record import Json, RunRecord
 from headgate.warehouse.run.control_commands import Controlled
 from headgate.warehouse.schedule.glance import Glance
@@ -40,6 +41,7 @@ class RunWatch:
 
     def __init__(self) -> None:
         self.feed = Feed()
+        self.metrics = RunMetrics(lambda: self.feed.viewers, self.silent_for)
         self._record: RunRecord
         #: guards the record, for as long as it takes to change or to copy it
         self._lock = threading.Lock()
@@ -52,10 +54,12 @@ class RunWatch:
 
     def begin(self, header: TraceHeader) -> None:
         self._record = RunRecord(header)
+        self.metrics.begin(header)
 
     def updated(self, update: Update) -> None:
         with self._lock:
             told = self._record.updated(update)
+        self.metrics.updated(update)
         self.feed.send("update", told)
 
     def changed(self, at: float, what: Mapping[str, object]) -> None:
@@ -69,8 +73,10 @@ class RunWatch:
         self.feed.send("notice", told)
 
     def redeclared(self, tables: Iterable[TraceTable]) -> None:
+        tables = tuple(tables)
         with self._lock:
             self._record.redeclared(tables)
+        self.metrics.redeclared(tables)
         self.feed.send("redeclared", {})
 
     # --- visits ---------------------------------------------------------------------------------------------
@@ -94,6 +100,7 @@ class RunWatch:
         """Visit the scheduler once, and tell viewers what is different."""
         glance = self.run.glance()
         self._answered = time.monotonic()
+        self.metrics.seen(glance)
         with self._lock:
             different = self._record.seen(glance)
         self.feed.send("seen", different)
