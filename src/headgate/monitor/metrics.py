@@ -69,7 +69,7 @@ class RunMetrics:
             buckets=BUCKETS,
             registry=self._registry,
         )
-        self._registry.register(self)  # type: ignore[arg-type]  # it has the one method that is needed
+        self._registry.register(self)
 
     def begin(self, header: TraceHeader) -> None:
         self._warehouse = header.warehouse
@@ -119,7 +119,7 @@ class RunMetrics:
         yield from self._run(glance)
         with self._lock:
             committed, failed, declared = dict(self._committed), dict(self._failed), self._declared
-        labels = {
+        labels: _Labels = {
             row.name: (self._warehouse, row.name, table.kind, str(table.importance_class))
             for row in glance.tables
             if (table := declared.get(row.name)) is not None

@@ -21,7 +21,8 @@ from headgate.warehouse.schedule.glance import Glance
 
 #: seconds between two visits to the scheduler
 VISIT_SECONDS = 1.0
-#: the run counts as stuck when the scheduler has not answered for so many seconds
+#: the run counts as stuck when the scheduler has not answered for so many seconds, and a track when its update goes on
+#: for so long after it should have been cancelled
 STUCK_SECONDS = 30.0
 
 
@@ -48,6 +49,8 @@ class RunWatch:
         self._run: Watched | None = None
         self._ended = threading.Event()
         self._answered = time.monotonic()
+        #: as it was at the last visit
+        self._glance: Glance | None = None
         self._thread = threading.Thread(target=self._visit, name="headgate-watch", daemon=True)
 
     # --- told by the run, on its scheduler thread -----------------------------------------------------------
@@ -100,6 +103,7 @@ class RunWatch:
         """Visit the scheduler once, and tell viewers what is different."""
         glance = self.run.glance()
         self._answered = time.monotonic()
+        self._glance = glance
         self.metrics.seen(glance)
         with self._lock:
             different = self._record.seen(glance)
@@ -120,6 +124,27 @@ class RunWatch:
     def silent_for(self) -> float:
         """For how many seconds the scheduler has not answered."""
         return time.monotonic() - self._answered
+
+    def trouble(self) -> str:
+        """Why the run does not go on as it should; empty if it does."""
+        if not self.is_live:
+            return "the run has ended"
+        silent = self.silent_for()
+        if silent > STUCK_SECONDS:
+            return f"the scheduler has not answered for {silent:.0f} s"
+        glance = self._glance
+        if glance is None:
+            return ""
+        for each in glance.running:
+            took = glance.now - each.began
+            if each.began and took > each.limit + STUCK_SECONDS:
+                limit = f"and should have been cancelled after {each.limit:.0f} s"
+                return f"track {each.track} is stuck: its update of {each.name} has run for {took:.0f} s, {limit}"
+        return ""
+
+    def left(self) -> list[str]:
+        """The tables whose update was cancelled and does not end; others go on."""
+        return [] if self._glance is None else list(self._glance.left)
 
     def overview(self) -> Json:
         with self._lock:
