@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.core import HeadgateError
+    from headgate.warehouse.declare.alert import Alert
     from headgate.warehouse.declare.warehouse import Warehouse
     from headgate.warehouse.publish.kafka import KafkaSink
     from headgate.warehouse.publish.postgres import PostgresSink
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Alert",
     "Delta",
     "Files",
     "Generator",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 _LOOKED_UP = {
+    "Alert": "headgate.warehouse.declare.alert",
     "Delta": "headgate.warehouse.sources",
     "Files": "headgate.warehouse.sources",
     "Generator": "headgate.warehouse.sources",

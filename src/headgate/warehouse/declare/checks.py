@@ -269,6 +269,28 @@ def _publications(spec: WarehouseSpec) -> Iterator[Mistake]:
             yield Mistake(publication.place, f"{text}; got {to!r}")
 
 
+def _alerts(spec: WarehouseSpec) -> Iterator[Mistake]:
+    from headgate.warehouse.declare.alert import Alert
+
+    nodes = {node.name: node for node in _named(spec)}
+    declared: tuple[object, ...] = spec.alerts
+    for alert in declared:
+        if not isinstance(alert, Alert):
+            text = "alerts= takes a list of headgate.Alert(...)"
+            yield Mistake(spec.place, f"{text}; got {alert!r}")
+            continue
+        for name in alert.tables:
+            node = nodes.get(name)
+            if node is None:
+                yield Mistake(alert.place, f"the alert is about {name!r}, declared nowhere; {_meant(name, nodes)}")
+            elif alert.late is not None and getattr(node, "target_lag", None) is None:
+                text = f"the alert is about {name!r} being late, which has no target_lag: state one"
+                yield Mistake(alert.place, f"{text}, or leave out late=")
+            elif alert.silent is not None and not isinstance(node, StreamSpec):
+                text = f"the alert is about a silent source of {name!r}, which is no stream"
+                yield Mistake(alert.place, f"{text}: name the streams that it is computed from")
+
+
 def _meant(unknown: str, known: Iterable[str]) -> str:
     by_lower = {name.lower(): name for name in sorted(known)}
     if close := difflib.get_close_matches(unknown.lower(), by_lower, n=3):
@@ -329,6 +351,7 @@ _CHECKS: tuple[Callable[[WarehouseSpec], Iterator[Mistake]], ...] = (
     _stream_times,
     _sources,
     _publications,
+    _alerts,
     _dimensions,
     _cycles,
     _groups,

@@ -14,6 +14,7 @@ from headgate.core import Graph
 from headgate.places.place import AnyPath, path_from
 
 if TYPE_CHECKING:
+    from headgate.warehouse.declare.alert import Alert
     from headgate.warehouse.publish.protocol import Publisher
     from headgate.warehouse.sources import DataSource
 
@@ -131,6 +132,7 @@ class WarehouseSpec:
     shared: bool = False
     publications: tuple[PublicationSpec, ...] = ()
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    alerts: tuple[Alert, ...] = ()
 
     def folder(self) -> AnyPath:
         """Where the warehouse is."""

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
 
+    from headgate.warehouse.declare.alert import Alert
     from headgate.warehouse.publish.protocol import Publisher
     from headgate.warehouse.run.run import WarehouseRun
     from headgate.warehouse.schedule.ledger import NodeStatistics
@@ -75,6 +76,7 @@ class Warehouse:
     waits until it is on disk; with ``sync=False`` it does not, and a power cut may cost the latest updates. On a
     cluster, ``shared=True`` says that all its machines see this folder, and those of sources, at the same paths.
     ``path`` may be the URL of a place in an object store, as "s3://bucket/city"; ``storage`` are options to reach it.
+    ``alerts`` say whom to call when a table needs a person: see headgate.Alert.
 
     Options mean the same everywhere. ``time`` is the column of the event time; tables may have None. ``partition`` is
     the length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is
@@ -90,11 +92,13 @@ class Warehouse:
         sync: bool = True,
         shared: bool = False,
         storage: Mapping[str, str] | None = None,
+        alerts: Sequence[Alert] = (),
     ) -> None:
         self.name = name
         self.sync = sync
         self.shared = shared
         self.storage = {} if storage is None else dict(storage)
+        self.alerts = tuple(alerts) if isinstance(alerts, list | tuple) else (alerts,)
         self.place = users_line()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
@@ -275,6 +279,7 @@ class Warehouse:
             shared=self.shared,
             publications=tuple(self._publications),
             storage=self.storage,
+            alerts=self.alerts,
         )
         if mistakes := [*self._mistakes, *find_mistakes(spec)]:
             raise DeclarationErrors(mistakes)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from headgate.core import HeadgateError, said_by
 from headgate.core.trace import TraceHeader, TraceTable
 from headgate.places.place import spark_settings
+from headgate.warehouse.alerts.alert_watch import AlertWatch, alerts_file
 from headgate.warehouse.declare.analysis import Analysis, analyse
 from headgate.warehouse.declare.durations import Duration, seconds
 from headgate.warehouse.declare.pipeline_file import files_of, load
@@ -174,6 +175,9 @@ class WarehouseRun:
             undo.callback(runtime.stop)
             undo.enter_context(ControlServer(runtime, lock))
             undo.enter_context(ExecutorWatch(runtime))
+            kept = alerts_file(runs_folder(self.spec.folder()))
+            alerts = AlertWatch(lambda: self.spec, runtime.statistics, kept, self._on_message)
+            undo.callback(alerts.start().stop)
             if self._watcher is not None:
                 self._watcher.start(runtime)
                 undo.callback(self._watcher.stop)

@@ -1,0 +1,343 @@
+"""Alerts: what fires and what recovers, as tables; and delivery to a server that hangs, fails, and then answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import headgate as hg
+from headgate.core import DeclarationError
+from headgate.warehouse.alerts.alert_watch import AlertWatch
+from headgate.warehouse.alerts.delivery import MOST_CALLS, AlertError, Courier, call
+from headgate.warehouse.alerts.rules import WINDOW_SECONDS, AlertRules
+from headgate.warehouse.declare.checks import DeclarationErrors
+from headgate.warehouse.schedule.ledger import NodeStatistics
+
+HOOK = "https://hooks.example/secret"
+AIR = NodeStatistics(
+    name="air",
+    priority=1.0,
+    state="ok",
+    staleness=1.0,
+    mean_staleness=1.0,
+    max_staleness=1.0,
+    lag=0.0,
+    mean_lag=0.0,
+    target_lag=60.0,
+    target_met=1.0,
+    rows=0,
+    written=0,
+    rejected=0,
+    updates=0,
+    last_update=None,
+    last_seconds=None,
+    next_update=None,
+    updates_left=0,
+    longest_wait=0.0,
+    failures=0,
+    error="",
+    note="",
+)
+LATE = hg.Alert(HOOK, late="5 min", held=False)
+HELD = hg.Alert(HOOK)
+REJECTED = hg.Alert(HOOK, rejected=0.1, held=False)
+SILENT = hg.Alert(HOOK, silent="1 hour", held=False)
+
+#: a look: (when, what is different about the table, what is told: "firing", "recovered" or nothing)
+Look = tuple[float, dict[str, Any], str]
+
+
+@pytest.mark.parametrize(
+    ("alert", "looks"),
+    [
+        pytest.param(
+            LATE,
+            [
+                (0, {"lag": 50.0}, ""),
+                (20, {"lag": 70.0}, ""),
+                (300, {"lag": 350.0}, ""),
+                (320, {"lag": 370.0}, "firing"),
+                (400, {"lag": 450.0}, ""),
+                (410, {"lag": 10.0, "last_update": 409.0}, "recovered"),
+                (420, {"lag": 10.0, "last_update": 409.0}, ""),
+            ],
+            id="late for longer than stated, once, and once when it has recovered",
+        ),
+        pytest.param(
+            LATE,
+            [(0, {"lag": 200.0}, ""), (100, {"lag": 20.0, "last_update": 99.0}, ""), (400, {"lag": 320.0}, "")],
+            id="late again counts from its beginning",
+        ),
+        pytest.param(LATE, [(0, {"lag": 9000.0, "target_lag": None}, "")], id="no target, never late"),
+        pytest.param(
+            HELD,
+            [
+                (0, {"state": "failing"}, ""),
+                (10, {"state": "held", "error": "no"}, "firing"),
+                (20, {"state": "updating"}, ""),
+                (30, {"state": "held"}, ""),
+                (40, {"state": "ok", "last_update": 39.0}, "recovered"),
+            ],
+            id="held; resumed is not recovered before an update is committed",
+        ),
+        pytest.param(HELD, [(0, {"state": "stopped"}, "firing")], id="the run has failed"),
+        pytest.param(
+            REJECTED,
+            [
+                (0, {"written": 100, "rejected": 5}, ""),
+                (10, {"written": 100, "rejected": 20}, "firing"),
+                (20, {"written": 110, "rejected": 20}, ""),
+                (WINDOW_SECONDS, {"written": 110, "rejected": 20}, ""),
+                (2 * WINDOW_SECONDS, {"written": 900, "rejected": 20, "last_update": 500.0}, "recovered"),
+                (3 * WINDOW_SECONDS, {"written": 900, "rejected": 20, "last_update": 500.0}, ""),
+                (3 * WINDOW_SECONDS + 1, {"written": 900, "rejected": 120, "last_update": 500.0}, "firing"),
+            ],
+            id="a share of the rows of the last minutes",
+        ),
+        pytest.param(
+            SILENT,
+            [
+                (0, {}, ""),
+                (100, {"last_update": 90.0}, ""),
+                (3690, {"last_update": 90.0}, ""),
+                (3691, {"last_update": 90.0}, "firing"),
+                (3700, {"last_update": 90.0, "lag": 1.0}, "recovered"),
+                (7300, {"last_update": 3702.0}, ""),
+                (7303, {"last_update": 3702.0}, "firing"),
+            ],
+            id="a source that gives nothing",
+        ),
+    ],
+)
+def test_an_alert_fires_once_and_recovers_once(alert: hg.Alert, looks: list[Look]) -> None:
+    rules = AlertRules({})
+    for now, different, expected in looks:
+        told = rules.look([alert], ["air"], [replace(AIR, **different)], now)
+        statuses = ["recovered" if firing.recovered else "firing" for firing in told]
+        assert statuses == ([expected] if expected else []), now
+
+
+def test_a_restart_neither_repeats_nor_recovers_an_alert() -> None:
+    first = AlertRules({})
+    assert first.look([HELD], [], [replace(AIR, state="held")], 10)
+    second = AlertRules(first.fired)
+    for now, state in ((20, "ok"), (30, "failing"), (40, "held")):
+        assert second.look([HELD], [], [replace(AIR, state=state)], now) == []
+    (recovered,) = second.look([HELD], [], [replace(AIR, last_update=50.0)], 60)
+    assert recovered.recovered
+
+
+def test_an_alert_is_about_the_tables_that_it_names() -> None:
+    rows = [replace(AIR, state="held"), replace(AIR, name="trips", state="held")]
+    rules = AlertRules({})
+    assert [firing.table for firing in rules.look([hg.Alert(HOOK, "trips")], [], rows, 0)] == ["trips"]
+    assert rules.look([], [], rows, 1) == []
+    assert rules.fired == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"to": "ftp://host/x"}, "URL of a webhook"),
+        ({"to": "file:///etc/passwd"}, "URL of a webhook"),
+        ({"to": []}, "a command"),
+        ({"to": HOOK, "late": "soon"}, "late of an alert"),
+        ({"to": HOOK, "rejected": 5}, "share above 0"),
+        ({"to": HOOK, "held": False}, "got none"),
+    ],
+)
+def test_a_mistake_in_an_alert_is_named(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(DeclarationError, match=said):
+        hg.Alert(**arguments)
+
+
+def test_alerts_about_what_is_not_there_are_mistakes_with_their_line() -> None:
+    alert = hg.Alert(HOOK, ["airr", "air", "mean"], late="1 min", silent="1 hour")
+    wh = hg.Warehouse("city", alerts=[alert])
+    air = wh.stream("air", SimpleNamespace(schema="ts timestamp"), time="ts")  # type: ignore[arg-type]
+    wh.sql("mean", f"SELECT * FROM {air}", time="ts", target_lag="1 min")
+    with pytest.raises(DeclarationErrors) as caught:
+        wh.spec()
+    said = [(mistake.place, mistake.text) for mistake in caught.value.mistakes]
+    assert {place for place, _ in said} == {alert.place}
+    assert alert.place.file == __file__
+    assert [text.partition(",")[0] for _, text in said] == [
+        "the alert is about 'airr'",
+        "the alert is about 'air' being late",
+        "the alert is about a silent source of 'mean'",
+    ]
+
+
+def test_where_an_alert_goes_is_not_shown() -> None:
+    assert "secret" not in repr(HELD) + HELD.shown
+
+
+# --- delivery ----------------------------------------------------------------------------------------------------
+
+
+class Hook:
+    """A webhook on loopback that does what ``plan`` says next: "hang", a status, or by default 200."""
+
+    def __init__(self) -> None:
+        self.plan: list[int | str] = []
+        self.got: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self.release = threading.Event()
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                step = hook.plan.pop(0) if hook.plan else 200
+                if step == "hang":
+                    hook.release.wait(30)
+                    self.close_connection = True
+                    return
+                self.send_response(int(step))
+                self.send_header("location", "/elsewhere")
+                self.send_header("content-length", "0")
+                self.end_headers()
+                if step == 200:
+                    hook.got.put(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self.release.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    made = Hook()
+    yield made
+    made.close()
+
+
+def test_a_webhook_that_hangs_and_fails_gets_the_message_when_it_answers(hook: Hook) -> None:
+    hook.plan = ["hang", 500, 302]
+    done: SimpleQueue[object] = SimpleQueue()
+    said: list[str] = []
+    waits: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        return False
+
+    courier = Courier(hook.url, "the hook", done.put, said.append, limit=0.2, wait=wait)
+    message = {"text": "air is held"}
+    assert courier.put(message)
+    assert done.get(timeout=20) is message
+    assert hook.got.get(timeout=20) == message
+    assert waits == [1.0, 2.0, 4.0]
+    assert len(said) == 1
+    assert "/hook" not in said[0]
+    courier.stop(2)
+
+
+def test_a_message_that_nobody_takes_is_given_up(hook: Hook) -> None:
+    hook.plan = [404] * MOST_CALLS
+    done: SimpleQueue[object] = SimpleQueue()
+    said: list[str] = []
+    courier = Courier(hook.url, "the hook", done.put, said.append, wait=lambda seconds: False)
+    courier.put({"text": "air is held"})
+    done.get(timeout=20)
+    assert "given up: air is held" in said[-1]
+    courier.stop(2)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ('import sys; sys.exit(sys.stdin.read() != \'{"text": "x"}\')', ""),
+        ("import sys; sys.exit('no such channel')", "no such channel"),
+        ("import time; time.sleep(60)", "took longer"),
+    ],
+)
+def test_a_command_gets_the_message_on_its_standard_input(code: str, said: str) -> None:
+    command = (sys.executable, "-c", code)
+    limit = 0.2 if said == "took longer" else 20.0
+    if not said:
+        call(command, {"text": "x"}, limit)
+        return
+    with pytest.raises(AlertError, match=said):
+        call(command, {"text": "x"}, limit)
+
+
+def test_a_command_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(AlertError, match="cannot be started"):
+        call(("/no/such/program",), {"text": "x"})
+
+
+def test_alerts_survive_a_restart(hook: Hook, tmp_path: Path) -> None:
+    file = tmp_path / "alerts.json"
+    spec = SimpleNamespace(name="city", alerts=(hg.Alert(hook.url),), streams=())
+    row = replace(AIR, state="held", error="<b>no</b>")
+
+    def run(row: NodeStatistics, now: float) -> None:
+        watch = AlertWatch(lambda: spec, lambda: (row,), file, lambda line: None, lambda: now)  # type: ignore[arg-type,return-value]
+        watch.look()
+        watch.stop()
+
+    run(row, 10.0)
+    first = hook.got.get(timeout=20)
+    assert first == {
+        "warehouse": "city",
+        "table": "air",
+        "condition": "held",
+        "status": "firing",
+        "at": 10.0,
+        "text": "air is held: <b>no</b>",
+    }
+    run(row, 20.0)
+    run(AIR, 30.0)
+    assert hook.got.empty()
+    run(replace(AIR, last_update=35.0), 40.0)
+    assert hook.got.get(timeout=20)["status"] == "recovered"
+    run(AIR, 50.0)
+    assert hook.got.empty()
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_what_was_not_delivered_is_delivered_by_the_next_run(hook: Hook, tmp_path: Path) -> None:
+    file = tmp_path / "alerts.json"
+    file.write_text(
+        json.dumps(
+            {
+                "version": 1,
+                "fired": [[hook.url, "air", "held", 10.0]],
+                "pending": [[hook.url, "air", "held", {"text": "air is held"}]],
+            }
+        )
+    )
+    spec = SimpleNamespace(name="city", alerts=(hg.Alert(hook.url),), streams=())
+    watch = AlertWatch(lambda: spec, lambda: (AIR,), file, lambda line: None, lambda: 20.0)  # type: ignore[arg-type,return-value]
+    watch.look()
+    assert hook.got.get(timeout=20) == {"text": "air is held"}
+    watch.stop()
+    assert json.loads(file.read_text())["pending"] == []
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"version": 1, "fired": [[1]], "pending": []}'])
+def test_a_damaged_file_of_alerts_is_ignored(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "alerts.json"
+    file.write_text(content)
+    spec = SimpleNamespace(name="city", alerts=(HELD,), streams=())
+    AlertWatch(lambda: spec, lambda: (AIR,), file, lambda line: None).look()  # type: ignore[arg-type,return-value]
