@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.live import Live
 
+from headgate.cli.json_lines import JsonLines
 from headgate.cli.live import UpdateLines, live_view, print_summary
 from headgate.cli.output import PlainConsole, say, say_error
 from headgate.cli.page import PageOptions, Ui, UiHost, UiPort, UiReadOnly
@@ -191,6 +192,9 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
+    log_json: Annotated[
+        bool, typer.Option("--log-json", help="Write a line of JSON for each update and message; no live table.")
+    ] = False,
     ui: Ui = True,
     ui_port: UiPort = None,
     ui_host: UiHost = "127.0.0.1",
@@ -211,7 +215,7 @@ def run(
     settings = dict(_setting(text) for text in conf or ())
     page = PageOptions(ui_host, ui_port, ui_read_only) if ui else None
     where = SparkOptions(master, settings, shared=shared)
-    behind = run_file(file, options, where, limit, report, once, on_change, page)
+    behind = run_file(file, options, where, limit, report, once, on_change, page, log_json)
     if behind:
         say_error(NotFreshError(behind))
         raise typer.Exit(NOT_FRESH)
@@ -258,6 +262,7 @@ def run_file(
     once: bool = False,
     on_change: ChangedQuery = ChangedQuery.REBUILD,
     page: PageOptions | None = None,
+    log_json: bool = False,
 ) -> Mapping[str, str]:
     """Run a pipeline file until it is stopped or ``limit`` seconds have passed; then print a summary.
 
@@ -270,7 +275,7 @@ def run_file(
     if report is not None:
         check_report(report)
     spec = load(file).spec()
-    lines = UpdateLines()
+    lines = JsonLines() if log_json else UpdateLines()
     watch = None if page is None else page.watch()
     running = WarehouseRun(
         spec,
@@ -289,13 +294,15 @@ def run_file(
         if page is not None and watch is not None:
             server = closing.enter_context(page.server(watch))
             lines.message(f"watch it at {server.address}")
-        behind = _watch(running, limit, once)
+        behind = _watch(running, limit, once, shows=not log_json)
         rows = running.runtime.statistics()
     assert running.trace is not None
     places = [("trace", running.trace)]
     if report is not None:
         write_report(read_trace(running.trace), report)
         places.append(("report", report))
+    if log_json:
+        return behind
     print_summary(spec.name, spec.folder(), rows, time.monotonic() - started, places)
     return behind
 
@@ -307,7 +314,7 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _watch(running: WarehouseRun, limit: float | None, once: bool) -> Mapping[str, str]:
+def _watch(running: WarehouseRun, limit: float | None, once: bool, shows: bool = True) -> Mapping[str, str]:
     """Show the live table until the run is stopped or ``limit`` seconds have passed.
 
     With ``once`` also until all tables have caught up, or no further one will. Returns those that have not.
@@ -329,7 +336,7 @@ def _watch(running: WarehouseRun, limit: float | None, once: bool) -> Mapping[st
         console = PlainConsole()
         with Live(console=console, refresh_per_second=4, transient=True, auto_refresh=False) as live:
             while not stopping.is_set() and time.monotonic() < end and runtime.is_running:
-                if console.is_terminal:
+                if shows and console.is_terminal:
                     live.update(live_view(running.spec.name, runtime.statistics(), time.time()), refresh=True)
                 if catch_up is not None and runtime.behind(catch_up).stuck:
                     break
