@@ -289,6 +289,7 @@ def run_file(
         if page is not None and watch is not None:
             server = closing.enter_context(page.server(watch))
             lines.message(f"watch it at {server.address}")
+            running.announce_page(server.address.partition("login?")[0])  # without the token
         behind = _watch(running, limit, once)
         rows = running.runtime.statistics()
     assert running.trace is not None

@@ -18,7 +18,7 @@ from headgate.monitor.watch import STUCK_SECONDS, RunWatch
 from headgate.warehouse.run.control_commands import COMMANDS, MOST_BYTES, answered, finite
 
 #: the commands that change something
-CHANGES = tuple(name for name in COMMANDS if name not in ("statistics", "notices", "explain"))
+CHANGES = tuple(name for name in COMMANDS if name not in ("statistics", "notices", "explain", "glance"))
 
 Handler = Callable[[Request], Awaitable[Response]]
 

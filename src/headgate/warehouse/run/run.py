@@ -111,6 +111,7 @@ class WarehouseRun:
         self._is_changed = False
         #: the right to run a warehouse in an object store; a local one has a lock that cannot be lost
         self._lease: WarehouseLease | None = None
+        self._held: WarehouseLock | WarehouseLease | None = None
         self._cleanup = ExitStack()
         self._runtime: Runtime | None = None
         #: where the trace of this run is written; None before the start
@@ -133,6 +134,7 @@ class WarehouseRun:
             ship_modules(base_folder(self.spec.place))
             lock = self._lock()
             undo.enter_context(lock)
+            self._held = lock
             spark, revive = self._spark(undo)
             check_access(spark, self.spec.folder())
             self._on_message(f"opening {counts(self.spec)} ...")
@@ -265,6 +267,11 @@ class WarehouseRun:
     def statistics(self) -> tuple[NodeStatistics, ...]:
         """The statistics of every table now."""
         return self.runtime.statistics()
+
+    def announce_page(self, address: str | None) -> None:
+        """Let others find the page that shows this run, by the lock of the warehouse; only while it runs."""
+        if self._held is not None and self._runtime is not None:
+            self._held.announce_page(address)
 
     def wait_until_fresh(self, timeout: Duration | None = None, tables: Sequence[str] | None = None) -> None:
         """Wait until ``tables``, or all, have taken in everything that had arrived when this was called.
