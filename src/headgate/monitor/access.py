@@ -2,8 +2,8 @@
 
 On the machine itself everybody with an account can connect to a port, and every page in a browser can send requests to
 it. So, whatever the address: a request must be made to a name of this server (or a page of another site could reach it
-by a name of its own that leads here), changes must come from our own page or from a program, and beyond the machine
-itself every request needs the token.
+by a name of its own that leads here), pages of other sites may link here and do nothing else, changes must come from
+our own page or from a program, and beyond the machine itself every request needs the token.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "headgate_token"
+#: where a browser hands in the token
+LOGIN = "/login"
 #: the header that requests with changes carry: a page of another site cannot set it without being asked first
 CHANGE_HEADER = "x-headgate"
 #: what a browser may load and do: nothing from elsewhere, no code inside the page, no frame around it
@@ -62,65 +64,96 @@ class Access:
         self._app = app
         self._token = token
         self._read_only = read_only
-        own = {"localhost", "127.0.0.1", "[::1]"} if is_loopback(host) else {host}
-        self._names = {*own, *names}
+        own = {"localhost", "127.0.0.1", "[::1]"} if is_loopback(host) else {f"[{host}]" if ":" in host else host}
+        self._names = {name.lower() for name in (*own, *names)}
+        # Who listens at all addresses has more names than we know. Then there is a token, and a browser has it only for
+        # the name that it was handed over at, so that another name that leads here is of no use to anybody.
+        self._any_name = token is not None and host in ("0.0.0.0", "::")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+                return
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        refused = self._login(request) or self._refused(request)
+        answer: ASGIApp = self._refused(request) or self._login(request) or self._app
 
-        async def send_safely(message: dict[str, object]) -> None:
+        async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
-                known = {name.lower() for name, _ in message.get("headers", ())}  # type: ignore[attr-defined]
-                added = [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in known]
-                message = {**message, "headers": [*message.get("headers", ()), *added]}  # type: ignore[misc]
+                headers = list(message.get("headers", ()))
+                known = {name.lower() for name, _ in headers}
+                headers += [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in known]
+                message = {**message, "headers": headers}
             await send(message)
 
-        await (refused or self._app)(scope, receive, send_safely)  # type: ignore[arg-type]
+        await answer(scope, receive, send_safely)
 
     def _refused(self, request: Request) -> Response | None:
         if not self._is_for_us(request.headers):
             names = ", ".join(sorted(self._names))
             return _refusal(421, f"this server is called {names}; open it by that name")
+        if request.url.path == LOGIN:
+            return None
         if self._token is not None and not self._has_token(request):
             return _refusal(401, "a token is needed: open the address that `headgate run` has printed")
-        if request.method not in ("GET", "HEAD"):
-            if self._read_only:
-                return _refusal(403, "this page is read-only: it was started with --ui-read-only")
-            if not self._comes_from_us(request):
-                return _refusal(403, f"changes are made from the page itself, or with the header {CHANGE_HEADER}: 1")
-        return None
+        is_change = request.method not in ("GET", "HEAD")
+        if is_change and self._read_only:
+            why = "this page is read-only: it was started with --ui-read-only"
+        elif is_change and not self._comes_from_us(request):
+            why = f"changes are made from the page itself, or with the header {CHANGE_HEADER}: 1"
+        elif not _is_own(request.headers) and request.headers.get("sec-fetch-mode") != "navigate":
+            why = "pages of other sites may link here, and not read from here"
+        else:
+            return None
+        return _refusal(403, why)
 
     def _is_for_us(self, headers: Headers) -> bool:
-        host = headers.get("host", "")
+        host = headers.get("host", "").lower()
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-        return name in self._names
+        return name in self._names or (self._any_name and name != "")
 
     def _has_token(self, request: Request) -> bool:
-        given = request.cookies.get(COOKIE) or request.headers.get("authorization", "").removeprefix("Bearer ")
-        return hmac.compare_digest(given.encode(), (self._token or "").encode())
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        return self._is_token(request.cookies.get(_cookie(request), "")) or (
+            scheme.lower() == "bearer" and self._is_token(given.strip())
+        )
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "replace"), (self._token or "").encode())
 
     @staticmethod
     def _comes_from_us(request: Request) -> bool:
-        site = request.headers.get("sec-fetch-site", "same-origin")
         origin = request.headers.get("origin")
-        is_same = origin is None or origin.partition("://")[2] == request.headers.get("host")
-        return site in ("same-origin", "none") and is_same and CHANGE_HEADER in request.headers
+        is_same = origin is None or origin.partition("://")[2].lower() == request.headers.get("host", "").lower()
+        return _is_own(request.headers) and is_same and CHANGE_HEADER in request.headers
 
     def _login(self, request: Request) -> Response | None:
         """Hand the token over in a cookie that scripts cannot read, and take it out of the address."""
-        if self._token is None or request.url.path != "/login" or not self._is_for_us(request.headers):
+        if request.url.path != LOGIN:
             return None
-        given = request.query_params.get("token", "")
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
-            return _refusal(401, "this token is not the one that `headgate run` has printed")
+        if request.method != "GET":
+            return _refusal(405, "open this address with a browser")
         response = Response(status_code=303, headers={"location": "/"})
-        response.set_cookie(COOKIE, self._token, httponly=True, samesite="strict", path="/")
+        if self._token is None:
+            return response
+        if not self._is_token(request.query_params.get("token", "")):
+            return _refusal(401, "this token is not the one that `headgate run` has printed")
+        response.set_cookie(_cookie(request), self._token, httponly=True, samesite="strict", path="/")
         return response
 
 
+def _cookie(request: Request) -> str:
+    """The name of the cookie: browsers do not tell ports apart, and several runs may have a page on one machine."""
+    server = request.scope.get("server")
+    return f"{COOKIE}_{server[1]}" if server else COOKIE
+
+
+def _is_own(headers: Headers) -> bool:
+    """Whether a request comes from our own page, from a person, or from a program that is no browser."""
+    return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+
+
 def _refusal(status: int, why: str) -> Response:
-    return PlainTextResponse(why + "\n", status_code=status)
+    return JSONResponse({"error": why}, status_code=status)

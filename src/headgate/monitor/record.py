@@ -210,7 +210,7 @@ def _standing(row: NodeStatistics, now: float, track: int | None, place: int | N
     """How a table stands, in fields that change only when something happens to it."""
     return {
         "priority": row.priority,
-        "state": _state(row, track, place),
+        "state": shown_state(row, track, place),
         "track": track,
         "place": place,
         # To the hundredth of a second: the difference of two clocks is never the same twice.
@@ -229,7 +229,8 @@ def _standing(row: NodeStatistics, now: float, track: int | None, place: int | N
     }
 
 
-def _state(row: NodeStatistics, track: int | None, place: int | None) -> str:
+def shown_state(row: NodeStatistics, track: int | None, place: int | None) -> str:
+    """The state of a table as people see it; ``place`` is its place in the queue, if it waits there."""
     if row.state == "updating":
         return "running" if track is not None else "recomputing"
     if row.state == "ok":

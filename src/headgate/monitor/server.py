@@ -11,6 +11,7 @@ from types import TracebackType
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
@@ -19,7 +20,7 @@ from starlette.types import ASGIApp
 
 from headgate.core import HeadgateError
 from headgate.monitor.access import Access, is_loopback, new_token
-from headgate.monitor.api import api_routes
+from headgate.monitor.api import api_routes, refused
 from headgate.monitor.watch import RunWatch
 
 PAGE = Path(__file__).parent / "page"
@@ -40,7 +41,8 @@ def application(
         return FileResponse(PAGE / "index.html")
 
     routes = [Route("/", page), *api_routes(watch), Mount("/static", StaticFiles(directory=PAGE))]
-    return Access(Starlette(routes=routes), host, names, token, read_only)
+    handlers = {HTTPException: refused, Exception: refused}
+    return Access(Starlette(routes=routes, exception_handlers=handlers), host, names, token, read_only)
 
 
 class MonitorServer:
@@ -67,6 +69,8 @@ class MonitorServer:
             application(watch, host, names, token, read_only),
             log_config=None,
             access_log=False,  # it would show tokens
+            proxy_headers=False,  # anybody on this machine could send them
+            server_header=False,
             lifespan="off",
             timeout_graceful_shutdown=END_SECONDS,
         )

@@ -14,13 +14,15 @@ from typing import Protocol
 from headgate.core import Decision, Explanation, Update
 from headgate.core.trace import RunNotice, TraceHeader, TraceTable
 from headgate.monitor.feed import Feed
+from headgate.monitor.metrics import RunMetrics
 from headgate.monitor.record import Json, RunRecord
 from headgate.warehouse.run.control_commands import Controlled
 from headgate.warehouse.schedule.glance import Glance
 
 #: seconds between two visits to the scheduler
 VISIT_SECONDS = 1.0
-#: the run counts as stuck when the scheduler has not answered for so many seconds
+#: the run counts as stuck when the scheduler has not answered for so many seconds, and a track when its update goes on
+#: for so long after it should have been cancelled
 STUCK_SECONDS = 30.0
 
 
@@ -40,22 +42,27 @@ class RunWatch:
 
     def __init__(self) -> None:
         self.feed = Feed()
+        self.metrics = RunMetrics(lambda: self.feed.viewers, self.silent_for)
         self._record: RunRecord
         #: guards the record, for as long as it takes to change or to copy it
         self._lock = threading.Lock()
         self._run: Watched | None = None
         self._ended = threading.Event()
         self._answered = time.monotonic()
+        #: as it was at the last visit
+        self._glance: Glance | None = None
         self._thread = threading.Thread(target=self._visit, name="headgate-watch", daemon=True)
 
     # --- told by the run, on its scheduler thread -----------------------------------------------------------
 
     def begin(self, header: TraceHeader) -> None:
         self._record = RunRecord(header)
+        self.metrics.begin(header)
 
     def updated(self, update: Update) -> None:
         with self._lock:
             told = self._record.updated(update)
+        self.metrics.updated(update)
         self.feed.send("update", told)
 
     def changed(self, at: float, what: Mapping[str, object]) -> None:
@@ -69,8 +76,10 @@ class RunWatch:
         self.feed.send("notice", told)
 
     def redeclared(self, tables: Iterable[TraceTable]) -> None:
+        tables = tuple(tables)
         with self._lock:
             self._record.redeclared(tables)
+        self.metrics.redeclared(tables)
         self.feed.send("redeclared", {})
 
     # --- visits ---------------------------------------------------------------------------------------------
@@ -94,6 +103,8 @@ class RunWatch:
         """Visit the scheduler once, and tell viewers what is different."""
         glance = self.run.glance()
         self._answered = time.monotonic()
+        self._glance = glance
+        self.metrics.seen(glance)
         with self._lock:
             different = self._record.seen(glance)
         self.feed.send("seen", different)
@@ -113,6 +124,27 @@ class RunWatch:
     def silent_for(self) -> float:
         """For how many seconds the scheduler has not answered."""
         return time.monotonic() - self._answered
+
+    def trouble(self) -> str:
+        """Why the run does not go on as it should; empty if it does."""
+        if not self.is_live:
+            return "the run has ended"
+        silent = self.silent_for()
+        if silent > STUCK_SECONDS:
+            return f"the scheduler has not answered for {silent:.0f} s"
+        glance = self._glance
+        if glance is None:
+            return ""
+        for each in glance.running:
+            took = glance.now - each.began
+            if each.began and took > each.limit + STUCK_SECONDS:
+                limit = f"and should have been cancelled after {each.limit:.0f} s"
+                return f"track {each.track} is stuck: its update of {each.name} has run for {took:.0f} s, {limit}"
+        return ""
+
+    def left(self) -> list[str]:
+        """The tables whose update was cancelled and does not end; others go on."""
+        return [] if self._glance is None else list(self._glance.left)
 
     def overview(self) -> Json:
         with self._lock:

@@ -90,27 +90,37 @@ class Controlled(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _ArgumentKind:
-    """A kind of argument: its name in messages, and the values that it accepts."""
+    """A kind of argument: its name in messages, the values that it accepts, and the same as a JSON Schema."""
 
     described: str
     accepts: Callable[[Any], bool]
+    schema: dict[str, Any]
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-_TEXT = _ArgumentKind("a text", lambda value: isinstance(value, str))
+_TEXT = _ArgumentKind("a text", lambda value: isinstance(value, str), {"type": "string"})
 _PRIORITY = _ArgumentKind(
-    f"a number from 0 to {MOST_PRIORITY:g}", lambda value: _is_number(value) and 0 <= value <= MOST_PRIORITY
+    f"a number from 0 to {MOST_PRIORITY:g}",
+    lambda value: _is_number(value) and 0 <= value <= MOST_PRIORITY,
+    {"type": "number", "minimum": 0, "maximum": MOST_PRIORITY},
 )
 _TRACKS = _ArgumentKind(
-    f"a whole number from 1 to {MOST_TRACKS}", lambda value: type(value) is int and 1 <= value <= MOST_TRACKS
+    f"a whole number from 1 to {MOST_TRACKS}",
+    lambda value: type(value) is int and 1 <= value <= MOST_TRACKS,
+    {"type": "integer", "minimum": 1, "maximum": MOST_TRACKS},
 )
-_MICROS = _ArgumentKind("a time in microseconds", lambda value: type(value) is int and abs(value) < _MOST_MICROS)
+_MICROS = _ArgumentKind(
+    "a time in microseconds",
+    lambda value: type(value) is int and abs(value) < _MOST_MICROS,
+    {"type": "integer", "minimum": 1 - _MOST_MICROS, "maximum": _MOST_MICROS - 1},
+)
 _LENGTH = _ArgumentKind(
     f"null or {LEAST_SECONDS:g} to {MOST_SECONDS:g} seconds",
     lambda value: value is None or (_is_number(value) and LEAST_SECONDS <= value <= MOST_SECONDS),
+    {"anyOf": [{"type": "number", "minimum": LEAST_SECONDS, "maximum": MOST_SECONDS}, {"type": "null"}]},
 )
 
 

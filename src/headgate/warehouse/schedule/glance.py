@@ -5,7 +5,8 @@ All of it is taken in one visit to the scheduler, so that the parts fit together
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headgate.core import Ranked, Update
@@ -14,13 +15,17 @@ from headgate.warehouse.schedule.ledger import NodeStatistics
 
 @dataclass(frozen=True, slots=True)
 class RunningUpdate:
-    """An update that is being made: the name of its node, its track, and when it began."""
+    """An update that is being made: the name of its node, its track, and when it began.
+
+    It is cancelled when it has taken ``limit`` seconds.
+    """
 
     name: str
     table: str
     layer: str
     track: int
     began: float
+    limit: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class Glance:
     """How all tables stand at ``now``, in seconds since the epoch.
 
     ``queue`` are the nodes that wait for a track, best first by the policy. ``budget`` is None if updates may take as
-    long as they like.
+    long as they like. ``left`` are the tables whose update was cancelled and does not end: tracks go on without it.
     """
 
     now: float
@@ -39,7 +44,10 @@ class Glance:
     tables: tuple[NodeStatistics, ...]
     queue: tuple[Ranked, ...]
     running: tuple[RunningUpdate, ...]
+    left: tuple[str, ...] = ()
 
 
-def running_now(updates: Iterable[Update]) -> tuple[RunningUpdate, ...]:
-    return tuple(RunningUpdate(each.name, each.table, each.layer, each.track, each.began) for each in updates)
+def running_now(updates: Iterable[Update], limit: Callable[[Update], float]) -> tuple[RunningUpdate, ...]:
+    return tuple(
+        RunningUpdate(each.name, each.table, each.layer, each.track, each.began, limit(each)) for each in updates
+    )

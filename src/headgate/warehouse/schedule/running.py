@@ -58,6 +58,10 @@ class RunningUpdates:
     def on_tracks(self) -> list[Update]:
         return list(chain.from_iterable(self._by_track.values()))
 
+    def left(self) -> tuple[str, ...]:
+        """The tables whose update was cancelled and does not end."""
+        return tuple(sorted({update.table for update in self._stuck}))
+
     def is_on_track(self, update: Update) -> bool:
         return any(update is other for other in self._by_track.get(update.track, ()))
 

@@ -545,7 +545,8 @@ class Scheduler:
             budget=None if budget == math.inf else budget,
             tables=self.statistics(now),
             queue=self._loop.queue(now),
-            running=running_now(self.running.on_tracks()),
+            running=running_now(self.running.on_tracks(), self.time_limit),
+            left=self.running.left(),
         )
 
     def decisions(self, table: str) -> tuple[Decision, ...]:
