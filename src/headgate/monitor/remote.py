@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -190,7 +191,7 @@ def _glance(told: Mapping[str, Any]) -> Glance:
         budget=told["budget"],
         tables=tuple(NodeStatistics(**{**row, "operators": (), "repairs": None}) for row in told["tables"]),
         queue=tuple(Ranked(each["name"], (), 0.0) for each in told["queue"]),
-        running=tuple(RunningUpdate(**each) for each in told["running"]),
+        running=tuple(RunningUpdate(**{**each, "limit": math.inf}) for each in told["running"]),
     )
 
 
