@@ -187,8 +187,8 @@ def _paused(trace: Trace) -> set[str]:
     found: set[str] = set()
     for change in trace.changes:
         match change.what:
-            case {"pause": str(name)} | {"paused": str(name)}:
+            case {"paused": str(name)}:
                 found.add(name)
-            case {"resume": str(name)} | {"resumed": str(name)}:
+            case {"resumed": str(name)}:
                 found.discard(name)
     return found
