@@ -24,6 +24,8 @@ from headgate.warehouse.declare.durations import Duration, seconds
 from headgate.warehouse.declare.pipeline_file import files_of, load
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.report.drawing import counts
+from headgate.warehouse.report.figures import RunFigures, figures_of
+from headgate.warehouse.report.notebook import run_html, show_live
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.executor_watch import ExecutorWatch
 from headgate.warehouse.run.executors import check_executors, cluster_cores, refuse_unshared, wait_for_executors
@@ -33,7 +35,7 @@ from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.run.observers import Observer
 from headgate.warehouse.run.runtime import MOST_FOLLOWED, Runtime
 from headgate.warehouse.run.spark_life import forget_spark, is_alive, stop_session
-from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
+from headgate.warehouse.run.trace import TraceWriter, read_trace, runs_folder, traced_tables
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.session import another_session, open_session, own_session, running_session
@@ -267,6 +269,21 @@ class WarehouseRun:
     def statistics(self) -> tuple[NodeStatistics, ...]:
         """The statistics of every table now."""
         return self.runtime.statistics()
+
+    def report(self) -> RunFigures:
+        """The figures of the run so far, or of all of it when it has ended; a notebook shows them as a page."""
+        if self.trace is None:
+            raise HeadgateError(f"the warehouse {self.spec.name!r} has not been started, so there is nothing to report")
+        return figures_of(read_trace(self.trace))
+
+    def _repr_html_(self) -> str:
+        if self._runtime is None:
+            return run_html(self.spec.name, "not started", ())
+        return run_html(self.spec.name, "is running" if self._runtime.is_running else "has ended", self.statistics())
+
+    def show(self) -> None:
+        """Show the tables in a notebook, live, until the run ends or the cell is interrupted."""
+        show_live(self._repr_html_, lambda: self._runtime is not None and self._runtime.is_running)
 
     def announce_page(self, address: str | None) -> None:
         """Let others find the page that shows this run, by the lock of the warehouse; only while it runs."""
