@@ -18,7 +18,7 @@ SPARK = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TopColumn:
     """A column: its title, how wide it is, and by what its rows are sorted, the first on top."""
 
     title: str
@@ -43,17 +43,17 @@ def _less(value: float | None) -> float:
 
 
 COLUMNS = (
-    Column("table", 22, lambda table, now: (), is_left=True),
-    Column("prio", 6, lambda table, now: (_less(table.get("priority")),)),
-    Column("class", 5, lambda table, now: (_less(table.get("class")),)),
-    Column("stale", 7, lambda table, now: (_less(staleness(table, now)),)),
-    Column("", SPARK, lambda table, now: (_less(staleness(table, now)),), is_left=True),
-    Column("lag", 7, lambda table, now: (_less(lag(table, now)),)),
-    Column("target", 7, lambda table, now: (-lag(table, now) / (table.get("target") or float("inf")),)),
-    Column("state", 13, lambda table, now: (str(table.get("state", "")),), is_left=True),
-    Column("queue", 5, lambda table, now: (table.get("place") or float("inf"),)),
-    Column("rows", 7, lambda table, now: (_less(table.get("rows")),)),
-    Column("rejected", 8, lambda table, now: (_less(table.get("rejected")),)),
+    TopColumn("table", 22, lambda table, now: (), is_left=True),
+    TopColumn("prio", 6, lambda table, now: (_less(table.get("priority")),)),
+    TopColumn("class", 5, lambda table, now: (_less(table.get("class")),)),
+    TopColumn("stale", 7, lambda table, now: (_less(staleness(table, now)),)),
+    TopColumn("", SPARK, lambda table, now: (_less(staleness(table, now)),), is_left=True),
+    TopColumn("lag", 7, lambda table, now: (_less(lag(table, now)),)),
+    TopColumn("target", 7, lambda table, now: (-lag(table, now) / (table.get("target") or float("inf")),)),
+    TopColumn("state", 13, lambda table, now: (str(table.get("state", "")),), is_left=True),
+    TopColumn("queue", 5, lambda table, now: (table.get("place") or float("inf"),)),
+    TopColumn("rows", 7, lambda table, now: (_less(table.get("rows")),)),
+    TopColumn("rejected", 8, lambda table, now: (_less(table.get("rejected")),)),
 )
 #: those that rows can be sorted by
 SORTED_BY = tuple(place for place, column in enumerate(COLUMNS) if column.title)
