@@ -53,7 +53,7 @@ class RecordedRun:
         lines = [f"The run is over. At its end, {name} was {table['state']}."]
         if updates:
             last = updates[-1]
-            took = f"{last['seconds']:.3g} s on track {last['track'] + 1}"
+            took = f"{last['seconds']:.3g} s on track {last['track']}"
             waited = max(0.0, last["began"] - last["released"])
             lines.append(f"Its last update waited {waited:.3g} s for a track and took {took}.")
         if table["error"]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ClassVar
 
+from rich.console import JustifyMethod
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -85,7 +86,8 @@ class TopApp(App[None]):
     def on_mount(self) -> None:
         rows = self._rows
         for place, column in enumerate(COLUMNS):
-            rows.add_column(Text(column.title), width=column.width, key=str(place))
+            justify: JustifyMethod = "left" if column.is_left else "right"
+            rows.add_column(Text(column.title, justify=justify), width=column.width, key=str(place))
         rows.focus()
         self.watch(rows, "scroll_y", self._draw_rows, init=False)
         self.set_interval(TICK, self._draw)

@@ -86,7 +86,7 @@ def cells(name: str, table: Json, now: float, curve: Sequence[float | None] = ()
         sparkline(curve, target),
         length(late),
         length(target),
-        state if track is None else f"{state} {track + 1}",
+        state if track is None else f"{state} on {track}",
         "-" if place is None else str(place),
         count(table.get("rows", 0)),
         count(table.get("rejected", 0)),
