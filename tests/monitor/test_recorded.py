@@ -14,10 +14,12 @@ from headgate.core.trace import Change, Trace
 from headgate.monitor.recorded import RecordedRun
 from headgate.monitor.server import application
 from headgate.monitor.shown import ShownRun
+from headgate.monitor.watch import RunWatch
 from headgate.monitor.what_if import BusyError, Question, ReplayError, WhatIf, what_if_from
 from headgate.sim import Table, TableScenario
 from headgate.warehouse.run.lock import WarehouseLock, holder
 from headgate.warehouse.run.trace import TraceWriter, runs_folder
+from tests.monitor.pretended import PretendedRun
 from tests.sim.recording import START, recorded
 
 #: more than one track can do
@@ -136,3 +138,15 @@ def test_ui_says_where_the_page_of_a_running_warehouse_is(
             main()
     assert ended.value.code == 0
     assert capsys.readouterr().out == "http://127.0.0.1:4300/\n"
+
+
+def test_the_page_of_a_running_warehouse_shows_earlier_runs_too(trace: Path) -> None:
+    watch = RunWatch()
+    PretendedRun(watch, tables=3)
+    watch.trace = trace.parent / "20270101T000000.000000Z.jsonl"
+    try:
+        assert [each["live"] for each in asked(watch, "GET", "/api/runs").json()["runs"]] == [False]
+        assert asked(watch, "GET", f"/api/overview?run={trace.name}").json()["live"] is False
+        assert asked(watch, "GET", "/api/overview").json()["live"] is True
+    finally:
+        watch.stop()
