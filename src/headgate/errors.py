@@ -63,6 +63,12 @@ HeadgateError
 ├── StillRunningError              the process was asked to stop, and has not within its time
 ├── RefusedError                   the process that runs the warehouse could not do what it was asked
 ├── CannotListenError              a run could not make the socket on which it takes commands
+├── MonitorError                   the page of a run cannot be shown
+├── UnreachableError               the page of a run does not answer, or not as one
+├── RunOverError                   a run that is over cannot be changed
+├── BusyError                      another what-if is being computed
+├── ReplayError                    a run cannot be replayed, or not in the time there is
+├── NoNotebookError                there is no notebook to show something in
 ├── CheckError                     a policy of the user's own does not keep its promises (``headgate.testing``)
 ├── SchedulerMisuseError           an engine broke the protocol of a loop
 └── InvariantError                 a rule that Headgate keeps by itself was broken: our bug, please report it
@@ -81,6 +87,10 @@ _ERRORS = {
         *("MissingFeatureError", "ScenarioError", "SchedulerMisuseError", "UserCodeError", "InvariantError"),
     ),
     "headgate.core.trace.lines": ("TraceError",),
+    "headgate.monitor.recorded": ("RunOverError",),
+    "headgate.monitor.remote": ("UnreachableError",),
+    "headgate.monitor.server": ("MonitorError",),
+    "headgate.monitor.what_if": ("BusyError", "ReplayError"),
     "headgate.places.object_path": ("NoObjectStoreError",),
     "headgate.places.place": ("PlaceError",),
     "headgate.stream.errors": (
@@ -93,6 +103,7 @@ _ERRORS = {
     "headgate.testing.oracle": ("CheckError",),
     "headgate.warehouse.declare.checks": ("DeclarationErrors",),
     "headgate.warehouse.reading": ("BeyondTheEdgeError", "NoCommonEdgeError", "NotAWarehouseError", "SqlError"),
+    "headgate.warehouse.report.notebook": ("NoNotebookError",),
     "headgate.warehouse.run.control": ("CannotListenError",),
     "headgate.warehouse.run.control_client": ("ControlError", "NotRunningError", "RefusedError", "StillRunningError"),
     "headgate.warehouse.run.control_commands": ("RequestError",),

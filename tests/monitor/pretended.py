@@ -145,6 +145,9 @@ class PretendedRun:
             tuple(self._running.values()),
         )
 
+    def declared(self) -> tuple[TraceTable, ...]:
+        return tuple(self._declared.values())
+
     def decisions(self, name: str) -> tuple[Decision, ...]:
         ranking = tuple(Ranked(each, (1.0,), 0.5) for each in (name, *list(self._declared)[:3]))
         return (Decision(1, self._clock(), name, 0, "policy", self._policy, ranking),)

@@ -14,9 +14,10 @@ from headgate.core.errors import UnknownNameError
 from headgate.core.explain import DispatchExplanation, Explanation, Ranked
 from headgate.core.placement import Lane, Placement
 from headgate.core.policy import Policy
-from headgate.core.trace import RunNotice
+from headgate.core.trace import RunNotice, TraceTable
 from headgate.warehouse.run.control import PATIENCE, ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
+from headgate.warehouse.schedule.glance import Glance, RunningUpdate
 from headgate.warehouse.schedule.ledger import NodeStatistics
 
 TABLES = ("air", "alerts", "meters")
@@ -36,6 +37,14 @@ class Recorder:
 
     def notices(self) -> tuple[RunNotice, ...]:
         return ()
+
+    def glance(self) -> Glance:
+        running = (RunningUpdate("meters", "meters", "live", 0, 99.0),)
+        queue = (Ranked("alerts", (3.0,), 2.0),)
+        return Glance(100.0, "max-benefit", "proportional", 2, 1.0, self.statistics(), queue, running)
+
+    def declared(self) -> tuple[TraceTable, ...]:
+        return tuple(TraceTable(name) for name in TABLES)
 
     def explain(self, name: str) -> Explanation:
         self._known(name)

@@ -20,6 +20,7 @@ from headgate.cli.policies import policies
 from headgate.cli.read import query, status
 from headgate.cli.run import check, graph, run
 from headgate.cli.simulate import simulate
+from headgate.cli.watching import top, ui
 from headgate.core import DeclarationError, HeadgateError, UserCodeError
 
 app = typer.Typer(
@@ -38,6 +39,8 @@ app.command()(run)
 app.command()(status)
 app.command()(query)
 app.command()(explain)
+app.command()(top)
+app.command()(ui)
 app.command()(pause)
 app.command()(resume)
 app.command()(refresh)

@@ -74,24 +74,36 @@ def status(
     If a process runs the warehouse, also show priority, state, lag, and what its sources report.
     """
     from headgate.warehouse.reading import tables
-    from headgate.warehouse.run.lock import running_process
+    from headgate.warehouse.run.lock import holder, running_process
 
     found = tables(directory)
     now = time.time()
     process = running_process(directory)
+    found_holder = holder(directory)
+    page = None if found_holder is None else found_holder.page
     running = None if process is None else RunningWarehouse(directory, LIVE_PATIENCE)
     live = None if running is None else _answer(running.statistics)
     notices = (None if running is None else _answer(running.notices)) or ()
     if as_json:
         entries = [asdict(table) | {"staleness": _staleness(table, now)} for table in found]
-        summary = {"path": str(directory), "process": process, "tables": entries, "live": live, "notices": notices}
+        summary = {
+            "path": str(directory),
+            "process": process,
+            "page": page,
+            "tables": entries,
+            "live": live,
+            "notices": notices,
+        }
         say(json.dumps(summary, indent=2))
         return
     console = _console()
     if process is None:
         console.print(f"{directory}: no process runs it")
     else:
-        console.print(f"{directory}: being run by process {process if process > 0 else 'unknown'}")
+        seen = "" if page is None else f"; watch it at {page}"
+        console.print(
+            f"{directory}: being run by process {process if process > 0 else 'unknown'}{seen}", soft_wrap=True
+        )
     if found or live:
         console.print(_status_table(found, now, live))
     else:

@@ -292,8 +292,10 @@ def run_file(
         closing.callback(running.stop)
         running.start()
         if page is not None and watch is not None:
+            watch.trace = running.trace
             server = closing.enter_context(page.server(watch))
             lines.message(f"watch it at {server.address}")
+            running.announce_page(server.address.partition("login?")[0])  # without the token
         behind = _watch(running, limit, once, shows=not log_json)
         rows = running.runtime.statistics()
     assert running.trace is not None

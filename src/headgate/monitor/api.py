@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -16,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from headgate.core import DeclarationError, HeadgateError
 from headgate.monitor.access import CHANGE_HEADER
 from headgate.monitor.openapi import (
     NUMBER,
@@ -32,11 +34,13 @@ from headgate.monitor.openapi import (
     record,
     route_of,
 )
-from headgate.monitor.watch import RunWatch
-from headgate.warehouse.run.control_commands import COMMANDS, MOST_BYTES, answered, finite
+from headgate.monitor.shown import ShownRun
+from headgate.monitor.what_if import SCHEMA as WHAT_IF
+from headgate.monitor.what_if import BusyError, WhatIf, what_if_from
+from headgate.warehouse.run.control_commands import COMMANDS, MOST_BYTES, finite
 
 #: the commands that change something
-CHANGES = tuple(name for name in COMMANDS if name not in ("statistics", "notices", "explain"))
+CHANGES = tuple(name for name in COMMANDS if name not in ("statistics", "notices", "explain", "glance"))
 
 #: {the kind of error of a command: its status}; a run that refuses for another reason is in conflict with it
 _STATUS = {"RequestError": 400, "UnknownNameError": 404}
@@ -78,10 +82,12 @@ _OVERVIEW = record(
     notices=list_of(_NOTICE),
 )
 _ONE_TABLE = record(name=TEXT, **_TABLE, at=NUMBER, curve=_CURVE, updates=list_of(_UPDATE), notices=list_of(_NOTICE))
+_RUN = record(name=TEXT, started=NUMBER, live={"type": "boolean"})
+_WHAT_IF = record(measured=_CURVE, before=_CURVE, after=_CURVE, tables=list_of(record(name=TEXT)))
 _WHY = record(text=TEXT, policy=TEXT, decisions=list_of(record(at=NUMBER, reason=TEXT, text=TEXT)))
 
 
-def api_routes(watch: RunWatch) -> list[Route]:
+def api_routes(watch: ShownRun) -> list[Route]:
     """All that the API takes, and the description of it."""
     endpoints = [*_questions(watch), *(_change(watch, name) for name in CHANGES)]
 
@@ -101,24 +107,46 @@ def api_description(endpoints: list[Endpoint]) -> Json:
     return description(endpoints, __version__, CHANGE_HEADER)
 
 
-def _questions(watch: RunWatch) -> list[Endpoint]:
+def _questions(watch: ShownRun) -> list[Endpoint]:
+    what_if = WhatIf()
+
     async def overview(request: Request) -> Response:
-        return json_answer(watch.overview())
+        return json_answer(await run_in_threadpool(_chosen(watch, request).overview))
+
+    async def runs(request: Request) -> Response:
+        return json_answer({"runs": await run_in_threadpool(watch.runs)})
+
+    async def replayed(request: Request) -> Response:
+        content = await _object(request)
+        if isinstance(content, Response):
+            return content
+        trace = _chosen(watch, request).trace
+        if trace is None:
+            return error_answer(409, "this run is not recorded, so it cannot be replayed")
+        try:
+            return json_answer(await run_in_threadpool(what_if.ask, trace, what_if_from(content)))
+        except BusyError as error:
+            return error_answer(409, str(error))
+        except DeclarationError as error:
+            return error_answer(400, str(error))
+        except HeadgateError as error:
+            return error_answer(422, str(error))
 
     async def table(request: Request) -> Response:
         name = request.path_params["name"]
         try:
-            return json_answer(watch.table(name))
+            return json_answer(await run_in_threadpool(_chosen(watch, request).table, name))
         except KeyError:
             return error_answer(404, f"there is no table {name!r}")
 
     async def why(request: Request) -> Response:
         name = request.path_params["name"]
+        run = _chosen(watch, request)
         try:
-            watch.table(name)
+            run.table(name)
         except KeyError:
             return error_answer(404, f"there is no table {name!r}")
-        return json_answer(await run_in_threadpool(watch.why, name))
+        return json_answer(await run_in_threadpool(run.why, name))
 
     async def events(request: Request) -> Response:
         async def stream() -> AsyncIterator[str]:
@@ -142,6 +170,19 @@ def _questions(watch: RunWatch) -> list[Endpoint]:
     healthy = record(healthy={"const": True}, left=list_of(TEXT))
     return [
         Endpoint("/api/overview", "Everything that the first view shows.", overview, _OVERVIEW),
+        Endpoint("/api/runs", "The recorded runs; ?run=NAME shows one.", runs, record(runs=list_of(_RUN))),
+        Endpoint(
+            "/api/what-if",
+            "What would have happened under other settings.",
+            replayed,
+            _WHAT_IF,
+            takes=WHAT_IF,
+            refuses={
+                400: "the body is not a question of this kind, or names what does not exist",
+                409: "another question is being answered, or the run is not recorded",
+                422: "the run cannot be replayed; it says why",
+            },
+        ),
         Endpoint("/api/tables/{name}", "Everything about one table.", table, _ONE_TABLE, refuses=_NO_TABLE),
         Endpoint("/api/tables/{name}/why", "Why a table is or is not updated.", why, _WHY, refuses=_NO_TABLE),
         Endpoint(
@@ -158,7 +199,7 @@ def _questions(watch: RunWatch) -> list[Endpoint]:
     ]
 
 
-def _change(watch: RunWatch, name: str) -> Endpoint:
+def _change(watch: ShownRun, name: str) -> Endpoint:
     takes = {key: kind.schema for key, kind in COMMANDS[name].takes.items()}
     return Endpoint(
         f"/api/commands/{name}",
@@ -174,24 +215,44 @@ def _change(watch: RunWatch, name: str) -> Endpoint:
     )
 
 
-def _commanded(watch: RunWatch, name: str) -> Handler:
+def _commanded(watch: ShownRun, name: str) -> Handler:
     async def command(request: Request) -> Response:
-        body = await _body(request)
-        if body is None:
-            return error_answer(413, f"a command takes at most {MOST_BYTES} bytes")
-        try:
-            arguments = json.loads(body or b"{}")
-            line = json.dumps({"command": name, "arguments": arguments}).encode()
-        except (ValueError, RecursionError):
-            arguments = None
-        if not isinstance(arguments, dict):
-            return error_answer(400, "the body of a command is a JSON object of its arguments")
-        answer = json.loads(await run_in_threadpool(answered, watch.run, line))
+        arguments = await _object(request)
+        if isinstance(arguments, Response):
+            return arguments
+        line = json.dumps({"command": name, "arguments": arguments}).encode()
+        answer = json.loads(await run_in_threadpool(_chosen(watch, request).do, line))
         if "error" in answer:
             return error_answer(_STATUS.get(answer["error"]["kind"], 409), answer["error"]["message"])
         return json_answer(answer)
 
     return command
+
+
+def _chosen(shown: ShownRun, request: Request) -> ShownRun:
+    """The run that a request is about: the one that is shown, or the one that it names."""
+    name = request.query_params.get("run")
+    try:
+        return shown.of(name)
+    except KeyError:
+        raise HTTPException(404, f"there is no recorded run {name!r}; /api/runs lists them") from None
+    except HeadgateError as error:
+        raise HTTPException(404, str(error)) from None
+
+
+async def _object(request: Request) -> Json | Response:
+    """The JSON object in the body of a request, or why there is none."""
+    body = await _body(request)
+    if body is None:
+        return error_answer(413, f"a body has at most {MOST_BYTES} bytes")
+    try:
+        content = json.loads(body or b"{}")
+        json.dumps(content)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        return error_answer(400, "the body of a command is a JSON object of its arguments")
+    return content
 
 
 async def _body(request: Request) -> bytes | None:
@@ -209,7 +270,12 @@ async def refused(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return error_answer(500, "the answer could not be made: this is a mistake in Headgate")
     text = {404: "there is nothing at this address", 405: "this address does not take that method"}
-    answer = error_answer(error.status_code, text.get(error.status_code, error.detail))
+    said = (
+        error.detail
+        if error.detail != HTTPStatus(error.status_code).phrase
+        else text.get(error.status_code, error.detail)
+    )
+    answer = error_answer(error.status_code, said)
     answer.headers.update(error.headers or {})
     return answer
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from headgate.core import HeadgateError
 from headgate.monitor.access import Access, is_loopback, new_token
 from headgate.monitor.api import api_routes, refused
-from headgate.monitor.watch import RunWatch
+from headgate.monitor.shown import ShownRun
 
 PAGE = Path(__file__).parent / "page"
 #: the port that is tried first; then any that is free
@@ -35,7 +35,7 @@ class MonitorError(HeadgateError):
 
 
 def application(
-    watch: RunWatch, host: str, names: Sequence[str] = (), token: str | None = None, read_only: bool = False
+    watch: ShownRun, host: str, names: Sequence[str] = (), token: str | None = None, read_only: bool = False
 ) -> ASGIApp:
     async def page(request: Request) -> Response:
         return FileResponse(PAGE / "index.html")
@@ -54,7 +54,7 @@ class MonitorServer:
 
     def __init__(
         self,
-        watch: RunWatch,
+        watch: ShownRun,
         host: str = "127.0.0.1",
         port: int | None = None,
         read_only: bool = False,

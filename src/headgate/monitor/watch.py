@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 from headgate.core import Decision, Explanation, Update
@@ -16,7 +17,8 @@ from headgate.core.trace import RunNotice, TraceHeader, TraceTable
 from headgate.monitor.feed import Feed
 from headgate.monitor.metrics import RunMetrics
 from headgate.monitor.record import Json, RunRecord
-from headgate.warehouse.run.control_commands import Controlled
+from headgate.monitor.shown import RecordedRuns, ShownRun
+from headgate.warehouse.run.control_commands import Controlled, answered
 from headgate.warehouse.schedule.glance import Glance
 
 #: seconds between two visits to the scheduler
@@ -43,6 +45,9 @@ class RunWatch:
     def __init__(self) -> None:
         self.feed = Feed()
         self.metrics = RunMetrics(lambda: self.feed.viewers, self.silent_for)
+        #: the file that the run is recorded in, if it is known
+        self.trace: Path | None = None
+        self._recorded: RecordedRuns | None = None
         self._record: RunRecord
         #: guards the record, for as long as it takes to change or to copy it
         self._lock = threading.Lock()
@@ -120,6 +125,29 @@ class RunWatch:
     def is_live(self) -> bool:
         """Whether the run goes on."""
         return not self._ended.is_set() and self.run.is_running
+
+    def do(self, line: bytes) -> bytes:
+        """The answer to a request of the control socket."""
+        return answered(self.run, line)
+
+    def runs(self) -> list[Json]:
+        """The recorded runs of this warehouse, the newest first; this one among them."""
+        live = self.trace.name if self.trace is not None and self.is_live else None
+        return [] if self._runs is None else self._runs.listed(live)
+
+    def of(self, name: str | None) -> ShownRun:
+        """This run, or an earlier one by its name; raises KeyError if there is none."""
+        if name is None or (self.trace is not None and name == self.trace.name):
+            return self
+        if self._runs is None:
+            raise KeyError(name)
+        return self._runs.of(name)
+
+    @property
+    def _runs(self) -> RecordedRuns | None:
+        if self._recorded is None and self.trace is not None:
+            self._recorded = RecordedRuns(self.trace.parent)
+        return self._recorded
 
     def silent_for(self) -> float:
         """For how many seconds the scheduler has not answered."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -24,13 +24,14 @@ from headgate.core import (
     Placement,
     Policy,
     ScenarioError,
+    UnknownNameError,
     Update,
 )
 from headgate.core.placements import Anywhere
 from headgate.core.policies import MaxBenefit
 from headgate.core.trace import FreshnessHistory, Measured, StreamArrival, Trace, TraceTable, arrivals, measured
 from headgate.core.trace.measures import MICROS
-from headgate.sim.tables.replay import NewEstimate, RecordedTable, ReplaySimulation
+from headgate.sim.tables.replay import NewEstimate, OnUpdate, RecordedTable, ReplaySimulation
 from headgate.sim.tables.scenario import Table, TableScenario
 from headgate.sim.tables.simulation import TableResult
 
@@ -95,10 +96,39 @@ class TraceReplay:
         # Only the tables that the run began with are replayed, so only these are compared.
         return measured(replace(self.trace, redeclared=()), self.skip)
 
-    def run(self, policy: Policy, placement: Placement, tracks: int | None = None, seed: int = 0) -> TableResult:
+    def run(
+        self,
+        policy: Policy,
+        placement: Placement,
+        tracks: int | None = None,
+        seed: int = 0,
+        on_update: OnUpdate | None = None,
+    ) -> TableResult:
         """What would have happened; on as many tracks as the run had, unless stated."""
         scenario = self.scenario if tracks is None else replace(self.scenario, tracks=tracks)
-        return _within_limit(ReplaySimulation(scenario, self.recorded, policy, placement, seed, self.new_estimate))
+        return _within_limit(
+            ReplaySimulation(scenario, self.recorded, policy, placement, seed, self.new_estimate, on_update)
+        )
+
+    def changed(self, priorities: Mapping[str, float], without: Collection[str] = ()) -> TraceReplay:
+        """The same run with other priorities of some tables, and without some and all that is computed from them."""
+        known = {table.name for table in self.scenario.tables}
+        for name in (*priorities, *without):
+            if name not in known:
+                raise UnknownNameError("table", name, known)
+        left_out = set(without)
+        while more := {t.name for t in self.scenario.tables if left_out.intersection(t.sources)} - left_out:
+            left_out |= more
+        # Backfills and the like of a table are tables of their own here.
+        kept = [
+            (replace(table, priority=priorities.get(table.name, table.priority)), recorded)
+            for table, recorded in zip(self.scenario.tables, self.recorded, strict=True)
+            if table.name not in left_out and table.name.rpartition(" (")[0] not in left_out
+        ]
+        if not kept:
+            raise ScenarioError("without these tables there is nothing left to replay: leave out fewer")
+        scenario = replace(self.scenario, tables=tuple(table for table, _ in kept))
+        return replace(self, scenario=scenario, recorded=tuple(recorded for _, recorded in kept))
 
     def without_waiting(self, seed: int = 0) -> TableResult:
         """What would have happened with a track for every table; relative lateness is in proportion to this."""

@@ -45,12 +45,15 @@ class RecordedTable:
 
 #: makes the model by which an engine learns what updates of one table cost
 NewEstimate = Callable[[], CostModel]
+#: told of every update that has ended: its table, when, and up to which event time the table is complete
+OnUpdate = Callable[[str, float, float], None]
 
 
 class ReplaySimulation(TableSimulation):
     """One run of a scenario from where ``recorded``, one for each of its tables, says that it began.
 
     With ``new_estimate``, policies go by costs that are learned from update to update; else they know the true ones.
+    ``on_update`` is told of every update.
     """
 
     def __init__(
@@ -61,8 +64,10 @@ class ReplaySimulation(TableSimulation):
         placement: Placement,
         seed: int = 0,
         new_estimate: NewEstimate | None = None,
+        on_update: OnUpdate | None = None,
     ) -> None:
         self._recorded = tuple(recorded)
+        self._on_update = on_update
         super().__init__(scenario, Layered(policy), LayeredPlacement(placement), seed)
         for i, table in enumerate(self._recorded):
             self._target[i] = self._available[i] = table.fresh
@@ -122,6 +127,8 @@ class ReplaySimulation(TableSimulation):
         if self._recorded[table].counts:
             self._counted_latency.add(now - came)
         super()._complete(track, now)
+        if self._on_update is not None:
+            self._on_update(self.scenario.tables[table].name, now, self._meters[table].fresh)
 
     def _report(self, end: float, events: int) -> TableResult:
         """Of the tables that count, each from when it had rows."""

@@ -109,6 +109,11 @@ class Warehouse:
     def __repr__(self) -> str:
         return f"Warehouse({self.name!r}, {len(self._nodes)} declared)"
 
+    def _repr_html_(self) -> str:
+        from headgate.warehouse.report.notebook import declared_html
+
+        return declared_html(self.name, self.path, self._nodes)
+
     def stream(
         self,
         name: str,

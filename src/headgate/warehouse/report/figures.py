@@ -99,6 +99,11 @@ class RunFigures:
     changes: tuple[tuple[float, str], ...]
     notices: tuple[tuple[float, str], ...]
 
+    def _repr_html_(self) -> str:
+        from headgate.warehouse.report.notebook import report_html
+
+        return report_html(self)
+
 
 def figures_of(trace: Trace) -> RunFigures:
     """All figures of a report."""

@@ -65,6 +65,10 @@ class RunningWarehouse:
         """The latest that users should know: when (``at``), of which table or null, and the text."""
         return tuple(self._ask("notices"))
 
+    def glance(self) -> Mapping[str, Any]:
+        """How everything stands now: the fields of ``Glance``, and the tables as they are declared."""
+        return dict(self._ask("glance"))
+
     def explain(self, name: str) -> str:
         """Why a table is or is not being updated now."""
         return str(self._ask("explain", name=name))

@@ -13,7 +13,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headgate.core import (
@@ -28,7 +28,8 @@ from headgate.core import (
 
 if TYPE_CHECKING:
     from headgate.core import Explanation, Placement, Policy
-    from headgate.core.trace import RunNotice
+    from headgate.core.trace import RunNotice, TraceTable
+    from headgate.warehouse.schedule.glance import Glance
     from headgate.warehouse.schedule.ledger import NodeStatistics
 
 #: the longest request that is read
@@ -52,6 +53,12 @@ class Controlled(Protocol):
 
     def notices(self) -> tuple[RunNotice, ...]:
         """The latest that users should know."""
+
+    def glance(self) -> Glance:
+        """How everything stands now."""
+
+    def declared(self) -> tuple[TraceTable, ...]:
+        """The tables as they are declared now."""
 
     def explain(self, name: str) -> Explanation:
         """Why a table is or is not being updated now."""
@@ -129,6 +136,13 @@ def _told(notice: RunNotice) -> dict[str, object]:
     return {"at": notice.at, "table": notice.table, "text": notice.text}
 
 
+def _glance(run: Controlled) -> dict[str, object]:
+    """How everything stands, without the operators inside tables, which are many and seldom looked at."""
+    glance = run.glance()
+    tables = tuple(replace(row, operators=()) for row in glance.tables)
+    return {"glance": asdict(replace(glance, tables=tables)), "declared": [asdict(each) for each in run.declared()]}
+
+
 def _replace_policy(run: Controlled, policy: str) -> str:
     chosen = policy_from(policy)
     run.replace_policy(chosen)
@@ -144,6 +158,7 @@ def _replace_placement(run: Controlled, placement: str) -> str:
 COMMANDS: Mapping[str, _Command] = {
     "statistics": _Command(lambda run: [asdict(row) for row in run.statistics()], {}),
     "notices": _Command(lambda run: [_told(notice) for notice in run.notices()], {}),
+    "glance": _Command(_glance, {}),
     "explain": _Command(lambda run, name: str(run.explain(name)), {"name": _TEXT}),
     "replace_policy": _Command(_replace_policy, {"policy": _TEXT}),
     "replace_placement": _Command(_replace_placement, {"placement": _TEXT}),

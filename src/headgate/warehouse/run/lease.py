@@ -72,6 +72,8 @@ class LeaseNote:
     host: str = ""
     process: int | None = None
     control: str | None = None
+    #: the address at which the run can be looked at; leases of earlier versions do not say it
+    page: str | None = None
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -80,7 +82,7 @@ class LeaseNote:
     def from_bytes(cls, content: bytes, where: ObjectPath) -> LeaseNote:
         try:
             fields = json.loads(content)
-            return cls(**{name: fields[name] for name in cls.__dataclass_fields__})
+            return cls(**{name: fields[name] for name in cls.__dataclass_fields__ if name != "page" or name in fields})
         except (ValueError, TypeError, LookupError) as error:
             raise DeclarationError(
                 f"{where} is not the lease of a warehouse: {error}. If no process runs the warehouse, delete it"
@@ -220,6 +222,12 @@ class WarehouseLease:
             self._note = replace(self._note, control=None if control is None else str(control))
         self.renew()
 
+    def announce_page(self, address: str | None) -> None:
+        """Say in the object at which address the run can be looked at; None if there is none."""
+        with self._guard:
+            self._note = replace(self._note, page=address)
+        self.renew()
+
     def _renew(self) -> None:
         with self._guard:
             if self._lost is not None or self._tag is None:
@@ -260,7 +268,7 @@ class WarehouseLease:
             if self._tag is None or self._lost is not None:
                 return
             with suppress(OSError):  # then it runs out by itself
-                self._object.replace(replace(self._note, owner="", control=None).to_bytes(), self._tag)
+                self._object.replace(replace(self._note, owner="", control=None, page=None).to_bytes(), self._tag)
             self._tag = None
             self._lost = LeaseLostError(f"the run of {self._warehouse} has ended")
 

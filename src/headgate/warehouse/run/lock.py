@@ -36,12 +36,14 @@ class WarehouseInUseError(HeadgateError):
 class Holder:
     """Who runs a warehouse: the process id, None if unknown, its control socket, None if it has none, and its machine.
 
-    ``host`` is empty if it runs on the machine of the warehouse's folder.
+    ``host`` is empty if it runs on the machine of the warehouse's folder. ``page`` is the address at which the run can
+    be looked at, None if there is none.
     """
 
     process: int | None = None
     control: str | None = None
     host: str = ""
+    page: str | None = None
 
 
 class WarehouseLock:
@@ -50,6 +52,8 @@ class WarehouseLock:
     def __init__(self, warehouse: Path) -> None:
         self._path = warehouse / FILE_NAME
         self._descriptor: int | None = None
+        self._control: Path | None = None
+        self._page: str | None = None
 
     def acquire(self) -> None:
         """Take the lock, or raise an error that names the process which has it."""
@@ -86,7 +90,22 @@ class WarehouseLock:
         """Write into the file on which socket commands are taken; None if there is none."""
         if self._descriptor is None:
             raise InvariantError("only the holder of the lock can say where commands are taken: call acquire first")
-        line = json.dumps({"process": os.getpid(), "control": None if control is None else str(control)}) + "\n"
+        self._control = control
+        self._write()
+
+    def announce_page(self, address: str | None) -> None:
+        """Write into the file at which address the run can be looked at; None if there is none."""
+        self._page = address
+        if self._descriptor is not None:
+            self._write()
+
+    def _write(self) -> None:
+        assert self._descriptor is not None
+        content: dict[str, object] = {"process": os.getpid()}
+        content["control"] = None if self._control is None else str(self._control)
+        if self._page is not None:
+            content["page"] = self._page
+        line = json.dumps(content) + "\n"
         # Overwritten first and then truncated, so that a reader always finds a complete first line. On a full disk the
         # file may stay empty: the lock holds all the same, only nobody is told who has it.
         with suppress(OSError):
@@ -116,7 +135,7 @@ def holder(warehouse: AnyPath) -> Holder | None:
         from headgate.warehouse.run.lease import lease_of
 
         lease = lease_of(warehouse)
-        return None if lease is None else Holder(lease.process, lease.control, lease.host)
+        return None if lease is None else Holder(lease.process, lease.control, lease.host, lease.page)
     try:
         descriptor = os.open(warehouse / FILE_NAME, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
@@ -155,8 +174,11 @@ def _content(descriptor: int) -> Holder:
     except (ValueError, RecursionError):
         return Holder()
     match content:
-        case {"process": int(process), "control": str(control)}:
-            return Holder(process, control)
         case {"process": int(process)}:
-            return Holder(process)
+            control, page = content.get("control"), content.get("page")
+            return Holder(
+                process,
+                control if isinstance(control, str) else None,
+                page=page if isinstance(page, str) else None,
+            )
     return Holder()

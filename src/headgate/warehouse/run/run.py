@@ -25,6 +25,8 @@ from headgate.warehouse.declare.durations import Duration, seconds
 from headgate.warehouse.declare.pipeline_file import files_of, load
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.report.drawing import counts
+from headgate.warehouse.report.figures import RunFigures, figures_of
+from headgate.warehouse.report.notebook import run_html, show_live
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.executor_watch import ExecutorWatch
 from headgate.warehouse.run.executors import check_executors, cluster_cores, refuse_unshared, wait_for_executors
@@ -34,7 +36,7 @@ from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.run.observers import Observer
 from headgate.warehouse.run.runtime import MOST_FOLLOWED, Runtime
 from headgate.warehouse.run.spark_life import forget_spark, is_alive, stop_session
-from headgate.warehouse.run.trace import TraceWriter, runs_folder, traced_tables
+from headgate.warehouse.run.trace import TraceWriter, read_trace, runs_folder, traced_tables
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.session import another_session, open_session, own_session, running_session
@@ -112,6 +114,7 @@ class WarehouseRun:
         self._is_changed = False
         #: the right to run a warehouse in an object store; a local one has a lock that cannot be lost
         self._lease: WarehouseLease | None = None
+        self._held: WarehouseLock | WarehouseLease | None = None
         self._cleanup = ExitStack()
         self._runtime: Runtime | None = None
         #: where the trace of this run is written; None before the start
@@ -134,6 +137,7 @@ class WarehouseRun:
             ship_modules(base_folder(self.spec.place))
             lock = self._lock()
             undo.enter_context(lock)
+            self._held = lock
             spark, revive = self._spark(undo)
             check_access(spark, self.spec.folder())
             self._on_message(f"opening {counts(self.spec)} ...")
@@ -269,6 +273,26 @@ class WarehouseRun:
     def statistics(self) -> tuple[NodeStatistics, ...]:
         """The statistics of every table now."""
         return self.runtime.statistics()
+
+    def report(self) -> RunFigures:
+        """The figures of the run so far, or of all of it when it has ended; a notebook shows them as a page."""
+        if self.trace is None:
+            raise HeadgateError(f"the warehouse {self.spec.name!r} has not been started, so there is nothing to report")
+        return figures_of(read_trace(self.trace))
+
+    def _repr_html_(self) -> str:
+        if self._runtime is None:
+            return run_html(self.spec.name, "not started", ())
+        return run_html(self.spec.name, "is running" if self._runtime.is_running else "has ended", self.statistics())
+
+    def show(self) -> None:
+        """Show the tables in a notebook, live, until the run ends or the cell is interrupted."""
+        show_live(self._repr_html_, lambda: self._runtime is not None and self._runtime.is_running)
+
+    def announce_page(self, address: str | None) -> None:
+        """Let others find the page that shows this run, by the lock of the warehouse; only while it runs."""
+        if self._held is not None and self._runtime is not None:
+            self._held.announce_page(address)
 
     def wait_until_fresh(self, timeout: Duration | None = None, tables: Sequence[str] | None = None) -> None:
         """Wait until ``tables``, or all, have taken in everything that had arrived when this was called.

@@ -29,7 +29,7 @@ from headgate.core import (
     Update,
     said_by,
 )
-from headgate.core.trace import RunNotice
+from headgate.core.trace import RunNotice, TraceTable
 from headgate.warehouse.run.late_updates import LateUpdates
 from headgate.warehouse.run.observers import (
     ChangeObserver,
@@ -40,6 +40,7 @@ from headgate.warehouse.run.observers import (
 )
 from headgate.warehouse.run.spark_life import end_process, is_alive
 from headgate.warehouse.run.steady_clock import SteadyClock
+from headgate.warehouse.run.trace import traced_tables
 from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
 from headgate.warehouse.schedule.glance import Glance
@@ -204,6 +205,10 @@ class Runtime:
     def glance(self) -> Glance:
         """How everything stands now, in one visit to the scheduler, for those who watch."""
         return self._ask(lambda: self._scheduler.glance(self._clock()), also_if_failed=True)
+
+    def declared(self) -> tuple[TraceTable, ...]:
+        """The tables as they are declared now."""
+        return traced_tables(self.warehouse.spec, {})
 
     def decisions(self, name: str) -> tuple[Decision, ...]:
         """The last decisions at which a table could have been chosen, the newest first."""

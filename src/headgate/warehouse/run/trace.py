@@ -56,6 +56,11 @@ def newest_trace(warehouse: AnyPath) -> Path | None:
     return max(_traces(runs_folder(warehouse)), default=None)
 
 
+def traces_in(folder: Path) -> list[Path]:
+    """The traces in a folder, the newest first."""
+    return sorted(_traces(folder), reverse=True)
+
+
 class TraceWriter:
     """The trace of one run, from its start to ``close``. For one thread at a time.
 
