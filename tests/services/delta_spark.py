@@ -26,6 +26,9 @@ from pyspark.sql import SparkSession
 home = Path(sys.argv[1])
 jars = ":".join(str(jar) for jar in (home / "jars").glob("*.jar"))
 settings = {
+    # Tables of a few rows: 50 tasks for the log of each version, and compiling well what runs once, take minutes.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.driver.extraClassPath": jars,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
