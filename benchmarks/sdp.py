@@ -145,7 +145,7 @@ def _pipelines(spec: Path, until: float, show: Show) -> None:
 
     python = sys.executable if _has_pipelines() else str(python_with_pipelines(ENVIRONMENT))
     command = [python, "-m", "pyspark.pipelines.cli", "run", "--spec", str(spec)]
-    # The tables of one run must be known to the next, so the catalog is one that lasts: Hive's, in a file of the folder.
+    # The tables of one run must be known to the next, so the catalog is one that lasts: Hive's, in the folder.
     lasting = "--conf spark.sql.catalogImplementation=hive pyspark-shell"
     environment = {**os.environ, "SPARK_REMOTE": "local[*]", "PYSPARK_SUBMIT_ARGS": lasting}
     while (left := until - time.time()) > 0:

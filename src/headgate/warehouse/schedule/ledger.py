@@ -41,7 +41,8 @@ class NodeStatistics:
     those in the table now, ``written`` those that updates of this run have written. ``next_update`` is when more data
     is expected. ``updates_left`` is how many more updates are needed after the running or the next one, for what is
     waiting now. ``longest_wait`` is the longest time that an update waited for a track. ``note`` is what the source
-    waits for. ``operators`` are those of the stream queries inside the table, over all updates of the run.
+    waits for, or what is wrong with the table's entry in a catalog. ``operators`` are those of the stream queries
+    inside the table, over all updates of the run.
     """
 
     name: str
@@ -91,6 +92,8 @@ class LedgerEntry:
         #: what the source waits for; ``waiting`` if it cannot give anything before that is there
         self.note = ""
         self.waiting = False
+        #: what users should know of the table that concerns no update
+        self.remark = ""
         self.rows = (known(lambda: node.store.statistics().rows) or 0) if node.layer == "live" else 0
         self.written = 0
         self.rejected = 0
@@ -175,7 +178,7 @@ class LedgerEntry:
             longest_wait=self.longest_wait,
             failures=failed.retries.failures,
             error=failed.error,
-            note=self.note,
+            note=self.note or self.remark,
             operators=self.operators,
             repairs=repairs,
         )
