@@ -96,6 +96,8 @@ class DeltaSpark:
             finally:
                 self._process.kill()
                 self._process.wait()
+                assert self._process.stdout is not None
+                self._process.stdout.close()
 
     def read(self, table: Path, *columns: str, **options: Any) -> list[tuple[Any, ...]]:
         """The rows of a table: ``columns`` are SQL expressions, ``options`` are those of Delta's reader."""
