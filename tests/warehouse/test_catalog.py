@@ -20,6 +20,7 @@ from headgate.warehouse.run import catalog_keeper
 from headgate.warehouse.run.catalog_keeper import CatalogKeeper
 from headgate.warehouse.run.run import SparkOptions, WarehouseRun
 from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.session import another_session, own_session
 from tests.services.delta_spark import SETTINGS, DeltaSpark
 
 #: runs two generations of a warehouse on one Spark: a table grows, one is removed, one is renamed, one is added
@@ -137,3 +138,12 @@ def test_a_catalog_that_does_not_answer_is_reported_and_neither_holds_up_updates
 def test_the_name_of_a_catalog_is_checked(catalog: Any, tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match=r"such as 'unity\.city'"):
         a_warehouse(tmp_path, catalog).spec()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_catalogs_of_a_users_session_are_those_of_the_run(spark: Any) -> None:
+    theirs = spark.newSession()
+    theirs.conf.set("spark.sql.catalog.elsewhere", "org.example.Catalog")
+    ours = another_session(own_session(theirs))
+    assert ours.conf.get("spark.sql.catalog.elsewhere") == "org.example.Catalog"
