@@ -26,6 +26,7 @@ INWARD = {
     "errors": {"testing", "warehouse", "stream", "places", "sim", "core"},
     "testing": {"testing", "core"},
     "headgate": {"errors", "warehouse", "stream", "sim", "core"},
+    "__main__": {"cli"},
     "cli": {"cli", "headgate", "errors", "warehouse", "stream", "places", "sim", "core"},
 }
 

@@ -75,6 +75,8 @@ class Warehouse:
     waits until it is on disk; with ``sync=False`` it does not, and a power cut may cost the latest updates. On a
     cluster, ``shared=True`` says that all its machines see this folder, and those of sources, at the same paths.
     ``path`` may be the URL of a place in an object store, as "s3://bucket/city"; ``storage`` are options to reach it.
+    With ``catalog="city"``, tables get entries in the schema "city" of Spark's catalog, or in one of another catalog
+    with "unity.city", so that ``spark.table("city.alerts")`` reads them.
 
     Options mean the same everywhere. ``time`` is the column of the event time; tables may have None. ``partition`` is
     the length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is
@@ -90,11 +92,13 @@ class Warehouse:
         sync: bool = True,
         shared: bool = False,
         storage: Mapping[str, str] | None = None,
+        catalog: str = "",
     ) -> None:
         self.name = name
         self.sync = sync
         self.shared = shared
         self.storage = {} if storage is None else dict(storage)
+        self.catalog = catalog
         self.place = users_line()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
@@ -275,6 +279,7 @@ class Warehouse:
             shared=self.shared,
             publications=tuple(self._publications),
             storage=self.storage,
+            catalog=self.catalog,
         )
         if mistakes := [*self._mistakes, *find_mistakes(spec)]:
             raise DeclarationErrors(mistakes)

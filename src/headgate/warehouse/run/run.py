@@ -24,6 +24,7 @@ from headgate.warehouse.declare.durations import Duration, seconds
 from headgate.warehouse.declare.pipeline_file import files_of, load
 from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.report.drawing import counts
+from headgate.warehouse.run.catalog_keeper import CatalogKeeper
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.executor_watch import ExecutorWatch
 from headgate.warehouse.run.executors import check_executors, cluster_cores, refuse_unshared, wait_for_executors
@@ -142,8 +143,16 @@ class WarehouseRun:
             trace = self._open_trace(opened)
             undo.callback(lambda: trace.close(time.time()))
 
+            def remark(table: str, text: str) -> None:
+                runtime.remark(table, text)
+                if text and not runtime.is_running:
+                    self._on_message(f"{table}: {text}")
+
+            keeper = CatalogKeeper(lambda: runtime.spark, remark)
+
             def note(update: Update) -> None:
                 trace.note(update)
+                keeper.note(update)
                 if self._observer is not None:
                     self._observer(update)
 
@@ -153,6 +162,7 @@ class WarehouseRun:
 
             def redeclared(at: float, opened: OpenWarehouse) -> None:
                 trace.redeclared(at, _traced(opened, at))
+                keeper.declare(opened.spec, _there(opened))
                 if self._is_changed:
                     self._on_message("going on with the changed declarations")
                 self._is_changed = False
@@ -172,6 +182,8 @@ class WarehouseRun:
                 self._lease.on_lost = runtime.fail
                 self._lease.check()
             runtime.start()
+            # Ends after the last update, and before Spark.
+            undo.enter_context(keeper).declare(self.spec, _there(opened))
             self._on_message("keeping the tables fresh")
             undo.callback(runtime.stop)
             undo.enter_context(ControlServer(runtime, lock))
@@ -312,6 +324,11 @@ class WarehouseRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _there(opened: OpenWarehouse) -> list[str]:
+    """The tables that have been made already."""
+    return [name for name, node in opened.nodes.items() if known(partial(getattr, node.store, "exists"))]
 
 
 def _traced(opened: OpenWarehouse, declared: float | None = None) -> tuple[TraceTable, ...]:
