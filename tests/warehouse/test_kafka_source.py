@@ -146,6 +146,7 @@ def test_a_range_is_as_large_as_its_limit_says(kafka: KafkaBroker) -> None:
     found, after = taken(source, source.start(), Limit(chunks=3))
     assert (found.chunks, found.offsets) == (3, 30)
     assert source.latest(after).chunks == 7
+    assert source.latest(source.start()).note == "records that are not loaded: 50 in partition 0, 50 in partition 1"
     newest, _ = taken(source, source.start(), Limit(chunks=1, first="newest"))
     assert {(run.first, run.end) for run in newest.runs} == {(40, 50)}
 
