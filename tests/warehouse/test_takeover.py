@@ -213,6 +213,7 @@ def test_a_warehouse_in_an_object_store_is_taken_over_from_the_paused_and_from_t
     assert first.says("failed").startswith("LeaseLostError")
 
     strike(second, signal.SIGKILL, landing, chance)
+    landing.add(1)
     first.run("until fresh")
     took = float(first.says("runs"))
     assert took >= LEASE_SECONDS
