@@ -100,6 +100,8 @@ class Driver:
         """To it and to its Spark: they stop, or end, together."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+        if number == signal.SIGKILL:
+            self._process.wait()  # a busy machine takes a moment to end it, in which it still has its lock
 
     def says(self, word: str) -> str:
         """Wait for the next line that begins with ``word``; the rest of it."""
@@ -124,7 +126,7 @@ class Driver:
 
     def end(self) -> None:
         self.signal(signal.SIGKILL)
-        self._process.communicate()
+        self._process.communicate()  # closes its input
 
 
 class Landing:
