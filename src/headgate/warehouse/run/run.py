@@ -28,7 +28,7 @@ from headgate.warehouse.run.catalog_keeper import CatalogKeeper
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.executor_watch import ExecutorWatch
 from headgate.warehouse.run.executors import check_executors, cluster_cores, refuse_unshared, wait_for_executors
-from headgate.warehouse.run.lease import WarehouseLease
+from headgate.warehouse.run.lease import LEASE_SECONDS, WarehouseLease
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.run.observers import Observer
 from headgate.warehouse.run.runtime import MOST_FOLLOWED, Runtime
@@ -80,7 +80,8 @@ class WarehouseRun:
 
     With ``pipeline``, the file that declares the warehouse is watched: when it is saved without mistakes, the run
     continues with the new declarations. ``on_message`` gets lines for the user about that, ``on_end`` is called last.
-    ``on_change`` is what becomes of tables whose query has changed since their rows were computed.
+    ``on_change`` is what becomes of tables whose query has changed since their rows were computed. ``lease_seconds`` is
+    how long after its death a run of a warehouse in an object store is replaced.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class WarehouseRun:
         on_message: Callable[[str], None] = lambda line: None,
         on_end: Callable[[], None] = lambda: None,
         on_change: OnChange = "rebuild",
+        lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self.spec = resolved(spec)
         self._options = options or RunOptions()
@@ -104,6 +106,7 @@ class WarehouseRun:
         self._say = on_message
         self._on_end = on_end
         self._on_change = on_change
+        self._lease_seconds = lease_seconds
         #: the declarations that are opened again are other ones than before
         self._is_changed = False
         #: the right to run a warehouse in an object store; a local one has a lock that cannot be lost
@@ -199,7 +202,7 @@ class WarehouseRun:
         folder = self.spec.folder()
         if isinstance(folder, Path):
             return WarehouseLock(folder)
-        self._lease = WarehouseLease(folder, on_message=self._on_message)
+        self._lease = WarehouseLease(folder, self._lease_seconds, on_message=self._on_message)
         return self._lease
 
     def _tell_rebuilds(self, opened: OpenWarehouse) -> None:
