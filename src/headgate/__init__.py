@@ -21,11 +21,21 @@ if TYPE_CHECKING:
     from headgate.core import HeadgateError
     from headgate.warehouse.declare.warehouse import Warehouse
     from headgate.warehouse.publish.postgres import PostgresSink
-    from headgate.warehouse.sources import Delta, Files, Generator, Postgres
+    from headgate.warehouse.sources import Delta, Files, Generator, Postgres, PostgresChanges
 
 __version__ = "0.1.0"
 
-__all__ = ["Delta", "Files", "Generator", "HeadgateError", "Postgres", "PostgresSink", "Warehouse", "__version__"]
+__all__ = [
+    "Delta",
+    "Files",
+    "Generator",
+    "HeadgateError",
+    "Postgres",
+    "PostgresChanges",
+    "PostgresSink",
+    "Warehouse",
+    "__version__",
+]
 
 _LOOKED_UP = {
     "Delta": "headgate.warehouse.sources",
@@ -33,6 +43,7 @@ _LOOKED_UP = {
     "Generator": "headgate.warehouse.sources",
     "HeadgateError": "headgate.core.errors",
     "Postgres": "headgate.warehouse.sources",
+    "PostgresChanges": "headgate.warehouse.sources",
     "PostgresSink": "headgate.warehouse.publish.postgres",
     "Warehouse": "headgate.warehouse.declare.warehouse",
 }

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.sources.generator import Generator as Generator
     from headgate.warehouse.sources.generator import GeneratorRange as GeneratorRange
     from headgate.warehouse.sources.postgres import Postgres as Postgres
+    from headgate.warehouse.sources.postgres_changes import PostgresChanges as PostgresChanges
     from headgate.warehouse.sources.protocol import ERROR_COLUMN as ERROR_COLUMN
     from headgate.warehouse.sources.protocol import FILE_COLUMN as FILE_COLUMN
     from headgate.warehouse.sources.protocol import RAW_COLUMN as RAW_COLUMN
@@ -108,6 +109,7 @@ _PUBLIC = {
     "headgate.warehouse.sources.files": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),
     "headgate.warehouse.sources.postgres": ("Postgres",),
+    "headgate.warehouse.sources.postgres_changes": ("PostgresChanges",),
     "headgate.warehouse.sources.protocol": (
         *("ERROR_COLUMN", "FILE_COLUMN", "RAW_COLUMN"),
         *("DataSource", "Limit", "Notice", "Offset", "Pending", "Range", "expect_kind"),

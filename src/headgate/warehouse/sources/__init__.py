@@ -14,6 +14,7 @@ from headgate.warehouse.sources.errors import (
 from headgate.warehouse.sources.files import Files
 from headgate.warehouse.sources.generator import Generator
 from headgate.warehouse.sources.postgres import Postgres
+from headgate.warehouse.sources.postgres_changes import PostgresChanges
 from headgate.warehouse.sources.protocol import DataSource, Limit, Notice, Offset, Pending, Range
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Offset",
     "Pending",
     "Postgres",
+    "PostgresChanges",
     "Range",
     "ServerUnreachable",
     "SourceBroken",
