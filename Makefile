@@ -24,6 +24,7 @@ test: setup ## Run the tests (one file: make test ARGS=tests/test_imports.py)
 	@scripts/ensure_mosquitto.sh
 	@scripts/ensure_object_store.sh
 	@scripts/ensure_postgres.sh
+	@scripts/ensure_kafka.sh
 	@$(VENV_PYTHON) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-lowest: ## Run the fast tests with the lowest versions that pyproject.toml allows

@@ -18,6 +18,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.services.kafka import KafkaBroker
     from tests.services.object_store import ObjectStoreServer
     from tests.services.postgres import PostgresServer
 
@@ -67,3 +68,14 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
         pytest.skip(why)
     with ObjectStoreServer(tmp_path_factory.mktemp("object-store")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A Kafka broker for all tests of a process; each uses topics of its own."""
+    from tests.services.kafka import KafkaBroker, why_not
+
+    if reason := why_not():
+        pytest.skip(reason)
+    with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker

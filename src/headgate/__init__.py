@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.core import HeadgateError
     from headgate.warehouse.declare.warehouse import Warehouse
+    from headgate.warehouse.publish.kafka import KafkaSink
     from headgate.warehouse.publish.postgres import PostgresSink
-    from headgate.warehouse.sources import Delta, Files, Generator, Postgres, PostgresChanges
+    from headgate.warehouse.sources import Delta, Files, Generator, Kafka, MqttMessages, Postgres, PostgresChanges
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,9 @@ __all__ = [
     "Files",
     "Generator",
     "HeadgateError",
+    "Kafka",
+    "KafkaSink",
+    "MqttMessages",
     "Postgres",
     "PostgresChanges",
     "PostgresSink",
@@ -42,6 +46,9 @@ _LOOKED_UP = {
     "Files": "headgate.warehouse.sources",
     "Generator": "headgate.warehouse.sources",
     "HeadgateError": "headgate.core.errors",
+    "Kafka": "headgate.warehouse.sources",
+    "KafkaSink": "headgate.warehouse.publish.kafka",
+    "MqttMessages": "headgate.warehouse.sources",
     "Postgres": "headgate.warehouse.sources",
     "PostgresChanges": "headgate.warehouse.sources",
     "PostgresSink": "headgate.warehouse.publish.postgres",

@@ -16,6 +16,7 @@ from headgate.warehouse import Generator, Warehouse
 from headgate.warehouse.run.run import SparkOptions, WarehouseRun
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp
 from headgate.warehouse.schedule.explaining import Standing
+from headgate.warehouse.sources import Pending
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.node import Node
@@ -178,6 +179,16 @@ def test_a_source_that_cannot_be_read_is_not_waited_for(situation: Situation) ->
     left = situation.behind(situation.watch("hours"))
     assert left.tables["readings"] == "its source cannot be read: permission denied"
     assert (set(left.tables), left.stuck) == ({"readings", "minutes", "hours"}, True)
+
+
+def test_a_source_that_is_asked_now_and_then_has_to_answer_first(situation: Situation) -> None:
+    readings, catch_up = situation.nodes["readings"], situation.watch("readings")
+    readings.last_poll = Pending(looked_at=SINCE - 1)
+    assert situation.behind(catch_up) == Behind({"readings": "its source has not been looked at since"}, False)
+    readings.last_poll = Pending(looked_at=-math.inf, note="Kafka does not answer", missing=True)
+    assert situation.behind(catch_up) == Behind({"readings": "Kafka does not answer"}, stuck=True)
+    readings.last_poll = Pending(looked_at=SINCE)
+    assert situation.behind(catch_up).tables == {}
 
 
 def test_an_unknown_table_is_refused(situation: Situation) -> None:

@@ -15,9 +15,9 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -26,12 +26,16 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.warehouse.sources import DataSource, Delta, Files, Generator, Limit, Offset, Postgres, Range
+from headgate.warehouse.sources import DataSource, Delta, Files, Generator, Kafka, Limit, Offset, Postgres, Range
 from headgate.warehouse.sources.delta_offsets import DeltaRange
 from headgate.warehouse.sources.files import FileRange
 from headgate.warehouse.sources.generator import GeneratorRange
+from headgate.warehouse.sources.kafka_offsets import KafkaRange
 from headgate.warehouse.sources.postgres_offsets import PostgresRange
 from tests.services.postgres import Session
+
+if TYPE_CHECKING:
+    from tests.services.kafka import KafkaBroker
 
 
 class Lab(Protocol):
@@ -271,6 +275,61 @@ class GeneratorLab:
         return False, row._raw[len('{"ts":"1970-01-12T13:') :][: len("46:40.000000")]
 
 
+class KafkaLab:
+    """A topic of a real broker. Every record is a chunk."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        self.broker = broker
+        self.topic = broker.topic(partitions=2)
+        self.arrived = Counter[str]()
+        self._producer = broker.producer()
+        self._rows = Counter[tuple[bool, str]]()
+        self._sources: list[Kafka] = []
+
+    def source(self) -> Kafka:
+        source = Kafka(self.broker.servers, self.topic, schema="id string, value double", records_per_chunk=1)
+        source.refresh()
+        self._sources.append(source)
+        return source
+
+    def something_arrives(self, chance: random.Random) -> None:
+        places: list[tuple[int, int]] = []
+        for _ in range(chance.randint(1, 5)):
+            number = self._rows.total()
+            good = chance.random() < 0.7
+            value = number if good else '"none"'
+            text = f'{{"id": "{number}", "value": {value}}}'
+            self._rows[(good, str(number))] += 1
+            self._producer.produce(
+                self.topic,
+                text,
+                partition=chance.choice([0, 1]),
+                on_delivery=lambda _, record: places.append((record.partition(), record.offset())),
+            )
+        assert self._producer.flush(30) == 0
+        self.arrived.update(f"{partition}@{offset}" for partition, offset in places)
+        for source in self._sources[-1:]:
+            source.refresh()
+
+    def time_passes(self) -> None:
+        """Nothing that a topic waits for."""
+
+    def loaded_data_is_removed(self, chance: random.Random, names: list[str]) -> None:
+        """Records are removed from the beginning of partitions only: see the tests of the source."""
+
+    def chunks_of(self, found: Range) -> list[str]:
+        assert isinstance(found, KafkaRange)
+        return [f"{run.partition}@{offset}" for run in found.runs for offset in range(run.first, run.end)]
+
+    def rows(self) -> Counter[tuple[bool, str]]:
+        return self._rows
+
+    def row(self, row: Any) -> tuple[bool, str]:
+        assert json.loads(row._raw)["id"] == row.id
+        assert row._file.startswith(f"{self.topic}/")
+        return row._error is None, row.id
+
+
 @contextmanager
 def files_lab() -> Iterator[Lab]:
     with tempfile.TemporaryDirectory() as folder:
@@ -309,7 +368,7 @@ DATABASES: list[str] = []
 
 @pytest.fixture(autouse=True)
 def database(request: pytest.FixtureRequest) -> None:
-    if request.node.get_closest_marker("services") and not DATABASES:
+    if "postgres" in request.node.name and not DATABASES:
         DATABASES.append(request.getfixturevalue("postgres").new_database())
 
 
@@ -322,6 +381,18 @@ LABS = [
 ]
 #: sources whose rows have their types already, so that none is bad
 TYPED = {delta_lab, postgres_lab}
+#: labs with a server, for which hundreds of histories would take too long
+SERVED_LABS = [pytest.param("kafka", id="kafka", marks=pytest.mark.services)]
+
+
+@pytest.fixture
+def make_lab(request: pytest.FixtureRequest) -> Callable[[], Any]:
+    """A lab by its parameter; servers are started only for tests that use them."""
+    if request.param == "kafka":
+        broker = request.getfixturevalue("kafka")
+        return lambda: nullcontext(KafkaLab(broker))
+    found: Callable[[], Any] = request.param
+    return found
 
 
 class Loader:
@@ -421,13 +492,13 @@ NAMES = ["arrive", "wait", "poll", "load", "crash", "restart", "full offset", "c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make_lab", LABS)
+@pytest.mark.parametrize("lab_of", LABS)
 @given(history=st.lists(st.tuples(st.sampled_from(NAMES), LIMITS), min_size=5, max_size=40), seed=st.integers(0, 2**32))
 def test_every_chunk_is_loaded_exactly_once_in_any_history(
-    make_lab: Callable[[], Any], history: list[tuple[str, Limit]], seed: int
+    lab_of: Callable[[], Any], history: list[tuple[str, Limit]], seed: int
 ) -> None:
     chance = random.Random(seed)
-    with make_lab() as lab:
+    with lab_of() as lab:
         loader = Loader(lab)
         for name, limit in history:
             steps(lab, loader, chance, limit)[name]()
@@ -435,7 +506,28 @@ def test_every_chunk_is_loaded_exactly_once_in_any_history(
         assert loader.loaded == lab.arrived
 
 
-@pytest.mark.parametrize("make_lab", LABS)
+@pytest.mark.slow
+@pytest.mark.parametrize("make_lab", SERVED_LABS, indirect=True)
+@pytest.mark.parametrize("seed", range(10))
+def test_every_chunk_of_a_server_is_loaded_exactly_once_in_some_histories(
+    make_lab: Callable[[], Any], seed: int
+) -> None:
+    chance = random.Random(seed)
+    with make_lab() as lab:
+        loader = Loader(lab)
+        for _ in range(60):
+            limit = Limit(
+                chunks=chance.choice([None, 1, 4]),
+                bytes=chance.choice([None, 0, 5_000]),
+                seconds=chance.choice([None, 0.0, 5.0]),
+                first=chance.choice(["oldest", "newest"]),
+            )
+            steps(lab, loader, chance, limit)[chance.choice(NAMES)]()
+        loader.finish()
+        assert loader.loaded == lab.arrived
+
+
+@pytest.mark.parametrize("make_lab", [*LABS, *SERVED_LABS], indirect=True)
 def test_reading_again_from_the_start_finds_everything_that_is_still_there(make_lab: Callable[[], Any]) -> None:
     with make_lab() as lab:
         for _ in range(5):
@@ -446,7 +538,7 @@ def test_reading_again_from_the_start_finds_everything_that_is_still_there(make_
         assert first.loaded == second.loaded == lab.arrived
 
 
-@pytest.mark.parametrize("make_lab", LABS)
+@pytest.mark.parametrize("make_lab", [*LABS, *SERVED_LABS], indirect=True)
 def test_polling_from_another_thread_does_not_disturb_loading(make_lab: Callable[[], Any]) -> None:
     with make_lab() as lab, ThreadPoolExecutor(max_workers=1) as poller:
         chance = random.Random(3)
@@ -463,7 +555,7 @@ def test_polling_from_another_thread_does_not_disturb_loading(make_lab: Callable
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("make_lab", LABS)
+@pytest.mark.parametrize("make_lab", [*LABS, *SERVED_LABS], indirect=True)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_row_is_read_exactly_once_and_every_bad_one_is_accounted_for(
     spark: Any, make_lab: Callable[[], Any], seed: int

@@ -28,7 +28,7 @@ from headgate.warehouse.sources import (
 )
 from headgate.warehouse.sources.directory import LIST_ANYWAY_SECONDS
 from headgate.warehouse.sources.errors import current_user
-from headgate.warehouse.sources.files import FileOffset, FileRange
+from headgate.warehouse.sources.files import SEEN_MISSING, FileOffset, FileRange
 from headgate.warehouse.sources.listing import CHECKED_PER_LOOK, SetAside, Stamp
 
 SCHEMA = "ts timestamp, sensor string, temp double"
@@ -45,7 +45,8 @@ class Clock:
 
 
 def source(folder: Path, **changed: object) -> Files:
-    return Files(folder, **({"schema": SCHEMA, "settle": 0} | changed))  # type: ignore[arg-type]
+    steady = changed.get("clock", time.monotonic)
+    return Files(folder, **({"schema": SCHEMA, "settle": 0, "steady": steady} | changed))  # type: ignore[arg-type]
 
 
 def taken(files: Files, offset: FileOffset | None = None, limit: Limit | None = None) -> list[str]:
@@ -338,10 +339,30 @@ def test_loaded_files_that_were_removed_are_forgotten_after_a_while(tmp_path: Pa
     assert (list(found.missing), found.gone) == (["a.json"], ())
     assert sorted(offset.files) == ["a.json", "b.json", "c.json"]
     clock.ahead = 3601.0
+    files = source(tmp_path, remember="1 hour", clock=clock)
     write(tmp_path, "d.json")
-    found, offset = load(source(tmp_path, remember="1 hour", clock=clock), offset)
+    found, offset = load(files, offset)
+    assert found.gone == (), "a process that has just begun does not know how long it was missing"
+    clock.ahead += SEEN_MISSING
+    write(tmp_path, "e.json")
+    found, offset = load(files, offset)
     assert (dict(found.missing), found.gone) == ({}, ("a.json",))
-    assert (sorted(offset.files), dict(offset.missing)) == (["b.json", "c.json", "d.json"], {})
+    assert (sorted(offset.files), dict(offset.missing)) == (["b.json", "c.json", "d.json", "e.json"], {})
+
+
+def test_a_clock_that_is_set_forward_makes_no_file_forgotten(tmp_path: Path) -> None:
+    clock = Clock()
+    files = source(tmp_path, clock=clock, steady=time.monotonic)
+    write(tmp_path, "a.json")
+    offset = after_loading_all(files)
+    (tmp_path / "a.json").rename(tmp_path / ".away")
+    for number in range(3):
+        write(tmp_path, f"{number}.json")
+        found, offset = load(files, offset)
+        assert found.gone == ()
+        clock.ahead += 7 * 86400.0
+    (tmp_path / ".away").rename(tmp_path / "a.json")
+    assert taken(files, offset) == []
 
 
 def test_a_share_that_is_empty_for_a_while_and_comes_back_is_not_loaded_again(tmp_path: Path) -> None:

@@ -51,6 +51,15 @@ def test_nothing_is_added_to_a_table_that_was_deleted_and_then_it_starts_anew(
     assert writer.table_id not in ("", before)
 
 
+def test_an_update_that_adds_to_a_table_is_refused_if_somebody_noticed_first_that_it_is_gone(store: TableStore) -> None:
+    files = store.write_arrow(4, clicks(4), 3600.0)
+    delete_folder(store)
+    store.look()
+    with pytest.raises(TableVanishedError):
+        store.commit(4, files, state={}, schema=clicks(4).schema, after=3)
+    assert not store.exists
+
+
 def test_a_look_notices_that_the_table_is_gone_and_costs_no_reading_if_it_is_not(store: TableStore) -> None:
     known = store._table
     store.look()

@@ -109,7 +109,12 @@ class Loading:
         self.node = self.opened()
 
     def opened(self) -> LoadedNode:
-        options = {"schema": "ts timestamp, n bigint", "settle": 0, "clock": self.clock} | self.options
+        options = {
+            "schema": "ts timestamp, n bigint",
+            "settle": 0,
+            "clock": self.clock,
+            "steady": self.clock,
+        } | self.options
         wh = Warehouse("w", self.folder / "w")
         source = Numbers(self.landing, **options)
         table, rejected = TableStore(self.folder / "t", None if self.dimension else "ts"), TableStore(self.folder / "r")

@@ -117,15 +117,22 @@ class Disk:
 
     # --- what is not on the disk yet ------------------------------------------------------------------------
 
-    def lose_unsynced(self) -> None:
-        """What a power cut does to files that were not synced: each is there, torn, empty or gone."""
+    def lose_unsynced(self) -> list[Path]:
+        """What a power cut does to files that were not synced: each is there, torn, empty or gone.
+
+        Returns those that are not there as they were.
+        """
+        lost = []
         for path in self._unsynced:
             fate = self._rng.choice(("there", "there", "torn", "empty", "gone"))
             if fate == "gone":
                 Path(path).unlink(missing_ok=True)
             elif fate != "there" and os.path.exists(path):
                 os.truncate(path, os.path.getsize(path) // 2 if fate == "torn" else 0)
+            if fate != "there":
+                lost.append(Path(path))
         self._unsynced.clear()
+        return lost
 
     def _written(self, path: str) -> None:
         self._unsynced[path] = None

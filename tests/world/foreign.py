@@ -13,6 +13,9 @@ from deltalake.exceptions import DeltaError
 
 from tests.world.delta import LOG_DIRECTORY, WorldDelta, removal, write_entry
 
+#: of the names of files without a row that was deleted
+_SUFFIX = "-foreign.parquet"
+
 
 def delete_rows(table: Path, rng: random.Random, real_log: bool) -> set[int]:
     """Delete a row of the stream, as any user of the Delta library does it; returns its number."""
@@ -20,6 +23,11 @@ def delete_rows(table: Path, rng: random.Random, real_log: bool) -> set[int]:
         return _delete_really(table, rng) if real_log else _delete(table, rng)
     except DeltaError:  # its log is torn, for others as well
         return set()
+
+
+def erased_by(file: Path) -> int | None:
+    """The number of the row that is gone in a file of `delete_rows`; None for other files."""
+    return int(file.name.split("-")[1]) if file.name.endswith(_SUFFIX) else None
 
 
 def _delete_really(table: Path, rng: random.Random) -> set[int]:
@@ -46,7 +54,7 @@ def _delete(table: Path, rng: random.Random) -> set[int]:
     left = rows.filter(pc.not_equal(rows.column("id"), number))
     actions = [removal(old)]
     if left.num_rows:
-        path = f"part-{number}-foreign.parquet"
+        path = f"part-{number}{_SUFFIX}"
         pq.write_table(left, table / path)
         stats = json.loads(old["stats"]) | {"numRecords": left.num_rows}
         size = (table / path).stat().st_size

@@ -270,12 +270,14 @@ def struct(columns: Mapping[str, str]) -> StructType:
     return StructType([StructField(name, _TYPES[kind]) for name, kind in columns.items()])
 
 
-def declared_spec(declared: Declaration, folder: Path, clock: Callable[[], float]) -> WarehouseSpec:
+def declared_spec(
+    declared: Declaration, folder: Path, clock: Callable[[], float], steady: Callable[[], float]
+) -> WarehouseSpec:
     """The declaration of the world's warehouse in ``folder``."""
 
     def files(name: str, columns: Mapping[str, str]) -> Files:
         schema = ", ".join(f"{column} {kind}" for column, kind in columns.items())
-        return Files(folder / "landing" / name, schema=schema, settle=SETTLE, clock=clock)
+        return Files(folder / "landing" / name, schema=schema, settle=SETTLE, clock=clock, steady=steady)
 
     orders = StreamSpec("orders", files("orders", ORDERS), "ts", 3600.0, HERE, period=PERIOD, max_future=MAX_FUTURE)
     tables = [

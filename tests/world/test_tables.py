@@ -33,7 +33,7 @@ SHOP_ROWS = [("a", "north"), ("b", "south"), ("b", "north")]
 @pytest.mark.spark
 def test_the_modes_of_the_tables_are_those_that_spark_proves(spark: SparkSession, tmp_path: Path) -> None:
     declared = Declaration(DERIVED)
-    fake = declared_spec(declared, tmp_path, lambda: 0.0)
+    fake = declared_spec(declared, tmp_path, lambda: 0.0, lambda: 0.0)
     real = replace(
         fake,
         tables=tuple(

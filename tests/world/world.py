@@ -27,7 +27,7 @@ from tests.world import events as e
 from tests.world.clock import WorldClock
 from tests.world.disk import LOG_DIRECTORY, Death, Disk, ProcessDied, StepKind
 from tests.world.faults import Faults
-from tests.world.foreign import delete_rows
+from tests.world.foreign import delete_rows, erased_by
 from tests.world.keeper import Keeper
 from tests.world.landing import Landing
 from tests.world.oracle import Oracle, read_table
@@ -198,6 +198,7 @@ class World:
         if self._saved.wrong:  # whoever starts it is told so, and corrects it first
             self._saved = self._declared
         opened = self._open_warehouse()
+        self._declared = self._saved  # what was saved just before the process died, too
         keeper = Keeper(
             opened,
             FakeSession(self._job),
@@ -213,7 +214,7 @@ class World:
         return keeper
 
     def _open_warehouse(self) -> OpenWarehouse:
-        spec = declared_spec(self._saved, self._folder, self.clock.time)
+        spec = declared_spec(self._saved, self._folder, self.clock.time, self.clock.monotonic)
         return opening.open_warehouse(spec, FakeSession(self._job), clock=self.clock.time)  # type: ignore[arg-type]
 
     def _bury(self) -> None:
@@ -221,7 +222,8 @@ class World:
         self._keeper = None
         self._disk.dead = False
         if isinstance(died, e.PowerCut):
-            self._disk.lose_unsynced()
+            # Another program need not have synced what it wrote: then it has not deleted anything.
+            self._oracle.erased -= {erased_by(path) for path in self._disk.lose_unsynced()}
         self._pass(0.0 if died is None else died.down)
 
     def _pass(self, seconds: float) -> None:
@@ -318,7 +320,7 @@ class World:
                     runtime.backfill(event.table, 0, round(self.clock.wall) * 1_000_000)
 
     def _redeclare(self, declared: Declaration) -> None:
-        if declared.wrong and not (self._tables / "orders").exists():
+        if declared.wrong and not any((self._tables / "orders" / LOG_DIRECTORY).glob("*.json")):
             return  # before there is a table, every declaration can be adopted
         if self._keeper is None:
             if not declared.wrong:  # a run with a wrong declaration is not even started

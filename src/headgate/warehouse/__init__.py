@@ -2,8 +2,8 @@
 
 What is imported from here is public. The modules below this package are internal: they may change at any time.
 
-    declaring   Warehouse, Files, Delta, Postgres, Generator; a source of your own follows DataSource
-    publishing  PostgresSink; a place of your own follows Publisher and takes TableChanges
+    declaring   Warehouse, Files, Delta, Postgres, Kafka, Generator; a source of your own follows DataSource
+    publishing  KafkaSink, PostgresSink; a place of your own follows Publisher and takes TableChanges
     running     RunOptions, SparkOptions, WarehouseRun, NodeStatistics
     control     RunningWarehouse and COMMANDS, for a warehouse that another process runs
     reading     tables, read, query, trailing_edge: from the directory of a warehouse, without Spark
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.declare.durations import seconds as seconds
     from headgate.warehouse.declare.warehouse import Warehouse as Warehouse
     from headgate.warehouse.publish.errors import PublishError as PublishError
+    from headgate.warehouse.publish.kafka import KafkaSink as KafkaSink
     from headgate.warehouse.publish.postgres import PostgresSink as PostgresSink
     from headgate.warehouse.publish.protocol import PublishedVersion as PublishedVersion
     from headgate.warehouse.publish.protocol import Publisher as Publisher
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from headgate.warehouse.sources.files import Files as Files
     from headgate.warehouse.sources.generator import Generator as Generator
     from headgate.warehouse.sources.generator import GeneratorRange as GeneratorRange
+    from headgate.warehouse.sources.kafka import Kafka as Kafka
+    from headgate.warehouse.sources.mqtt import MqttMessages as MqttMessages
     from headgate.warehouse.sources.postgres import Postgres as Postgres
     from headgate.warehouse.sources.postgres_changes import PostgresChanges as PostgresChanges
     from headgate.warehouse.sources.protocol import ERROR_COLUMN as ERROR_COLUMN
@@ -84,6 +87,7 @@ _PUBLIC = {
     "headgate.warehouse.declare.durations": ("seconds",),
     "headgate.warehouse.declare.warehouse": ("Warehouse",),
     "headgate.warehouse.publish.errors": ("PublishError",),
+    "headgate.warehouse.publish.kafka": ("KafkaSink",),
     "headgate.warehouse.publish.postgres": ("PostgresSink",),
     "headgate.warehouse.publish.protocol": ("PublishedVersion", "Publisher", "TableChanges"),
     "headgate.warehouse.reading": (
@@ -108,6 +112,8 @@ _PUBLIC = {
     ),
     "headgate.warehouse.sources.files": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),
+    "headgate.warehouse.sources.kafka": ("Kafka",),
+    "headgate.warehouse.sources.mqtt": ("MqttMessages",),
     "headgate.warehouse.sources.postgres": ("Postgres",),
     "headgate.warehouse.sources.postgres_changes": ("PostgresChanges",),
     "headgate.warehouse.sources.protocol": (

@@ -237,6 +237,15 @@ def _columns_of(stream: StreamSpec) -> dict[str, Column]:
         return {}
 
 
+def _dimensions(spec: WarehouseSpec) -> Iterator[Mistake]:
+    """A dimension is all that its source has, which a topic with its retention does not keep."""
+    from headgate.warehouse.sources.kafka import Kafka
+
+    for dimension in spec.dimensions:
+        if isinstance(dimension.source, Kafka):
+            yield about(dimension, "a topic of Kafka can be a stream, not a dimension; build a table on the stream")
+
+
 def _sources(spec: WarehouseSpec) -> Iterator[Mistake]:
     known = {node.name for node in _named(spec)}
     dimensions = {node.name for node in spec.dimensions}
@@ -320,6 +329,7 @@ _CHECKS: tuple[Callable[[WarehouseSpec], Iterator[Mistake]], ...] = (
     _stream_times,
     _sources,
     _publications,
+    _dimensions,
     _cycles,
     _groups,
 )

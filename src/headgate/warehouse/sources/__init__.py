@@ -1,4 +1,4 @@
-"""Sources of streams: files, a Delta table, PostgreSQL, a generator. ``protocol`` defines what other sources must do.
+"""Sources of streams: files, a Delta table, Kafka, PostgreSQL, a generator. ``protocol`` says what others must do.
 
 Declaring a source imports neither Spark nor Arrow; reading from it does.
 """
@@ -13,6 +13,8 @@ from headgate.warehouse.sources.errors import (
 )
 from headgate.warehouse.sources.files import Files
 from headgate.warehouse.sources.generator import Generator
+from headgate.warehouse.sources.kafka import Kafka
+from headgate.warehouse.sources.mqtt import MqttMessages
 from headgate.warehouse.sources.postgres import Postgres
 from headgate.warehouse.sources.postgres_changes import PostgresChanges
 from headgate.warehouse.sources.protocol import DataSource, Limit, Notice, Offset, Pending, Range
@@ -22,7 +24,9 @@ __all__ = [
     "Delta",
     "Files",
     "Generator",
+    "Kafka",
     "Limit",
+    "MqttMessages",
     "Notice",
     "Offset",
     "Pending",

@@ -47,6 +47,9 @@ ORDERS: dict[str, Callable[[Found], tuple[int, str]]] = {
 
 #: a file of a dimension that is not there is waited for this long before its rows go: it may be just being replaced
 REPLACED_WITHIN = 2.0
+#: seconds for which a loaded file must have been seen missing before its name is forgotten, however long it is missing
+#: by the clock on the wall: that may have been set
+SEEN_MISSING = 600.0
 
 #: how often to look for files that stay as they are for a moment, before that is left to the next poll
 LOOKS_PER_RANGE = 3
@@ -93,6 +96,7 @@ class Files:
     max_file: str | int = "64 GB"
     remember: str | float = "1 day"
     clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
+    steady: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
     _format: FileFormat = field(init=False, repr=False, compare=False)
     _batch: FileBatch = field(init=False, repr=False, compare=False)
     _listing: Listing = field(init=False, repr=False, compare=False)
@@ -128,6 +132,7 @@ class Files:
                 settle=seconds(self.settle, f"{where}: settle"),
                 complete=file_format.complete,
                 clock=self.clock,
+                steady=self.steady,
                 follow_links=self.follow_links,
                 declared=declared,
             ),
@@ -215,8 +220,12 @@ class Files:
         missing = listing.really_missing(
             name for name in here.files if name not in present and name not in here.missing
         )
+        seen_missing = listing.missing_for(name for name in here.missing if name not in present)
+        least = min(self._remember, SEEN_MISSING)
         forgettable = [
-            name for name, since in here.missing.items() if name not in present and now - since >= self._remember
+            name
+            for name, seconds in seen_missing.items()
+            if seconds >= least and now - here.missing[name] >= self._remember
         ]
         removed = [name for name in here.aside if name not in present]
         return FileRange(
@@ -250,7 +259,8 @@ class Files:
         """Why a dimension should not lose the rows of files that are not there now; empty if it should."""
         absent = before.files.keys() - {file.name for file in look.whole}
         is_there = absent.difference(self._listing.really_missing(absent))
-        if (self._listing.missing_for(absent) < REPLACED_WITHIN and absent) or is_there:
+        missing = self._listing.missing_for(absent).values()
+        if is_there or any(seconds < REPLACED_WITHIN for seconds in missing):
             return f"waiting for {min(is_there or absent)}, which is not there now; is it being replaced?"
         if absent and not look.whole and self._listing.identity != before.folder:
             return (

@@ -13,6 +13,7 @@ import csv
 import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.warehouse.sources.errors import SourceBroken, SourceUnreadable
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 _LINE = f"{PRIVATE_PREFIX}line"
 _PATH = f"{PRIVATE_PREFIX}path"
-_TEXT = f"{PRIVATE_PREFIX}text"
-_PARSED = f"{PRIVATE_PREFIX}parsed"
+TEXT = f"{PRIVATE_PREFIX}text"
+PARSED = f"{PRIVATE_PREFIX}parsed"
 _CORRUPT = f"{PRIVATE_PREFIX}corrupt"
 
 #: how much of a bad value is shown
@@ -53,34 +54,53 @@ def read_text(spark: SparkSession, batch: FileBatch) -> DataFrame:
 
 
 def read_json(spark: SparkSession, batch: FileBatch) -> DataFrame:
-    """One JSON object per line.
-
-    Spark's parser stops at the end of the first value and ignores what follows on the line, such as a second object.
-    So every line is wrapped into an object before it is parsed: the result is as expected only around a single object.
-    """
+    """One JSON object per line."""
     if not batch.names:
         return no_rows(spark, batch.columns)
+    row = json_row(batch.columns, batch.options, otherwise="not one JSON object on one line")
+    rows = _parsed_lines(spark, batch, batch.names, row.parse)
+    return finished(rows, batch, row.values, path=_PATH, raw=TEXT, error=_error(row.good, row.reason))
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRow:
+    """SQL that takes one JSON object in the column ``TEXT`` apart.
+
+    ``parse`` is to be computed once per row, as the column ``PARSED``; from that follow the ``values`` of the columns,
+    whether the row is ``good``, and the ``reason`` if it is not.
+    """
+
+    parse: str
+    values: list[str]
+    good: str
+    reason: str
+
+
+def json_row(columns: Sequence[Column], options: Mapping[str, str], *, otherwise: str) -> JsonRow:
+    """How rows with ``columns`` are parsed; ``otherwise`` says what is wrong with a text that is no JSON object.
+
+    Spark's parser stops at the end of the first value and ignores what follows in the text, such as a second object. So
+    every text is wrapped into an object before it is parsed: the result is as expected only around a single object.
+    """
 
     def parse(columns: Sequence[Column]) -> str:
         schema = f"r array<struct<{ddl(columns, ': ')}>>, _end int, {_CORRUPT} string"
-        wrapped = f"""concat('{{"r":[', {_TEXT}, '],"_end":1}}')"""
-        return f"from_json({wrapped}, {sql_text(schema)}, {sql_map(_permissive(batch.options))})"
+        wrapped = f"""concat('{{"r":[', {TEXT}, '],"_end":1}}')"""
+        return f"from_json({wrapped}, {sql_text(schema)}, {sql_map(_permissive(options))})"
 
     def single(parsed: str) -> str:
         return f"(size({parsed}.r) <=> 1 AND {parsed}.r[0] IS NOT NULL AND {parsed}._end <=> 1)"
 
-    rows = _parsed_lines(spark, batch, batch.names, parse(batch.columns))
-    values = [f"get({_PARSED}.r, 0).{column.quoted}" for column in batch.columns]
+    values = [f"get({PARSED}.r, 0).{column.quoted}" for column in columns]
     reason = _reason(
-        parse([Column(column.name, "string") for column in batch.columns]),
+        parse([Column(column.name, "string") for column in columns]),
         unless=single,
-        otherwise="not one JSON object on one line",
-        columns=batch.columns,
+        otherwise=otherwise,
+        columns=columns,
         values=values,
         texts=lambda seen, column: f"get({seen}.r, 0).{column.quoted}",
     )
-    good = f"{single(_PARSED)} AND {_PARSED}.{_CORRUPT} IS NULL"
-    return finished(rows, batch, values, path=_PATH, raw=_TEXT, error=_error(good, reason))
+    return JsonRow(parse(columns), values, f"{single(PARSED)} AND {PARSED}.{_CORRUPT} IS NULL", reason)
 
 
 def read_csv(spark: SparkSession, batch: FileBatch) -> DataFrame:
@@ -117,7 +137,7 @@ def _with_header(
     )
     lines = _parsed_lines(spark, batch, names, "NULL")
     nulls = [f"CAST(NULL AS {column.type})" for column in batch.columns]
-    return finished(lines, batch, nulls, path=_PATH, raw=_TEXT, error=sql_text(reason))
+    return finished(lines, batch, nulls, path=_PATH, raw=TEXT, error=sql_text(reason))
 
 
 def _read_records(
@@ -132,12 +152,12 @@ def _read_records(
 
     def parse(columns: Sequence[Column]) -> str:
         schema = ddl([*columns, Column(_CORRUPT, "string")])
-        return f"from_csv({_TEXT}, {sql_text(schema)}, {sql_map(_permissive(options))})"
+        return f"from_csv({TEXT}, {sql_text(schema)}, {sql_map(_permissive(options))})"
 
     rows = _parsed_lines(spark, batch, names, parse(found), header)
     present = {column.name for column in found}
     values = [
-        f"{_PARSED}.{column.quoted}" if column.name in present else f"CAST(NULL AS {column.type})"
+        f"{PARSED}.{column.quoted}" if column.name in present else f"CAST(NULL AS {column.type})"
         for column in batch.columns
     ]
     reason = _reason(
@@ -149,9 +169,9 @@ def _read_records(
         texts=lambda seen, column: f"{seen}.{column.quoted}" if column.name in present else "NULL",
     )
     closed = _quotes_are_closed(options)
-    good = f"{closed} AND {_PARSED}.{_CORRUPT} IS NULL"
+    good = f"{closed} AND {PARSED}.{_CORRUPT} IS NULL"
     reason = f"CASE WHEN NOT {closed} THEN 'a quote is not closed on the line' ELSE {reason} END"
-    return finished(rows, batch, values, path=_PATH, raw=_TEXT, error=_error(good, reason))
+    return finished(rows, batch, values, path=_PATH, raw=TEXT, error=_error(good, reason))
 
 
 def _parsed_lines(
@@ -166,10 +186,10 @@ def _parsed_lines(
     lines = load(spark, batch, names, "text", f"{_LINE} string", {}).selectExpr(
         _LINE,
         f"{PATH} AS {_PATH}",
-        f"trim(LEADING '\ufeff' FROM make_valid_utf8({_LINE})) AS {_TEXT}",
-        f"IF(spark_partition_id() >= 0, {parse}, NULL) AS {_PARSED}",
+        f"trim(LEADING '\ufeff' FROM make_valid_utf8({_LINE})) AS {TEXT}",
+        f"IF(spark_partition_id() >= 0, {parse}, NULL) AS {PARSED}",
     )
-    return lines.where(f"trim(BOTH ' \t\r' FROM {_TEXT}) <> '' AND {_TEXT} <> {sql_text(header)}")
+    return lines.where(f"trim(BOTH ' \t\r' FROM {TEXT}) <> '' AND {TEXT} <> {sql_text(header)}")
 
 
 def _permissive(options: Mapping[str, str]) -> dict[str, str]:
@@ -213,7 +233,7 @@ def _quotes_are_closed(options: Mapping[str, str]) -> str:
     quote, escape = options["quote"], options["escape"]
     if not quote:
         return "true"
-    text = _TEXT
+    text = TEXT
     if escape and escape != quote:
         text = f"replace({text}, {sql_text(escape + quote)}, '')"
     return f"((length({text}) - length(replace({text}, {sql_text(quote)}, ''))) % 2 = 0)"

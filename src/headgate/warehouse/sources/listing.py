@@ -110,7 +110,8 @@ class Listing:
     """The new files of one directory. Any thread may call; only one look runs at a time.
 
     A file is complete when it has not changed for ``settle`` seconds and ``complete`` returns True for its path.
-    ``declared`` identifies the declaration of the source, see `SetAside`.
+    ``declared`` identifies the declaration of the source, see `SetAside`. ``clock`` tells the time on the wall, which
+    may be set; ``steady`` tells how much time has passed.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Listing:
         settle: float,
         complete: Callable[[str], bool],
         clock: Callable[[], float],
+        steady: Callable[[], float],
         follow_links: bool = False,
         declared: int = 0,
     ) -> None:
@@ -130,6 +132,7 @@ class Listing:
         self._settle = settle
         self._complete = complete
         self._clock = clock
+        self._steady = steady
         self._follow_links = follow_links
         self._declared = declared
         # guards everything below; held for the length of a look
@@ -395,13 +398,16 @@ class Listing:
         """Those of ``names`` that are not there. A listing may skip a name while others change, so each is checked."""
         return sorted(name for name in names if _is_missing(self.path(name)))
 
-    def missing_for(self, names: Iterable[str]) -> float:
-        """For how many seconds all of ``names`` have been found missing, by the looks of this process."""
-        now = self._clock()
+    def missing_for(self, names: Iterable[str]) -> dict[str, float]:
+        """For how many seconds each of ``names`` has been found missing, by the looks of this process.
+
+        Names that are not asked for are taken to be there.
+        """
+        now = self._steady()
         with self._lock:
             before = self._missing
-            self._missing = {name: min(before.get(name, now), now) for name in names}
-            return now - max(self._missing.values(), default=now)
+            self._missing = {name: before.get(name, now) for name in names}
+            return {name: now - since for name, since in self._missing.items()}
 
 
 def _is_missing(path: str) -> bool:

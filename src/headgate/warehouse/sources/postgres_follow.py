@@ -83,11 +83,6 @@ class FollowedChanges:
     is_stuck: bool = False
 
 
-@dataclass
-class _Stop(Exception):  # noqa: N818 - not an error: the stream does not go on here by itself
-    note: str
-
-
 class ChangesReader:
     """Makes blocks of messages, in the order in which the server gives them.
 
@@ -118,6 +113,8 @@ class ChangesReader:
         self._place, self._number = start, number
         self._begin, self._rows, self._size = start, list[ChangedRow](), 0
         self.blocks: list[ChangesBlock] = []
+        #: why no more messages are taken; empty if they are
+        self.stopped = ""
 
     @property
     def place(self) -> LogPlace:
@@ -129,7 +126,7 @@ class ChangesReader:
         return self._number
 
     def take(self, data: bytes) -> None:
-        """The next message. Raises ``_Stop`` before a change that cannot be loaded."""
+        """The next message; ``stopped`` says so if it is a change that cannot be loaded."""
         message = parse(data)
         match message:
             case BeginMessage():
@@ -177,10 +174,11 @@ class ChangesReader:
             return
         places, key, new_column = self._relations[message.relation]
         if new_column:
-            raise _Stop(
+            self.stopped = (
                 f"the table has a new column {new_column!r} from {lsn_text(begun.commit)} of the log on. Save the "
                 "pipeline file, or restart, to load it too; to leave it out, declare the source with schema="
             )
+            return
         old, new = message.old, message.new
         if new is None:
             assert old is not None
@@ -202,10 +200,11 @@ class ChangesReader:
         if begun is None:
             return
         if self._truncate == "refuse":
-            raise _Stop(
+            self.stopped = (
                 f"the table was truncated at {lsn_text(begun.commit)} of the log: all rows were removed, and the log "
                 "does not say which. Declare the source with truncate='row' to have that as a row of its own"
             )
+            return
         self._add(begun, "truncate", (), [None] * len(self._columns))
         self._reached(begun, size)
 
@@ -400,13 +399,13 @@ class ChangesWatch:
                 known.reader = None
                 raise SourceError("the server gives other changes than before; they are read again")
             messages = messages[1:]
-        try:
-            for message in messages:
-                reader.take(message)
-                known.messages += 1
-                known.last = message
-        except _Stop as stop:
-            known.stopped = stop.note
+        for message in messages:
+            reader.take(message)
+            if reader.stopped:
+                known.stopped = reader.stopped
+                break
+            known.messages += 1
+            known.last = message
         reader.cut()
         known.blocks += tuple(reader.blocks)
         reader.blocks = []

@@ -28,6 +28,7 @@ from headgate.core import DeclarationError, InvariantError
 from headgate.warehouse.sources.errors import SourceError
 
 if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, SparkSession
 
 #: columns that ``read`` adds to the declared ones: the chunk of a row, the row as text, and why it is bad
@@ -271,6 +272,14 @@ class SetsAside(Protocol):
 
     def set_aside(self, wanted: Range, reasons: Mapping[str, str]) -> Range:
         """A range whose commit also sets chunks aside, each for a reason; they are no longer among its chunks."""
+
+
+@runtime_checkable
+class ReadsArrow(Protocol):
+    """A source that can read rows without Spark, or most of them."""
+
+    def read_arrow(self, spark: SparkSession, wanted: Range) -> pa.Table | None:
+        """The same rows as ``read`` has, in memory; None if it is better to let Spark read them."""
 
 
 @runtime_checkable

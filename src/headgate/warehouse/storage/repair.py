@@ -44,9 +44,13 @@ def is_whole(table: Path, version: int) -> bool:
         count, update = info[SIZE_KEY]
         if len(files) < count or (update is not None and not any("txn" in action for action in actions)):
             return False
-    if STATE_KEY not in info:
-        return bool(actions)  # of another program, which may name files elsewhere
-    return all(_is_there(table, action["add"]) for action in files if "add" in action)
+    added = [action["add"] for action in files if "add" in action]
+    if STATE_KEY not in info:  # of another program, which may name files elsewhere, and may have removed older ones
+        is_newest = not entry_path(table, version + 1).exists()
+        return bool(actions) and (
+            not is_newest or all(_is_there(table, add) for add in added if "://" not in add["path"])
+        )
+    return all(_is_there(table, add) for add in added)
 
 
 def _is_there(table: Path, add: dict[str, Any]) -> bool:

@@ -28,6 +28,7 @@ from headgate.warehouse.storage.errors import (
     HistoryLostError,
     StorageError,
     TableRecreatedError,
+    TableVanishedError,
 )
 from headgate.warehouse.storage.fence import Fence
 from headgate.warehouse.storage.files import (
@@ -300,10 +301,12 @@ class TableStore:
         state: State,
         schema: pa.Schema,
         changes: RowChanges | None = None,
+        after: int | None = None,
     ) -> int:
         """Add ``files`` and remove those in ``replace``, in one log entry; returns its version.
 
-        ``replace`` names partitions, or single files; then ``changes`` says which rows have changed.
+        ``replace`` names partitions, or single files; then ``changes`` says which rows have changed. ``after`` is the
+        update that the table must have as its newest, 0 for none: what is committed adds to the rows of that update.
 
         Creates the table if there is none. Refuses, before anything is written: an update that is in the log already,
         columns that are missing or changed (new ones are allowed), and files that are missing or do not fit.
@@ -313,6 +316,8 @@ class TableStore:
                 if update <= table.last_update:
                     version = table.history.version_of(update, table.version)
                     raise AlreadyCommittedError(self.directory.name, update, version, table.last_update)
+                if after is not None and max(0, table.last_update) != after:
+                    raise TableVanishedError(self.directory)
                 current = table.schema if table.version >= 0 else None
                 grown = admit_schema(current, schema, self.time_column, replace)
                 columns = table.schema if grown is None else grown

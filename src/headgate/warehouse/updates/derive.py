@@ -130,7 +130,7 @@ class TableDeriver:
             hosted = self._apply(spark, plan, self._keyed.frames(affected, spark, plan, files), files)
         else:
             hosted = self.call_function(spark, plan, files)
-        number = self._state.update + 1
+        number = plan.number_before + 1
         try:
             written = self._write(hosted, number, plan, affected)
         except UserCodeError as error:
@@ -158,6 +158,7 @@ class TableDeriver:
             state=state,
             schema=written.schema,
             changes=written.changes,
+            after=plan.number_before,
         )
         if self._keeps_states(plan):
             self.hosted.commit_rejected()
@@ -181,7 +182,9 @@ class TableDeriver:
             mode=self.mode.name,
             query=self.query,
         )
-        self.table.commit(number, (), replace=None, state=state.to_json(), schema=self.table.schema)
+        self.table.commit(
+            number, (), replace=None, state=state.to_json(), schema=self.table.schema, after=plan.number_before
+        )
 
     def _write(self, hosted: HostedUpdate, number: int, plan: DerivePlan, affected: pa.Table | None) -> WrittenFiles:
         """Compute and write the rows of an update."""

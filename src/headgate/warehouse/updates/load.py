@@ -22,7 +22,7 @@ from headgate.core import DeclarationError, Update
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec
 from headgate.warehouse.session import tune
 from headgate.warehouse.sources import Limit, Offset, Pending, Range, SourceBroken
-from headgate.warehouse.sources.protocol import HasContents
+from headgate.warehouse.sources.protocol import HasContents, ReadsArrow
 from headgate.warehouse.storage.files import ALL, DATA_DIRECTORY, directory_of
 from headgate.warehouse.storage.store import MOST_ENTRIES, TableStore
 from headgate.warehouse.updates.bad_chunks import TRIES, BadChunks
@@ -96,15 +96,17 @@ class LoadedNode(Node):
             self._rejected.drop()  # of a table that was deleted; all of its rows are loaded again
             self._rejected_after = 0
         tune(spark, wanted.bytes)
-        frame = self.source.read(spark, wanted)
-        if wanted.bytes > LARGE_BYTES:
+        rows = self.source.read_arrow(spark, wanted) if isinstance(self.source, ReadsArrow) else None
+        frame = self.source.read(spark, wanted) if rows is None else None
+        if frame is not None and wanted.bytes > LARGE_BYTES:
             bad_frame, good_frame = split_frame(frame, times)
             bad = write_with_spark(bad_frame, self._rejected, number, None, None)
             good = write_with_spark(good_frame, self.store, number, self._time, self._partition)
         else:
-            if wanted.bytes > DROP_TEXT_BYTES:
-                frame = without_text_of_good_rows(frame, times)
-            good_rows, bad_rows = split_rows(frame.toArrow(), times)
+            if frame is not None:
+                small = wanted.bytes <= DROP_TEXT_BYTES
+                rows = (frame if small else without_text_of_good_rows(frame, times)).toArrow()
+            good_rows, bad_rows = split_rows(rows, times)
             bad_files = self._rejected.write_arrow(number, bad_rows, None) if bad_rows.num_rows else []
             bad = WrittenFiles(bad_files, bad_rows.num_rows, bad_rows.schema)
             good_files = self.store.write_arrow(number, good_rows, self._partition)
@@ -112,8 +114,9 @@ class LoadedNode(Node):
         self.source.verify(wanted)
         return good, bad
 
-    def _commit(self, good: WrittenFiles, bad: WrittenFiles, state: CommitState, *, replace: bool) -> None:
-        """Commit the table, then its rejected rows."""
+    def _commit(self, good: WrittenFiles, bad: WrittenFiles, state: CommitState, after: int | None = None) -> None:
+        """Commit the table, then its rejected rows: added to those after update ``after``, or in place of all."""
+        replace = after is None
         folders = sorted({directory_of(new.file.path) for new in bad.files})
         self._rejected.bring_to_disk(self._rejected.path_of(new.file) for new in bad.files)
         if folders or (replace and self._rejected.exists):
@@ -122,7 +125,7 @@ class LoadedNode(Node):
             )
         replaced = ALL if replace else None
         stored = state.to_json()
-        self.store.commit(state.update, good.files, replace=replaced, state=stored, schema=good.schema)
+        self.store.commit(state.update, good.files, replace=replaced, state=stored, schema=good.schema, after=after)
         try:
             self._commit_rejected()
         except Exception:
@@ -304,7 +307,7 @@ class StreamNode(LoadedNode):
             offset=after.to_json() if number % OFFSET_EVERY == 1 else None,
             time=self.spec.time,
         )
-        self._commit(good, bad, state, replace=False)
+        self._commit(good, bad, state, after=before.update)
         self._known, self._known_after = after, number
         update.rows, update.rejected, update.freshness = good.rows, bad.rows, state.freshness
 
@@ -392,7 +395,7 @@ class DimensionNode(LoadedNode):
             raise
         update.work = time.perf_counter() - started
         state = CommitState(update=number, kind="replace", rows=good.rows, rejected=bad.rows, range=wanted.to_json())
-        self._commit(good, bad, state, replace=True)
+        self._commit(good, bad, state)
         update.rows, update.rejected = good.rows, bad.rows
         self._failed = None
 

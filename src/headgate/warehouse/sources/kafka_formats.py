@@ -1,0 +1,96 @@
+"""What is in the values of records: JSON, Avro, or a text or bytes as they are.
+
+A format decodes packets of records in Arrow, or leaves that to Spark. Then it says in SQL how
+the columns of the stream follow. No value makes it fail: what cannot be decoded becomes a row with an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from headgate.core import DeclarationError
+from headgate.warehouse.sources.file_batch import ddl
+from headgate.warehouse.sources.kafka_columns import VALUE, RecordColumns
+from headgate.warehouse.sources.line_formats import PARSED, TEXT, json_row
+from headgate.warehouse.sources.schema import Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame
+
+
+class ValueFormat(Protocol):
+    """How values become rows."""
+
+    def decoded(self, packet: pa.RecordBatch) -> pa.RecordBatch:
+        """A packet with what Python decodes of it."""
+
+    def decoded_columns(self, records: RecordColumns) -> str:
+        """The columns of decoded packets, in Spark's notation."""
+
+    def rows(self, packets: DataFrame, records: RecordColumns, topic: str) -> DataFrame:
+        """The columns of the stream, from decoded packets."""
+
+
+@dataclass(frozen=True)
+class JsonValues:
+    """One JSON object in each value, parsed by Spark as the lines of files are."""
+
+    columns: tuple[Column, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def decoded(self, packet: pa.RecordBatch) -> pa.RecordBatch:
+        return packet
+
+    def decoded_columns(self, records: RecordColumns) -> str:
+        return ddl(records.read_columns)
+
+    def rows(self, packets: DataFrame, records: RecordColumns, topic: str, problem: str = "") -> DataFrame:
+        """As of every format; ``problem`` is a column that says why a value is no JSON, null if it is."""
+        row = json_row(self.columns, self.options, otherwise="not one JSON object")
+        text = f"CAST({VALUE} AS STRING)"
+        parsed = packets.selectExpr(
+            *records.read,
+            *([problem] if problem else []),
+            f"make_valid_utf8({text}) AS {TEXT}",
+            # Computed once per row: see ``line_formats``.
+            f"IF(spark_partition_id() >= 0, {row.parse}, NULL) AS {PARSED}",
+        )
+        values = [f"{value} AS {column.quoted}" for value, column in zip(row.values, self.columns, strict=True)]
+        invalid = f"WHEN NOT is_valid_utf8({text}) THEN 'not valid UTF-8'"
+        if problem:
+            invalid = f"WHEN {problem} IS NOT NULL THEN {problem} {invalid}"
+        error = f"CASE {invalid} WHEN {row.good} THEN NULL ELSE {row.reason} END"
+        return parsed.selectExpr(*records.finished(topic, values, raw=TEXT, error=error))
+
+
+@dataclass(frozen=True)
+class RawValues:
+    """The value as it is, as a text or as bytes."""
+
+    column: Column
+
+    @classmethod
+    def of(cls, columns: Sequence[Column], where: str) -> RawValues:
+        if len(columns) != 1 or columns[0].kind not in ("string", "binary"):
+            raise DeclarationError(f"{where}: the format 'raw' has one column, a string or a binary: 'value string'")
+        return cls(columns[0])
+
+    def decoded(self, packet: pa.RecordBatch) -> pa.RecordBatch:
+        return packet
+
+    def decoded_columns(self, records: RecordColumns) -> str:
+        return ddl(records.read_columns)
+
+    def rows(self, packets: DataFrame, records: RecordColumns, topic: str) -> DataFrame:
+        if self.column.kind == "binary":
+            values = [f"{VALUE} AS {self.column.quoted}"]
+            return packets.selectExpr(*records.finished(topic, values, raw=f"base64({VALUE})", error="NULL"))
+        text = f"CAST({VALUE} AS STRING)"
+        valid = f"make_valid_utf8({text})"
+        error = f"CASE WHEN NOT is_valid_utf8({text}) THEN 'not valid UTF-8' END"
+        return packets.selectExpr(
+            *records.finished(topic, [f"{valid} AS {self.column.quoted}"], raw=valid, error=error)
+        )
