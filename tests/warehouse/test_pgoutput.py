@@ -68,7 +68,7 @@ def test_a_message_that_is_cut_off_is_refused(data: bytes) -> None:
             parse(data[:length])
 
 
-SEEN = SeenTransactions(before=1000, running=(990,), until=500)
+SEEN = SeenTransactions(before=1000, running=(990,), since=300, until=500)
 TRANSACTIONS = {
     "committed before": (999, 400, True),
     "was running": (990, 400, False),
@@ -82,7 +82,7 @@ def test_a_snapshot_has_the_transactions_that_were_committed_before_it(
     transaction: int, commit: int, is_seen: bool
 ) -> None:
     assert SEEN.has(transaction, commit) == is_seen
-    around = SeenTransactions((7 << 32) + 10, ((6 << 32) + 0xFFFFFFF0,), 500)
+    around = SeenTransactions((7 << 32) + 10, ((6 << 32) + 0xFFFFFFF0,), 300, 500)
     assert around.has(9, 400) and around.has(0xFFFFFFF1, 400)
     assert not around.has(10, 400) and not around.has(0xFFFFFFF0, 400)
 
@@ -131,7 +131,9 @@ def test_a_printed_value_that_does_not_fit_is_null_and_named(kind: str, text: st
 
 
 def test_places_are_kept_and_a_range_counts_once() -> None:
-    begun = ChangesRange((0, 0, 0), (1, 100, 0), 0, 2, 1, 9, 1.0, 2.0, "name", SeenTransactions(9, (7,), 150), "me")
+    begun = ChangesRange(
+        (0, 0, 0), (1, 100, 0), 0, 2, 1, 9, 1.0, 2.0, "name", SeenTransactions(9, (7,), 100, 150), "me"
+    )
     part = ChangesRange((1, 100, 0), (1, 120, 3), 2, 3, 1, 9, 1.0, 2.0)
     rest = ChangesRange((1, 120, 3), (1, 200, 0), 5, 4, 1, 9, 1.0, 2.0)
     offset = ChangesOffset()

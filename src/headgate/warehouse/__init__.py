@@ -2,7 +2,8 @@
 
 What is imported from here is public. The modules below this package are internal: they may change at any time.
 
-    declaring   Warehouse, Files, Delta, Postgres, Kafka, Generator; a source of your own follows DataSource
+    declaring   Warehouse, Files, Delta, Postgres, PostgresChanges, Kafka, MqttMessages, Generator; a source of your own
+                follows DataSource
     publishing  KafkaSink, PostgresSink; a place of your own follows Publisher and takes TableChanges
     running     RunOptions, SparkOptions, WarehouseRun, NodeStatistics
     control     RunningWarehouse and COMMANDS, for a warehouse that another process runs

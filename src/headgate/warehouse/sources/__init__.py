@@ -1,4 +1,4 @@
-"""Sources of streams: files, a Delta table, Kafka, PostgreSQL, a generator. ``protocol`` says what others must do.
+"""Sources of streams: files, Delta tables, Kafka, MQTT, PostgreSQL, a generator. ``protocol`` is for others.
 
 Declaring a source imports neither Spark nor Arrow; reading from it does.
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +24,7 @@ from headgate.warehouse.sources.pgoutput import UNCHANGED
 from headgate.warehouse.sources.postgres_changes_offsets import ChangesOffset, ChangesRange, lsn_text
 from headgate.warehouse.sources.postgres_client import PostgresAddress, PostgresClient, relation
 from headgate.warehouse.sources.postgres_follow import (
+    PART_BYTES,
     REST,
     ChangedRow,
     ChangesBlock,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, SparkSession
 
+#: a range of more than one part of a snapshot is at most this large: the driver holds its rows in memory
+MOST_BYTES = 64 << 20
 #: what every row of the stream has beside the columns of the table
 ADDED_COLUMNS = "_change string, _position bigint, _lsn string, _committed timestamp, _unchanged array<string>"
 
@@ -79,6 +83,7 @@ class PostgresChanges:
         lost: Literal["refuse", "snapshot"] = "refuse",
         every: str | float = "200 ms",
         chunk_rows: int = 10_000,
+        part_bytes: int = PART_BYTES,
         in_background: bool = True,
     ) -> None:
         where = f"PostgresChanges({table!r})"
@@ -107,6 +112,7 @@ class PostgresChanges:
             lost=lost,
             start=start,
             chunk_rows=chunk_rows,
+            part_bytes=part_bytes,
             rest=REST if in_background else 0.0,
         )
         self._lookout = Lookout[ChangesOffset, FollowedChanges](
@@ -205,8 +211,9 @@ class PostgresChanges:
         blocks, _ = self._pending(offset)
         if not blocks:
             return None
-        if blocks[0].range is not None:
-            return blocks[0].range
+        parts = [block.range for block in blocks if block.range is not None]
+        if parts:
+            return _together(limit, parts)
         taken = within(limit, blocks)
         return ChangesRange(
             begin=here.place,
@@ -248,7 +255,8 @@ class PostgresChanges:
     def _snapshot(self, wanted: ChangesRange) -> list[pa.Table]:
         import pyarrow as pa
 
-        rows = plain_numbers(self._slot.rows(wanted.snapshot, asked_columns(self._table_columns)))
+        asked = asked_columns(self._table_columns)
+        rows = plain_numbers(self._slot.rows(wanted.snapshot, asked, wanted.pages))
         at = round(wanted.newest * 1_000_000)
         nothing = (None,) * len(self._table_columns)
         first = ChangedRow("truncate", nothing, wanted.number, wanted.end[1], at)
@@ -262,8 +270,7 @@ class PostgresChanges:
         ]
         for name, array in zip([*_ADDED_NAMES, PROBLEM_NAME], values, strict=True):
             rows = rows.append_column(name, array)
-        # What was loaded before a log was lost is not valid any more.
-        return [rows] if wanted.begin[0] == 0 else [self._changed([first]), rows]
+        return [self._changed([first]), rows] if wanted.resets else [rows]
 
     def _changed(self, rows: Sequence[ChangedRow]) -> pa.Table:
         import pyarrow as pa
@@ -295,3 +302,23 @@ class PostgresChanges:
 
 
 _ADDED_NAMES = [column.name for column in parse_schema(ADDED_COLUMNS, "PostgresChanges")]
+
+
+def _together(limit: Limit, parts: Sequence[ChangesRange]) -> ChangesRange:
+    """As many parts of a snapshot, from the first on, as ``limit`` and the memory of the driver allow."""
+    most = MOST_BYTES if limit.bytes is None else min(limit.bytes, MOST_BYTES)
+    chosen, size = [parts[0]], parts[0].size
+    for part in parts[1 : limit.chunks]:
+        size += part.size
+        if size > most:
+            break
+        chosen.append(part)
+    last = chosen[-1]
+    return replace(
+        chosen[0],
+        end=last.end,
+        count=last.count,
+        blocks=len(chosen),
+        size=sum(part.size for part in chosen),
+        pages=(chosen[0].pages[0], last.pages[1]),
+    )

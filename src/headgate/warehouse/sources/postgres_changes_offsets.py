@@ -2,7 +2,8 @@
 
 A *place* is ``(generation, lsn, index)``. All transactions whose commit is before ``lsn`` are loaded, and the first
 ``index`` changes of the one whose commit is at ``lsn``. The generation counts the snapshots that were taken: one at the
-beginning, and one more each time that the log was lost.
+beginning, one more each time that the log was lost, and one more each time that a snapshot was lost before all of it
+was loaded. While a snapshot is loaded, ``lsn`` is 0 and ``index`` is the page of the table to go on with.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ def lsn_text(lsn: int) -> str:
 class SeenTransactions:
     """The transactions whose changes are in the rows of a snapshot, so that they must not be loaded again.
 
-    Those are the ones below ``before`` that are not among ``running``; all of them were committed before ``until``.
+    Those are the ones below ``before`` that are not among ``running``. The slot gives all transactions from ``since``
+    on; those of the snapshot were committed before ``until``.
     """
 
     before: int
     running: tuple[int, ...]
+    since: int
     until: int
 
     def has(self, transaction: int, commit: int) -> bool:
@@ -41,26 +44,34 @@ class SeenTransactions:
         return ahead >= 1 << 31 and (self.before + ahead - (1 << 32)) not in self.running
 
     def to_json(self) -> dict[str, object]:
-        return {"before": self.before, "running": list(self.running), "until": self.until}
+        return {"before": self.before, "running": list(self.running), "since": self.since, "until": self.until}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any] | None) -> SeenTransactions | None:
         if content is None:
             return None
-        return cls(int(content["before"]), tuple(int(each) for each in content["running"]), int(content["until"]))
+        running = tuple(int(each) for each in content["running"])
+        return cls(int(content["before"]), running, int(content["since"]), int(content["until"]))
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesOffset(Offset, kind="postgres changes"):
     """Everything up to ``place`` is loaded; the next change has the number ``number``.
 
-    ``seen`` is of the snapshot, for as long as it matters. ``server`` is the server's own name for itself.
+    ``seen`` is of the first snapshot of those that were not loaded as a whole, for as long as it matters; ``snapshot``
+    is the name of the one that is being loaded. ``server`` is the server's own name for itself.
     """
 
     place: LogPlace = BEFORE_ALL
     number: int = 0
     seen: SeenTransactions | None = None
     server: str = ""
+    snapshot: str = ""
+
+    @property
+    def is_in_snapshot(self) -> bool:
+        """Whether a part of a snapshot is loaded, and not all of it."""
+        return bool(self.snapshot)
 
     def after(self, loaded: ChangesRange) -> ChangesOffset:
         if loaded.end <= self.place:
@@ -68,7 +79,8 @@ class ChangesOffset(Offset, kind="postgres changes"):
         seen = loaded.seen if loaded.server else self.seen
         if seen is not None and loaded.end[1] >= seen.until:
             seen = None
-        return ChangesOffset(loaded.end, loaded.number + loaded.count, seen, loaded.server or self.server)
+        snapshot = loaded.snapshot if loaded.end[1] == 0 else ""
+        return ChangesOffset(loaded.end, loaded.number + loaded.count, seen, loaded.server or self.server, snapshot)
 
     def _content(self) -> dict[str, object]:
         return {
@@ -76,6 +88,7 @@ class ChangesOffset(Offset, kind="postgres changes"):
             "number": self.number,
             "seen": None if self.seen is None else self.seen.to_json(),
             "server": self.server,
+            "snapshot": self.snapshot,
         }
 
     @classmethod
@@ -85,6 +98,7 @@ class ChangesOffset(Offset, kind="postgres changes"):
             int(content["number"]),
             SeenTransactions.from_json(content["seen"]),
             str(content["server"]),
+            str(content["snapshot"]),
         )
 
 
@@ -92,8 +106,9 @@ class ChangesOffset(Offset, kind="postgres changes"):
 class ChangesRange(Range, kind="postgres changes"):
     """The ``count`` changes from ``begin`` to ``end``, numbered from ``number`` on, in so many blocks.
 
-    With ``server`` it is the beginning, or a beginning anew: the rows of the table in the server's exported
-    ``snapshot``, in which the changes of the transactions ``seen`` are; without ``snapshot``, no rows.
+    With ``server`` it is of the beginning, or of a beginning anew: rows of the table in a ``snapshot``, from a page up
+    to before another, or to the end. They have the number after ``number``. ``seen`` is for the offset. ``resets``:
+    what was loaded before is not valid any more. Without ``snapshot`` it has no rows.
     """
 
     begin: LogPlace
@@ -107,6 +122,8 @@ class ChangesRange(Range, kind="postgres changes"):
     snapshot: str = ""
     seen: SeenTransactions | None = None
     server: str = ""
+    pages: tuple[int, int | None] = (0, None)
+    resets: bool = False
 
     @property
     def chunks(self) -> int:
@@ -129,10 +146,13 @@ class ChangesRange(Range, kind="postgres changes"):
             "snapshot": self.snapshot,
             "seen": None if self.seen is None else self.seen.to_json(),
             "server": self.server,
+            "pages": list(self.pages),
+            "resets": self.resets,
         }
 
     @classmethod
     def _from_content(cls, content: Mapping[str, Any]) -> Self:
+        first, end = content["pages"]
         return cls(
             begin=_place(content["begin"]),
             end=_place(content["end"]),
@@ -145,6 +165,8 @@ class ChangesRange(Range, kind="postgres changes"):
             snapshot=str(content["snapshot"]),
             seen=SeenTransactions.from_json(content["seen"]),
             server=str(content["server"]),
+            pages=(int(first), None if end is None else int(end)),
+            resets=bool(content["resets"]),
         )
 
 

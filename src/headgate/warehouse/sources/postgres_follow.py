@@ -8,7 +8,7 @@ it, which are the same whenever the server is asked again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -31,7 +31,7 @@ from headgate.warehouse.sources.postgres_changes_offsets import (
     SeenTransactions,
     lsn_text,
 )
-from headgate.warehouse.sources.postgres_slot import MOST_AT_ONCE, PostgresSlot, SlotState
+from headgate.warehouse.sources.postgres_slot import MOST_AT_ONCE, HeldSnapshot, PostgresSlot, ReplicationSlotState
 
 #: so many bytes of changes are held in memory ahead of what is loaded
 MOST_AHEAD = 32 << 20
@@ -41,6 +41,8 @@ MOST_MESSAGES = 20_000
 MOST_LOG = 256 << 20
 #: if nothing of the table is in so many bytes of the log, that is committed, so that the server can remove them
 QUIET_LOG = 16 << 20
+#: a snapshot is cut into parts of about so many bytes
+PART_BYTES = 4 << 20
 #: after looking through the log comes a rest of so many times the time that it took
 REST = 5.0
 
@@ -59,7 +61,7 @@ class ChangedRow:
 
 @dataclass(frozen=True, slots=True)
 class ChangesBlock:
-    """A chunk: the changes from one place to another. With ``range`` it is a beginning, and is loaded alone."""
+    """A chunk: the changes from one place to another, or with ``range`` a part of a beginning."""
 
     begin: LogPlace
     end: LogPlace
@@ -271,8 +273,10 @@ class ChangesWatch:
         lost: Literal["refuse", "snapshot"],
         start: Literal["contents", "now"],
         chunk_rows: int,
+        part_bytes: int = PART_BYTES,
         rest: float = REST,
     ) -> None:
+        self._part_bytes = part_bytes
         self._slot, self._columns, self._rest = slot, columns, rest
         self._takes_new_columns, self._truncate, self._lost = takes_new_columns, truncate, lost
         self._start, self._chunk_rows = start, chunk_rows
@@ -283,19 +287,23 @@ class ChangesWatch:
     def look(self, offset: ChangesOffset) -> FollowedChanges:
         state = self._slot.state()
         if offset.place[0] == 0:
-            return self._beginning(offset, state)
+            return self._beginning(offset, state, resets=False)
         if missing := self._why_lost(offset, state):
             if self._lost == "refuse":
                 self._known = _Known()
                 return FollowedChanges((), missing, is_stuck=True)
-            return self._beginning(offset, state)
+            return self._beginning(offset, state, resets=True)
+        if offset.is_in_snapshot:
+            return self._beginning(offset, state, resets=False)
         self._slot.release()
         self._confirm(offset, state)
         return self._changes(offset, state)
 
-    def _why_lost(self, offset: ChangesOffset, state: SlotState) -> str:
+    def _why_lost(self, offset: ChangesOffset, state: ReplicationSlotState) -> str:
         """Why the log cannot be gone on with; empty if it can."""
         place, name = offset.place[1], self._slot.name
+        if offset.is_in_snapshot and offset.seen is not None:
+            place = offset.seen.since
         if state.server != offset.server:
             why = f"this is another server than the one whose changes were loaded up to {lsn_text(place)}"
         elif state.end < place:
@@ -315,8 +323,12 @@ class ChangesWatch:
 
     # --- the beginning ----------------------------------------------------------------------------------------
 
-    def _beginning(self, offset: ChangesOffset, state: SlotState) -> FollowedChanges:
-        """The whole table, as the only block there is until it is loaded."""
+    def _beginning(self, offset: ChangesOffset, state: ReplicationSlotState, *, resets: bool) -> FollowedChanges:
+        """The parts of a snapshot, and nothing else until all of it is loaded.
+
+        If a snapshot was lost on the way, another one is loaded from its first row on, with higher numbers. Changes are
+        those after the first of them: what they repeat of a later snapshot ends up the same.
+        """
         if state.confirmed is None or state.lost:
             self._slot.release()
             self._slot.make(state)
@@ -327,32 +339,49 @@ class ChangesWatch:
         if self._start == "now" and offset.place[0] == 0:
             end, now = (generation, state.end, 0), time.time()
             begun = ChangesRange(offset.place, end, offset.number, 0, 1, 1, now, now, server=state.server)
+            blocks: tuple[ChangesBlock, ...] = (_block(begun),)
         else:
-            taken = self._slot.snapshot(state)
-            if taken is None:
+            held = self._slot.snapshot(state)
+            if held is None:
                 return FollowedChanges((), "waiting for transactions of the server that began before the snapshot")
-            begun = ChangesRange(
-                offset.place,
-                (generation, taken.begin, 0),
-                offset.number,
-                2,
-                1,
-                taken.size,
-                taken.at,
-                taken.at,
-                taken.name,
-                taken.seen,
-                state.server,
+            blocks = tuple(_block(part) for part in self._parts(offset, state, held, resets))
+        self._known = _Known(blocks)
+        return FollowedChanges(blocks)
+
+    def _parts(
+        self, offset: ChangesOffset, state: ReplicationSlotState, held: HeldSnapshot, resets: bool
+    ) -> Iterator[ChangesRange]:
+        """The parts of a snapshot that are not loaded."""
+        goes_on = held.name == offset.snapshot and not resets
+        generation = offset.place[0] if goes_on else offset.place[0] + 1
+        number = offset.number + (2 if offset.is_in_snapshot and not goes_on else 0)
+        first = offset.place[2] if goes_on else 0
+        seen = offset.seen if offset.is_in_snapshot and offset.seen is not None and not resets else held.seen
+        page_bytes = max(1, held.size // max(1, held.pages))
+        step, begin = max(1, self._part_bytes // page_bytes), offset.place
+        for page in range(first, max(held.pages, first + 1), step):
+            is_last = page + step >= held.pages
+            end = (generation, seen.since, 0) if is_last else (generation, 0, page + step)
+            yield ChangesRange(
+                begin=begin,
+                end=end,
+                number=number,
+                count=2 if is_last else 0,
+                blocks=1,
+                size=page_bytes * min(step, max(1, held.pages - page)),
+                oldest=held.at,
+                newest=held.at,
+                snapshot=held.name,
+                seen=seen,
+                server=state.server,
+                pages=(page, None if is_last else page + step),
+                resets=resets and page == 0,
             )
-        block = ChangesBlock(
-            begun.begin, begun.end, begun.number, (), begun.size, begun.oldest, begun.newest, range=begun
-        )
-        self._known = _Known((block,))
-        return FollowedChanges((block,))
+            begin = end
 
     # --- changes ----------------------------------------------------------------------------------------------
 
-    def _confirm(self, offset: ChangesOffset, state: SlotState) -> None:
+    def _confirm(self, offset: ChangesOffset, state: ReplicationSlotState) -> None:
         """Tell the server what was committed here: when nothing is left to load, or much of the log could go."""
         _, place, index = offset.place
         confirmed = state.confirmed or 0
@@ -362,7 +391,7 @@ class ChangesWatch:
             self._slot.confirm(place)
             self._known.confirmed = -1
 
-    def _changes(self, offset: ChangesOffset, state: SlotState) -> FollowedChanges:
+    def _changes(self, offset: ChangesOffset, state: ReplicationSlotState) -> FollowedChanges:
         known = self._known
         if known.blocks and known.blocks[-1].end[0] != offset.place[0]:
             known = self._known = _Known()
@@ -378,7 +407,7 @@ class ChangesWatch:
             self._log_end = state.end if ended else -1
         return FollowedChanges(known.blocks, known.stopped, bool(known.stopped))
 
-    def _read_on(self, offset: ChangesOffset, state: SlotState) -> bool:
+    def _read_on(self, offset: ChangesOffset, state: ReplicationSlotState) -> bool:
         """Add blocks to those that are known; whether all of the log has been read."""
         known = self._known
         confirmed = self._slot.state().confirmed if known.confirmed == -1 else state.confirmed
@@ -442,3 +471,7 @@ class ChangesWatch:
         blocks = [block for block in self._known.blocks if wanted.begin <= block.begin and block.end <= wanted.end]
         rows = [row for block in blocks for row in block.rows]
         return rows if len(rows) == wanted.count else None
+
+
+def _block(part: ChangesRange) -> ChangesBlock:
+    return ChangesBlock(part.begin, part.end, part.number, (), part.size, part.oldest, part.newest, range=part)

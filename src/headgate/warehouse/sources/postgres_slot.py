@@ -6,6 +6,7 @@ the slot on, after what they became was committed here.
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ def _number(lsn: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotState:
+class ReplicationSlotState:
     """The server's name for itself, how far its log goes, and the slot.
 
     ``confirmed`` is None if there is no slot; ``lost``: it is there, but the server has removed the log that it needs.
@@ -47,17 +48,17 @@ class SlotState:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class HeldSnapshot:
     """The table at one moment: ``name`` reads it as long as it is held; ``at`` is when, in seconds since 1970.
 
-    Changes from ``begin`` on that are not ``seen`` come after it. ``size`` is about how many bytes it has.
+    ``size`` is about how many bytes it has, and ``pages`` in how many pages they are; 0 if it cannot be read by pages.
     """
 
     name: str
     seen: SeenTransactions
-    begin: int
     at: float
     size: int
+    pages: int
 
 
 class PostgresSlot:
@@ -72,14 +73,14 @@ class PostgresSlot:
         self._reading = PostgresClient(address)
         self._holding = PostgresClient(address)
         #: the snapshot that a transaction of ``_holding`` holds
-        self._held: Snapshot | None = None
+        self._held: HeldSnapshot | None = None
         #: all transactions with smaller numbers must have ended before a snapshot is taken
         self._after: int | None = None
 
     def explained(self, error: Exception) -> SourceError:
         return self._client.explained(error)
 
-    def state(self) -> SlotState:
+    def state(self) -> ReplicationSlotState:
         found = self._client.query(
             "SELECT (SELECT system_identifier::text FROM pg_control_system()) AS server, "
             f"{_number('CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_current_wal_flush_lsn() END')} AS at, "
@@ -96,7 +97,7 @@ class PostgresSlot:
                 f"{found['database']!r}); declare another one with slot="
             )
         confirmed = None if not found["there"] else found["confirmed"] or 0
-        return SlotState(found["server"], found["at"], confirmed, found["lost"])
+        return ReplicationSlotState(found["server"], found["at"], confirmed, found["lost"])
 
     def columns(self) -> frozenset[str]:
         """The names of the columns that the table has now."""
@@ -115,7 +116,7 @@ class PostgresSlot:
 
     # --- making it --------------------------------------------------------------------------------------------
 
-    def make(self, state: SlotState) -> None:
+    def make(self, state: ReplicationSlotState) -> None:
         """Make publication and slot, unless they are there. A slot whose log is lost is made anew."""
         self._publish()
         if state.confirmed is not None and state.lost:
@@ -159,7 +160,7 @@ class PostgresSlot:
 
     # --- the rows at one moment -------------------------------------------------------------------------------
 
-    def snapshot(self, state: SlotState) -> Snapshot | None:
+    def snapshot(self, state: ReplicationSlotState) -> HeldSnapshot | None:
         """The rows at one moment after the slot was made; None while older transactions are running.
 
         Transactions that were committed before the slot begins must be in it, and the slot gives the others. A
@@ -172,20 +173,24 @@ class PostgresSlot:
             self.release()
         if self._after is None:
             self._after = int(self._client.query("SELECT pg_current_xact_id()::text AS x").column("x")[0].as_py()) + 1
+        table = f"{literal(relation(self.table))}::regclass"
         found = self._holding.query(
             _ONE_VIEW,
             "SELECT pg_export_snapshot() AS name, pg_snapshot_xmin(s)::text AS first, "
             "pg_snapshot_xmax(s)::text AS before, ARRAY(SELECT x::text FROM pg_snapshot_xip(s) x) AS running, "
             f"{_number('pg_current_wal_insert_lsn()')} AS until, extract(epoch FROM now())::float8 AS at, "
-            f"pg_table_size({literal(relation(self.table))}::regclass) AS size FROM pg_current_snapshot() s",
+            f"pg_table_size({table}) AS size, pg_relation_size({table}) / current_setting('block_size')::int AS pages "
+            "FROM pg_current_snapshot() s",
             stays_open=True,
         ).to_pylist()[0]
         if int(found["first"]) < self._after:
             self._holding.close()
             return None
         running = tuple(int(each) for each in found["running"])
-        seen = SeenTransactions(int(found["before"]), running, int(found["until"]))
-        self._held = Snapshot(found["name"], seen, state.confirmed or 0, found["at"], max(1, int(found["size"])))
+        seen = SeenTransactions(int(found["before"]), running, state.confirmed or 0, int(found["until"]))
+        # A server that was restarted may give the same name again.
+        name = f"{found['name']}/{uuid.uuid4().hex[:8]}"
+        self._held = HeldSnapshot(name, seen, found["at"], max(1, int(found["size"])), int(found["pages"]))
         return self._held
 
     def _holds(self) -> bool:
@@ -201,12 +206,16 @@ class PostgresSlot:
             self._holding.close()
         self._held, self._after = None, None
 
-    def rows(self, snapshot: str, columns: str) -> pa.Table:
-        """All rows in a snapshot that is held."""
+    def rows(self, snapshot: str, columns: str, pages: tuple[int, int | None]) -> pa.Table:
+        """The rows of a snapshot that is held, from one page to before another."""
+        first, end = pages
+        bounds = [f"ctid >= '({first},0)'::tid"] if first else []
+        bounds += [] if end is None else [f"ctid < '({end},0)'::tid"]
+        where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
         return self._reading.query(
             _ONE_VIEW,
-            f"SET TRANSACTION SNAPSHOT {literal(snapshot)}",
-            f"SELECT {columns} FROM {relation(self.table)}",
+            f"SET TRANSACTION SNAPSHOT {literal(snapshot.partition('/')[0])}",
+            f"SELECT {columns} FROM {relation(self.table)}{where}",
         )
 
     # --- changes ----------------------------------------------------------------------------------------------
