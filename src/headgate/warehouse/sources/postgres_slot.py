@@ -168,9 +168,9 @@ class PostgresSlot:
         standby. So all transactions that were running when the slot was there have to end before.
         """
         if self._held is not None:
-            if self._holds():
+            if self._held.seen.since >= (state.confirmed or 0) and self._holds():
                 return self._held
-            self.release()
+            self.release()  # it was lost, or somebody has moved the slot on since
         if self._after is None:
             self._after = int(self._client.query("SELECT pg_current_xact_id()::text AS x").column("x")[0].as_py()) + 1
         table = f"{literal(relation(self.table))}::regclass"
