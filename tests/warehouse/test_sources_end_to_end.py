@@ -110,6 +110,7 @@ def test_tables_follow_postgres_through_a_server_that_is_killed(
     assert totals(wh) == {"ch": (10, 10.0), "fr": (10, 10.0)}
 
 
+@pytest.mark.long
 @pytest.mark.services
 def test_a_table_stays_equal_to_one_of_postgres_through_changes_and_a_killed_server(
     tmp_path: Path, spark: Any, postgres: PostgresServer
