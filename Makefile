@@ -25,6 +25,7 @@ test: setup ## Run the tests (one file: make test ARGS=tests/test_imports.py)
 	@scripts/ensure_object_store.sh
 	@scripts/ensure_postgres.sh
 	@scripts/ensure_kafka.sh
+	@PYTHON="$(PYTHON)" scripts/ensure_delta_spark.sh
 	@$(VENV_PYTHON) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-lowest: ## Run the fast tests with the lowest versions that pyproject.toml allows

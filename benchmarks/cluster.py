@@ -43,8 +43,8 @@ def run(context: Context) -> Results:
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
-    one, two = (median(rows, "per_second", workers=workers, rows=MANY) for workers in (1, 2))
-    local, remote = (1000 * median(rows, "seconds", workers=workers, rows=FEW) for workers in (0, 2))
+    one, two = (median(rows, "per_second", workers=workers, rows_in_file=MANY) for workers in (1, 2))
+    local, remote = (1000 * median(rows, "seconds", workers=workers, rows_in_file=FEW) for workers in (0, 2))
     return [
         Claim(
             f"two workers of one core make at least {LEAST_GAIN} times the updates of one",
@@ -63,7 +63,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
 
 def draw(figure: Figure, rows: Sequence[Row]) -> None:
     axes = figure.add_subplot(1, 1, 1)
-    draw_bars(axes, rows, x="rows", y="per_second", label="where")
+    draw_bars(axes, rows, x="rows_in_file", y="per_second", label="where")
     axes.set_xlabel("rows in a file")
     axes.set_ylabel("updates per second")
 

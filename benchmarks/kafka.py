@@ -1,4 +1,4 @@
-"""Kafka to table: the records per second of large updates, and an update of 1,000 records against one of a file."""
+"""Kafka to table: records per second of large updates, 1,000 records against a file of them, and the lag under load."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from tests.services.kafka import why_not
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+LOADS = {"records": 1_000_000, "updates": 5, "small": 40}
+#: a tenth of the records per second that an update should load
+LAG = {"rate": 30_000, "warm_up": 30.0, "seconds": 60.0}
 
 
 def loads(records: int, updates: int, small: int) -> list[Row]:
@@ -34,19 +38,35 @@ def loads(records: int, updates: int, small: int) -> list[Row]:
     return rows
 
 
+def lag(rate: int, warm_up: float, seconds: float) -> list[Row]:
+    """The lag of the most important table over a topic, while twelve others have something to do."""
+    if reason := why_not():
+        print(f"kafka: nothing is measured: {reason}", file=sys.stderr)
+        return [{"what": "nothing", "records": 0, "seconds": 0.0}]
+    command = [sys.executable, "-m", "benchmarks.spark.kafka_lag", "--rate", str(rate)]
+    command += ["--warm-up", str(warm_up), "--seconds", str(seconds)]
+    found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return [{"what": "lag", "records": found["rows"], "seconds": found["worst lag"], **found}]
+
+
 def run(context: Context) -> Results:
-    if context.smoke:
-        return Results(context.points(loads, [{"records": 5_000, "updates": 1, "small": 2}], timed=True), [])
-    rows = context.points(loads, [{"records": 1_000_000, "updates": 5, "small": 40}], timed=True)
-    return Results(rows, claims(rows))
+    rows: list[Row] = []
+    if context.part in (None, "loads"):
+        point = {"records": 5_000, "updates": 1, "small": 2} if context.smoke else LOADS
+        rows += context.points(loads, [point], timed=True)
+    if context.part == "lag" or (context.part is None and not context.smoke):
+        point = {"rate": 1_000, "warm_up": 5.0, "seconds": 5.0} if context.smoke else LAG
+        rows += context.points(lag, [point], timed=True)
+    return Results(rows, [] if context.smoke else claims(rows))
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
     goal = "a target of this project"
     speeds = [row["records"] / row["seconds"] for row in rows if row["what"] == "update" and row["records"] > 500_000]
     seconds = {row["what"]: float(row["seconds"]) for row in rows}
+    found = _lag_claims(rows, goal)
     if not speeds:
-        return [Claim("1,000,000 records at once: at least 300,000 a second", goal, "not measured", None)]
+        return found
     speed = statistics.median(speeds)
     topic, file = seconds["1,000 from a topic"], seconds["1,000 from a file"]
     return [
@@ -57,6 +77,21 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             f"{topic / file:.2f} times ({topic:.3f} s and {file:.3f} s)",
             topic <= 1.5 * file,
         ),
+        *found,
+    ]
+
+
+def _lag_claims(rows: Sequence[Row], goal: str) -> list[Claim]:
+    return [
+        Claim(
+            "30,000 records a second, and twelve other tables: the important table is at most 2 s behind",
+            goal,
+            f"worst {row['worst lag']:.1f} s, 95 % of the time at most {row['95 % lag']:.1f} s, "
+            f"median {row['median lag']:.1f} s; {row['updates of others']} updates of others",
+            row["worst lag"] <= 2.0,
+        )
+        for row in rows
+        if row["what"] == "lag"
     ]
 
 
@@ -75,4 +110,5 @@ BENCHMARK = Benchmark(
     run=run,
     draw=draw,
     reps=1,
+    parts=("loads", "lag"),
 )

@@ -145,7 +145,9 @@ def _pipelines(spec: Path, until: float, show: Show) -> None:
 
     python = sys.executable if _has_pipelines() else str(python_with_pipelines(ENVIRONMENT))
     command = [python, "-m", "pyspark.pipelines.cli", "run", "--spec", str(spec)]
-    environment = {**os.environ, "SPARK_REMOTE": "local[*]"}
+    # The tables of one run must be known to the next, so the catalog is one that lasts: Hive's, in the folder.
+    lasting = "--conf spark.sql.catalogImplementation=hive pyspark-shell"
+    environment = {**os.environ, "SPARK_REMOTE": "local[*]", "PYSPARK_SUBMIT_ARGS": lasting}
     while (left := until - time.time()) > 0:
         try:
             ran = subprocess.run(
@@ -169,7 +171,7 @@ def run(context: Context) -> Results:
     if context.smoke:
         chosen = CONTENDERS if _has_pipelines() else (HEADGATE,)
         rows = context.points(measure, [{"contender": each, "seconds": 20.0} for each in chosen], timed=True)
-        why = "" if len(chosen) == 2 else "; spark-pipelines left out: pyspark[pipelines] is not installed"
+        why = "" if len(chosen) == 2 else "; spark-pipelines left out: it needs pip install -e '.[benchmarks]'"
         return Results(rows, [Claim(BENCHMARK.claim, BENCHMARK.figure, f"too small to tell: a smoke run{why}", None)])
     seconds = context.seconds or SECONDS
     arguments = [{"contender": each, "seconds": seconds} for each in CONTENDERS]

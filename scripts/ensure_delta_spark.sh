@@ -19,13 +19,11 @@ install() {
 <groupId>headgate</groupId><artifactId>delta-spark-jars</artifactId><version>1</version><packaging>pom</packaging>
 <dependencies><dependency>
 <groupId>$group</groupId><artifactId>$artifact</artifactId><version>$version</version>
-<exclusions>
-<exclusion><groupId>org.apache.spark</groupId><artifactId>*</artifactId></exclusion>
-<exclusion><groupId>org.scala-lang</groupId><artifactId>*</artifactId></exclusion>
-</exclusions>
 </dependency></dependencies></project>
 POM
-    mvn --quiet --batch-mode --file "$pom" dependency:copy-dependencies -DoutputDirectory="$home/jars" &&
+    # Spark has everything else that Delta needs, in versions that fit each other.
+    mvn --quiet --batch-mode --file "$pom" dependency:copy-dependencies \
+        -DincludeGroupIds=io.delta,io.unitycatalog -DoutputDirectory="$home/jars" &&
         "${PYTHON:-python3}" -m venv "$home/venv" &&
         "$home/venv/bin/pip" --quiet --disable-pip-version-check install "pyspark==$SPARK"
 }

@@ -119,7 +119,7 @@ def tables_without_updates(summary: str) -> list[str]:
     return [words[0] for words in rows if words[updates] == "0"]
 
 
-STATES = ("ok", "updating", "paused", "failing", "held", "waiting", "stopped")
+STATES = ("ok", "new", "updating", "paused", "failing", "held", "waiting", "stopped")
 
 
 # --- examples run -----------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ INWARD = {
     "headgate": {"errors", "warehouse", "stream", "sim", "core"},
     "monitor": {"monitor", "headgate", "warehouse", "sim", "places", "core"},
     "cli": {"cli", "monitor", "headgate", "errors", "warehouse", "stream", "places", "sim", "core"},
+    "__main__": {"cli"},
 }
 
 #: {layer: third-party packages it may import}; layers not named here are free to choose.

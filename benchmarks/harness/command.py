@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--strict", action="store_true", help="exit with 1 if a checked claim does not hold")
     add("--seed", type=_at_least(0), default=1, metavar="N", help="default: %(default)s")
     add("--reps", type=_at_least(1), metavar="N", help="repetitions (default: 1 in smoke, else the script's)")
-    add("--times", type=_at_least(1), metavar="N", help="how often, for benchmarks that say so: faults")
+    add("--times", type=_at_least(1), metavar="N", help="how often, for benchmarks that say so: faults, places")
     add("--seconds", type=_at_least(1), metavar="N", help="how long, for benchmarks that say so: overload")
     add("--jobs", type=_at_least(1), metavar="N", help="processes (default: 1 in smoke, else one per core)")
     add("--together", type=_at_least(1), metavar="N", help="smoke runs only: so many at a time, each in a process")

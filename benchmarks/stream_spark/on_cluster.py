@@ -54,7 +54,7 @@ def measure(workers: int, streams: int, rows: int, rounds: int, warm_up: int, se
     return {
         "where": f"{workers} workers" if workers else "local[2]",
         "workers": workers,
-        "rows": rows,
+        "rows_in_file": rows,
         "updates": len(updates),
         "per_second": len(updates) / elapsed,
         "seconds": sum(update.seconds for update in updates) / len(updates),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.declare.warehouse import Warehouse
     from headgate.warehouse.publish.kafka import KafkaSink
     from headgate.warehouse.publish.postgres import PostgresSink
-    from headgate.warehouse.sources import Delta, Files, Generator, Kafka, Postgres
+    from headgate.warehouse.sources import Delta, Files, Generator, Kafka, MqttMessages, Postgres, PostgresChanges
 
 __version__ = "0.1.0"
 
@@ -35,7 +35,9 @@ __all__ = [
     "HeadgateError",
     "Kafka",
     "KafkaSink",
+    "MqttMessages",
     "Postgres",
+    "PostgresChanges",
     "PostgresSink",
     "Warehouse",
     "__version__",
@@ -49,7 +51,9 @@ _LOOKED_UP = {
     "HeadgateError": "headgate.core.errors",
     "Kafka": "headgate.warehouse.sources",
     "KafkaSink": "headgate.warehouse.publish.kafka",
+    "MqttMessages": "headgate.warehouse.sources",
     "Postgres": "headgate.warehouse.sources",
+    "PostgresChanges": "headgate.warehouse.sources",
     "PostgresSink": "headgate.warehouse.publish.postgres",
     "Warehouse": "headgate.warehouse.declare.warehouse",
 }

@@ -36,6 +36,7 @@ HeadgateError
 │   ├── SourceBroken               a file can never be read as it is
 │   └── ServerUnreachable          a server that is read from does not answer now; it is asked again
 ├── AlertError                     an alert could not be delivered; it is tried again
+├── CatalogError                   a table has no right entry in a catalog; the table itself goes on
 ├── PublishError                   a table cannot be published as declared; the table itself goes on
 ├── StorageError                   a table or its files on disk are not as they must be; nothing was committed
 │   ├── SchemaError                a column was lost, changed its type, or has one that Delta readers do not share
@@ -113,6 +114,7 @@ _ERRORS = {
     "headgate.warehouse.schedule.catching_up": ("NotFreshError",),
     "headgate.warehouse.run.runtime": ("RunFailedError", "SparkLostError"),
     "headgate.warehouse.alerts.delivery": ("AlertError",),
+    "headgate.warehouse.publish.catalog": ("CatalogError",),
     "headgate.warehouse.publish.errors": ("PublishError",),
     "headgate.warehouse.sources.errors": (
         *("ServerUnreachable", "SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),

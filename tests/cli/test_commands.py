@@ -184,7 +184,7 @@ def test_a_policy_whose_feature_the_engine_lacks_is_refused(
 @pytest.mark.slow
 def test_the_installed_command_runs_by_itself_and_keeps_progress_off_standard_output(scenario: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "headgate.cli", "simulate", str(scenario), "--json"],
+        [sys.executable, "-m", "headgate", "simulate", str(scenario), "--json"],
         capture_output=True,
         text=True,
         check=True,

@@ -17,20 +17,25 @@ from typing import Any
 CACHE = Path(os.environ.get("HEADGATE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "headgate"))
 HOME = CACHE.expanduser() / "delta-spark-4.2.0"
 
+#: settings of a Spark, of ours as well, that can make and find Delta tables
+SETTINGS = {
+    "spark.driver.extraClassPath": ":".join(map(str, sorted((HOME / "jars").glob("*.jar")))),
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+}
+
 #: reads one question in a line, answers in a line; rows are lists of values, times are microseconds
 _SERVER = """
 import json, sys
-from pathlib import Path
 from pyspark.sql import SparkSession
 
-home = Path(sys.argv[1])
-jars = ":".join(str(jar) for jar in (home / "jars").glob("*.jar"))
 settings = {
-    "spark.driver.extraClassPath": jars,
+    **json.loads(sys.argv[1]),
+    # Tables of a few rows: 50 tasks for the log of each version, and compiling well what runs once, take minutes.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
     "spark.ui.enabled": "false",
@@ -44,10 +49,13 @@ spark.sparkContext.setLogLevel("OFF")
 for line in sys.stdin:
     question = json.loads(line)
     try:
-        reader = spark.read.format("delta")
-        for key, value in question["options"].items():
-            reader = reader.option(key, value)
-        rows = reader.load(question["table"]).selectExpr(*question["columns"]).collect()
+        if "sql" in question:
+            rows = spark.sql(question["sql"]).collect()
+        else:
+            reader = spark.read.format("delta")
+            for key, value in question["options"].items():
+                reader = reader.option(key, value)
+            rows = reader.load(question["table"]).selectExpr(*question["columns"]).collect()
         answer = {"rows": [list(row) for row in rows]}
     except Exception as error:
         answer = {"error": str(error)[:2000]}
@@ -56,9 +64,10 @@ for line in sys.stdin:
 
 
 class DeltaSpark:
-    """The reader while it runs, as a context."""
+    """The reader while it runs, as a context; ``settings`` are further ones of its Spark."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = {**SETTINGS, **(settings or {})}
         self._process: subprocess.Popen[str] | None = None
 
     @staticmethod
@@ -69,7 +78,7 @@ class DeltaSpark:
     def __enter__(self) -> DeltaSpark:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK"))}
         self._process = subprocess.Popen(
-            [HOME / "venv/bin/python", "-c", _SERVER, str(HOME)],
+            [HOME / "venv/bin/python", "-c", _SERVER, json.dumps(self._settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -87,10 +96,16 @@ class DeltaSpark:
             finally:
                 self._process.kill()
                 self._process.wait()
+                assert self._process.stdout is not None
+                self._process.stdout.close()
 
     def read(self, table: Path, *columns: str, **options: Any) -> list[tuple[Any, ...]]:
         """The rows of a table: ``columns`` are SQL expressions, ``options`` are those of Delta's reader."""
         return self._ask({"table": str(table), "columns": columns, "options": options})
+
+    def sql(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        return self._ask({"sql": query})
 
     def _ask(self, question: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None

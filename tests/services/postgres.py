@@ -103,6 +103,7 @@ class PostgresServer:
             "shared_buffers": "32MB",
             "fsync": "off",
             "wal_level": "logical",
+            "max_replication_slots": "100",
             **dict(setting.split("=", 1) for setting in self._settings),
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]

@@ -118,9 +118,33 @@ def explain(of: Standing, *others: Standing, **fields: object) -> TableExplanati
             [replace(STREAM, has_data=False, idle=None)],
             [
                 "minutes: waits for the first data of readings",
-                "  readings waits for its source, which has nothing new",
+                "  readings waits for its source, which has given nothing yet",
             ],
             id="no data yet",
+        ),
+        pytest.param(
+            replace(STREAM, has_data=False, idle=None),
+            [],
+            ["readings: waits for its source, which has given nothing yet"],
+            id="a stream that was never loaded",
+        ),
+        pytest.param(
+            replace(MINUTES, has_data=False),
+            [],
+            [
+                "minutes: not computed yet: its sources had nothing for it",
+                "  readings waits for its source, which has nothing new since its last update 12 s ago",
+            ],
+            id="a table that was never computed",
+        ),
+        pytest.param(
+            replace(STREAM, catalog="city.readings is not in the catalog"),
+            [],
+            [
+                "readings: waits for its source, which has nothing new since its last update 12 s ago",
+                "  it is updated all the same: city.readings is not in the catalog",
+            ],
+            id="an entry in a catalog that cannot be made",
         ),
         pytest.param(
             replace(HOURS, repairs=REPAIRS),

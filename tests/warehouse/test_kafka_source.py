@@ -146,6 +146,7 @@ def test_a_range_is_as_large_as_its_limit_says(kafka: KafkaBroker) -> None:
     found, after = taken(source, source.start(), Limit(chunks=3))
     assert (found.chunks, found.offsets) == (3, 30)
     assert source.latest(after).chunks == 7
+    assert source.latest(source.start()).note == "records that are not loaded: 50 in partition 0, 50 in partition 1"
     newest, _ = taken(source, source.start(), Limit(chunks=1, first="newest"))
     assert {(run.first, run.end) for run in newest.runs} == {(40, 50)}
 
@@ -368,16 +369,27 @@ def test_avro_becomes_rows_of_the_declared_types(kafka: KafkaBroker, spark: Spar
 # --- brokers that are not there -----------------------------------------------------------------------------------
 
 
-def test_a_broker_that_is_killed_and_started_again_costs_no_record_and_doubles_none(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_a_broker_that_is_killed_and_started_again_costs_no_record_and_doubles_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.warehouse.sources.kafka_records.PATIENCE", 1.0)
     if reason := why_not():
         pytest.skip(reason)
     with KafkaBroker(tmp_path) as broker:
         topic = broker.topic(partitions=2)
         broker.send(topic, values(range(3000)))
-        source = source_of(broker, topic)
+        # Little is read ahead, so that the broker dies while records are read.
+        ahead = {"queued.max.messages.kbytes": 16, "fetch.message.max.bytes": 4096}
+        source = source_of(broker, topic, options=ahead)
         wanted, here = taken(source, source.start(), Limit(chunks=1))
         loaded = [place for packet in source._packets(wanted) for place in _places(packet)]
+        broken, _ = taken(source, here)
+        packets = source._packets(broken)
+        assert next(packets).num_rows < broken.offsets
         broker.kill()
+        with pytest.raises(ServerUnreachable, match="cannot be read"):
+            list(packets)
         source.refresh()
         said = source.latest(here)
         assert said.chunks == 0 and said.missing

@@ -139,7 +139,7 @@ def test_a_table_that_spark_was_lost_with_again_and_again_stays_held_when_spark_
     scheduler.poll(900.0)
     assert scheduler.decide(900.0) == []
     scheduler.resume("hot", 900.0)
-    assert state_of(scheduler, "hot") == "ok"
+    assert state_of(scheduler, "hot") == "new"
 
 
 def test_tables_of_a_group_that_spark_was_lost_with_are_tried_one_by_one(tmp_path: Path) -> None:
@@ -154,4 +154,4 @@ def test_tables_of_a_group_that_spark_was_lost_with_are_tried_one_by_one(tmp_pat
         scheduler = lose_spark(scheduler, [alone], now)
     scheduler.resume("cold", 600.0)
     other = {"hot": "cold", "cold": "hot"}[alone.table]
-    assert (state_of(scheduler, alone.table), state_of(scheduler, other)) == ("held", "ok")
+    assert (state_of(scheduler, alone.table), state_of(scheduler, other)) == ("held", "new")

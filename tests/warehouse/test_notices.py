@@ -93,7 +93,7 @@ def test_a_source_whose_directory_is_missing_waits_and_says_for_what_and_other_t
     assert names(scheduler.decide(NOW)) == [["daily"]]
 
 
-def test_a_user_is_told_once_of_a_missing_directory_and_the_state_is_ok_when_it_is_there(tmp_path: Path) -> None:
+def test_a_user_is_told_once_of_a_missing_directory_and_the_table_is_new_when_it_is_there(tmp_path: Path) -> None:
     scheduler, landing = loading(tmp_path)
     for second in range(3):
         scheduler.poll(NOW + second)
@@ -101,7 +101,7 @@ def test_a_user_is_told_once_of_a_missing_directory_and_the_state_is_ok_when_it_
     for name in ("ordres", "shops"):
         (landing / name).mkdir(parents=True)
     scheduler.poll(NOW + 4)
-    assert [(row.state, row.note) for row in scheduler.statistics(NOW + 4)][:2] == [("ok", ""), ("ok", "")]
+    assert [(row.state, row.note) for row in scheduler.statistics(NOW + 4)][:2] == [("new", ""), ("new", "")]
 
 
 def test_what_a_source_notices_about_a_file_is_passed_on(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_a_source_notices_about_a_file_is_passed_on(tmp_path: Path) -> None
     scheduler = Scheduler(warehouse, RunOptions(), NOW)
     assert [str(notice) for notice in scheduler.notices] == ["readings: a changed"]
     assert (row_of(scheduler, "readings").state, row_of(scheduler, "readings").note) == (
-        "ok",
+        "new",
         "1 file is not complete yet",
     )
 
@@ -270,7 +270,7 @@ def test_declarations_that_cannot_be_opened_change_nothing(idle: Runtime, told: 
     idle.replace_warehouse(fail)
     told.until("notices")
     assert "nothing changes: mode append is not possible" in told.notices[0].text
-    assert [row.state for row in idle.statistics()] == ["ok", "ok"]
+    assert [row.state for row in idle.statistics()] == ["new", "new"]
 
 
 def test_a_run_whose_scheduler_has_failed_says_so_and_takes_no_more_commands(tmp_path: Path) -> None:

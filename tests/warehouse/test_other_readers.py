@@ -118,7 +118,7 @@ def delta_spark() -> Iterator[DeltaSpark]:
 
 
 @pytest.mark.services
-@pytest.mark.slow
+@pytest.mark.long
 def test_deltas_own_reader_reads_every_version(delta_spark: DeltaSpark, account: Account) -> None:
     table = account.store.directory
     for version, rows in account.rows.items():
@@ -130,19 +130,39 @@ def test_deltas_own_reader_reads_every_version(delta_spark: DeltaSpark, account:
     assert times == [(newest.total(), 1, sum(micros for micros, _ in newest.elements()))]
 
 
-@pytest.mark.services
-@pytest.mark.slow
-def test_the_change_feed_of_deltas_own_reader_leads_to_the_newest_version(
-    delta_spark: DeltaSpark, account: Account
-) -> None:
+#: rows of a change feed: the time in microseconds, the amount, "insert" or "delete", the version
+Change = tuple[int, int | None, str, int]
+CHANGE = ("v", "amount", "_change_type", "_commit_version")
+
+
+def leads_to_the_newest_version(feed: Callable[[int], list[Change]], account: Account) -> None:
+    """The changes since any version lead to the newest one; maintenance changes nothing."""
     newest = account.store.version
     signs = {"insert": 1, "delete": -1}
     for version in range(1, newest + 1):
-        columns = ("v", "amount", "_change_type", "_commit_version")
-        options: dict[str, Any] = {"readChangeFeed": "true", "startingVersion": version, "endingVersion": newest}
         rows = Counter(account.rows[version - 1])
-        seen = delta_spark.read(account.store.directory, *columns, **options)
+        seen = feed(version)
         for value, amount, kind, _ in seen:
             rows[value, amount] += signs[kind]
         assert +rows == account.rows[newest], version
         assert not {number for *_, number in seen}.intersection(account.maintained)
+
+
+def test_the_change_feed_of_deltalake_leads_to_the_newest_version(account: Account) -> None:
+    def feed(since: int) -> list[Change]:
+        changes = pa.table(DeltaTable(account.store.directory).load_cdf(starting_version=since).read_all())
+        return list(zip(*(changes[name].to_pylist() for name in CHANGE), strict=True))
+
+    leads_to_the_newest_version(feed, account)
+
+
+@pytest.mark.services
+@pytest.mark.long
+def test_the_change_feed_of_deltas_own_reader_leads_to_the_newest_version(
+    delta_spark: DeltaSpark, account: Account
+) -> None:
+    def feed(since: int) -> list[Change]:
+        options: dict[str, Any] = {"readChangeFeed": "true", "startingVersion": since}
+        return delta_spark.read(account.store.directory, *CHANGE, **options)
+
+    leads_to_the_newest_version(feed, account)

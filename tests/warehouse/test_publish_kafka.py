@@ -278,16 +278,20 @@ class Deadly:
         return call
 
 
-def publish_and_die(folder: Path, servers: str, topic: str, key: str, at: int, after: float | None) -> None:
+def publish_and_die(
+    folder: Path, servers: str, topic: str, key: str, delivery: Any, at: int, after: float | None
+) -> None:
     """In a process of its own."""
     made = KafkaClients.producer
     KafkaClients.producer = lambda self, settings: Deadly(made(self, settings), at, after)  # type: ignore
-    publish(Written(folder), hg.KafkaSink(servers, topic, key=key or ()))
+    publish(Written(folder), hg.KafkaSink(servers, topic, key=key or (), delivery=delivery))
 
 
-@pytest.mark.parametrize("by_key", [True, False], ids=["by key", "without a key"])
+@pytest.mark.parametrize(
+    ("by_key", "delivery"), [(True, "exactly-once"), (False, "exactly-once"), (True, "at-least-once")]
+)
 def test_a_publisher_that_is_killed_at_any_moment_loses_nothing_and_doubles_nothing(
-    kafka: KafkaBroker, written: Written, tmp_path: Path, by_key: bool
+    kafka: KafkaBroker, written: Written, tmp_path: Path, by_key: bool, delivery: str
 ) -> None:
     seed = int(os.environ.get("HEADGATE_SEED", "11"))
     print(f"HEADGATE_SEED={seed}")
@@ -295,21 +299,24 @@ def test_a_publisher_that_is_killed_at_any_moment_loses_nothing_and_doubles_noth
     topic = kafka.topic(partitions=2)
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([__name__])
-    for step in range(8):
+    for step in range(6):
         for _ in range(chance.randint(1, 3)):
             next_rows(rows, chance, step)
             written.becomes(list(rows.values()))
         # A version takes some twenty calls, the last of which commits it.
         at, after = chance.randint(1, 25), chance.choice([None, 0.0, 0.002, 0.01])
-        arguments = (tmp_path, kafka.servers, topic, "id" if by_key else "", at, after)
+        arguments = (tmp_path, kafka.servers, topic, "id" if by_key else "", delivery, at, after)
         process = processes.Process(target=publish_and_die, args=arguments)
         process.start()
         process.join()
         assert process.exitcode in (0, -signal.SIGKILL)
         killed += process.exitcode != 0
     assert killed, "the test is to kill"
-    publish(written, sink_for(kafka, topic, by_key=by_key))
-    assert seen(kafka, topic, by_key=by_key) == sorted(rows.values())
+    publish(written, sink_for(kafka, topic, by_key=by_key, delivery=delivery))
+    if delivery == "at-least-once":
+        assert sorted(latest_rows(kafka, topic)) == sorted(rows.values())
+    else:
+        assert seen(kafka, topic, by_key=by_key) == sorted(rows.values())
 
 
 @pytest.mark.long

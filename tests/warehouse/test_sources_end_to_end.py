@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,62 @@ def test_tables_follow_postgres_through_a_server_that_is_killed(
         # Until the source has looked again, it says that the server cannot be reached.
         wait_for(lambda: is_fresh(run) or None, "tables that are fresh again", 600.0)
     assert totals(wh) == {"ch": (10, 10.0), "fr": (10, 10.0)}
+
+
+@pytest.mark.long
+@pytest.mark.services
+def test_a_table_stays_equal_to_one_of_postgres_through_changes_and_a_killed_server(
+    tmp_path: Path, spark: Any, postgres: PostgresServer
+) -> None:
+    uri = postgres.new_database()
+    chance = random.Random(5)
+
+    def changed(session: Session, truncates: bool = False) -> None:
+        for _ in range(30):
+            key, big = chance.randrange(20), f"repeat('{chance.choice('xyz')}', {chance.choice([1, 9000])})"
+            statements = [
+                f"INSERT INTO items VALUES ({key}, {key}.5, {big}) ON CONFLICT (id) DO UPDATE SET big = excluded.big",
+                f"UPDATE items SET price = price + 1 WHERE id = {key}",
+                f"DELETE FROM items WHERE id = {key}",
+            ]
+            session.execute(chance.choice(statements))
+        if truncates:
+            session.execute("TRUNCATE items", "INSERT INTO items VALUES (1, 2, 'after')")
+
+    def warehouse_of_items() -> hg.Warehouse:
+        wh = hg.Warehouse("shop", path=tmp_path / "wh", sync=False)
+        columns = "id int, price decimal(10, 2), big string"
+        source = hg.PostgresChanges(uri, "items", slot=f"e_{uri[-12:]}", schema=columns, truncate="row")
+        wh.stream("changes", source, time="_committed")
+        wh.sql("items", source.current_rows("changes", "id"), time=None)
+        never_truncated = hg.PostgresChanges(uri, "items", schema=columns)
+        wh.sql("items_by_key", never_truncated.current_rows("changes", "id"), time=None, mode="keys", key="id")
+        return wh
+
+    def rows_here(wh: hg.Warehouse, table: str = "items") -> dict[int, tuple[Any, ...]]:
+        rows = wh.read(table, incomplete=True).to_pylist()
+        return {row["id"]: (str(row["price"]), row["big"]) for row in rows}
+
+    def rows_there(session: Session) -> dict[int, tuple[Any, ...]]:
+        return {row[0]: row[1:] for row in session.rows("SELECT id, price::text, big FROM items")}
+
+    with Session(uri) as session:
+        session.execute("CREATE TABLE items (id int PRIMARY KEY, price numeric(10, 2), big text)")
+        session.execute("ALTER TABLE items ALTER big SET STORAGE EXTERNAL")
+        changed(session)
+        wh = warehouse_of_items()
+        with wh.start(spark=spark) as run:
+            run.wait_until_fresh()
+            assert rows_here(wh) == rows_there(session)
+            changed(session)
+            run.wait_until_fresh()
+            assert rows_here(wh) == rows_here(wh, "items_by_key") == rows_there(session)
+        changed(session, truncates=True)
+    wh = warehouse_of_items()
+    with wh.start(spark=spark) as run:
+        postgres.kill()
+        postgres.start()
+        with Session(uri) as session:
+            changed(session)
+            wait_for(lambda: is_fresh(run) or None, "tables that are fresh again", 600.0)
+            assert rows_here(wh) == rows_there(session)

@@ -294,8 +294,21 @@ def test_a_table_that_headgate_did_not_write_is_refused(store: TableStore) -> No
 
 def test_a_table_declared_with_event_time_cannot_lose_it(store: TableStore) -> None:
     load(store, 1, clicks(1))
-    with pytest.raises(StorageError, match=r"partitioned by \['_partition'\]; expected \[\]"):
+    with pytest.raises(StorageError, match=r"without event time.* stored by event time: state the time= that it had"):
         TableStore(store.directory).check_readable()
+
+
+def test_a_table_declared_without_event_time_cannot_gain_it(tmp_path: Path) -> None:
+    store = TableStore(tmp_path / "sums")
+    store.commit(1, store.write_arrow(1, clicks(1)), state={"update": 1}, schema=CLICKS)
+    with pytest.raises(StorageError, match=r"with time='ts'.* without event time: state time=None, as before"):
+        TableStore(store.directory, "ts").check_readable()
+
+
+def test_the_event_time_of_a_table_cannot_become_a_column_that_it_does_not_have(store: TableStore) -> None:
+    load(store, 1, clicks(1))
+    with pytest.raises(StorageError, match=r"declared as 'minute', but .* no such column"):
+        TableStore(store.directory, "minute").check_readable()
 
 
 @pytest.mark.parametrize("name", ["a b", "ü", "a=b", "50%", "a#1?", "it's"], ids=str)

@@ -157,7 +157,7 @@ class World:
         """What the runtime says about tables that are not well."""
         assert self._keeper is not None
         rows = self._keeper.runtime.statistics()
-        return [f"{r.name} is {r.state}: {r.error or r.note}" for r in rows if r.state not in ("ok", "updating")]
+        return [f"{r.name} is {r.state}: {r.error or r.note}" for r in rows if r.state not in ("ok", "new", "updating")]
 
     # --- the process ----------------------------------------------------------------------------------------
 

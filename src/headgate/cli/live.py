@@ -37,7 +37,7 @@ OPERATOR_LEGEND = (
 )
 _COLORS = {
     **{"updating": "cyan", "held": "red", "stopped": "red", "failing": "yellow", "waiting": "yellow"},
-    **{"paused": "dim", "repairing": "magenta", "rebuilding": "magenta"},
+    **{"new": "dim", "paused": "dim", "repairing": "magenta", "rebuilding": "magenta"},
 }
 _TROUBLED = ("held", "stopped", "failing", "waiting")
 #: in place of the staleness of a table whose newest data is more than a day old

@@ -2,7 +2,8 @@
 
 What is imported from here is public. The modules below this package are internal: they may change at any time.
 
-    declaring   Warehouse, Files, Delta, Postgres, Kafka, Generator; a source of your own follows DataSource
+    declaring   Warehouse, Files, Delta, Postgres, PostgresChanges, Kafka, MqttMessages, Generator; a source of your own
+                follows DataSource
     publishing  KafkaSink, PostgresSink; a place of your own follows Publisher and takes TableChanges
     running     RunOptions, SparkOptions, WarehouseRun, NodeStatistics
     control     RunningWarehouse and COMMANDS, for a warehouse that another process runs
@@ -66,7 +67,9 @@ if TYPE_CHECKING:
     from headgate.warehouse.sources.generator import Generator as Generator
     from headgate.warehouse.sources.generator import GeneratorRange as GeneratorRange
     from headgate.warehouse.sources.kafka import Kafka as Kafka
+    from headgate.warehouse.sources.mqtt import MqttMessages as MqttMessages
     from headgate.warehouse.sources.postgres import Postgres as Postgres
+    from headgate.warehouse.sources.postgres_changes import PostgresChanges as PostgresChanges
     from headgate.warehouse.sources.protocol import ERROR_COLUMN as ERROR_COLUMN
     from headgate.warehouse.sources.protocol import FILE_COLUMN as FILE_COLUMN
     from headgate.warehouse.sources.protocol import RAW_COLUMN as RAW_COLUMN
@@ -111,7 +114,9 @@ _PUBLIC = {
     "headgate.warehouse.sources.files": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),
     "headgate.warehouse.sources.kafka": ("Kafka",),
+    "headgate.warehouse.sources.mqtt": ("MqttMessages",),
     "headgate.warehouse.sources.postgres": ("Postgres",),
+    "headgate.warehouse.sources.postgres_changes": ("PostgresChanges",),
     "headgate.warehouse.sources.protocol": (
         *("ERROR_COLUMN", "FILE_COLUMN", "RAW_COLUMN"),
         *("DataSource", "Limit", "Notice", "Offset", "Pending", "Range", "expect_kind"),

@@ -72,6 +72,10 @@ SMALL_BYTES = 8 << 20
 MODEST_BYTES = 64 << 20
 
 
+#: settings with this beginning name catalogs and say how to reach them
+_CATALOGS = "spark.sql.catalog."
+
+
 def tune(session: SparkSession, bytes_to_read: int) -> None:
     """Set ``session`` for a job that reads this much. The session must run one job at a time."""
     wanted = _SMALL if bytes_to_read <= SMALL_BYTES else _LARGE
@@ -86,11 +90,12 @@ def tune(session: SparkSession, bytes_to_read: int) -> None:
 def own_session(spark: SparkSession, conf: Mapping[str, str] | None = None) -> SparkSession:
     """A new session on the Spark of a user's session, with our settings and ``conf``; the user's stays as it is.
 
-    What holds for all of a running Spark, such as its memory, cannot be changed and is skipped. If it is a cluster,
-    this package is sent to its executors.
+    It has the catalogs of the user's session. What holds for all of a running Spark, such as its memory, cannot be
+    changed and is skipped. If it is a cluster, this package is sent to its executors.
     """
     ship_package(spark.sparkContext)
-    return _with_settings(spark.newSession(), {**_SETTINGS, **(conf or {})})
+    catalogs = {key: value for key, value in spark.conf.getAll.items() if key.startswith(_CATALOGS)}
+    return _with_settings(spark.newSession(), {**catalogs, **_SETTINGS, **(conf or {})})
 
 
 def another_session(session: SparkSession) -> SparkSession:
@@ -108,7 +113,8 @@ def running_session() -> SparkSession | None:
 def _with_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
     now = session.conf.getAll
     for key, value in settings.items():
-        if now.get(key) != value and session.conf.isModifiable(key):
+        # Spark says of settings that it does not know by name, as those of catalogs, that they cannot be changed.
+        if now.get(key) != value and (session.conf.isModifiable(key) or key.startswith(_CATALOGS)):
             session.conf.set(key, value)
     return session
 

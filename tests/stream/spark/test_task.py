@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,11 @@ NUMBERS = list(range(3000))
 
 def all_of(rows: Stream) -> Stream:
     return rows.filter(pc.field("n") >= 0).project("n")
+
+
+def sums_by_remainder(rows: Stream) -> Stream:
+    """Each row with the sum of all rows so far that have the same remainder."""
+    return rows.project("n", key=pc.bit_wise_and(pc.field("n"), 7)).key_by("key").running(n=("sum", "n")).project("n")
 
 
 LOW = HostedQuery("low", "query", all_of, SCHEMA, stateful=False)
@@ -52,10 +58,16 @@ def test_a_policy_that_is_stated_decides_instead() -> None:
     assert {table for table, _ in turns[: len(NUMBERS)]} == {"low", "high"}, "both leave from the beginning"
 
 
+def test_without_a_scheduler_every_query_has_its_turn() -> None:
+    turns = left(LOW, HIGH, loop="serial")
+    assert {table for table, _ in turns[:200]} == {"low", "high"}
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {},
+        {"loop": "serial"},
         {"workers": 2},
         {"loop": "rounds", "period": 0.01, "batch": 50},
         {"loop": "threads"},
@@ -66,9 +78,16 @@ def test_a_policy_that_is_stated_decides_instead() -> None:
     ids=str,
 )
 def test_every_query_has_its_rows_in_order_whatever_is_stated(options: dict[str, Any]) -> None:
-    rows = left(LOW, HIGH, **options)
+    sums = replace(HIGH, table="sums", build=sums_by_remainder)
+    rows = left(LOW, HIGH, sums, **options)
     for table in ("low", "high"):
         assert [n for where, n in rows if where == table] == NUMBERS
+    so_far = Counter[int]()
+    expected = []
+    for n in NUMBERS:
+        so_far[n % 8] += n
+        expected.append(so_far[n % 8])
+    assert [n for where, n in rows if where == "sums"] == expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -18,18 +18,21 @@ from headgate.stream.query import Stream
 from headgate.stream.spark.state_files import Chain
 
 Build = Callable[[Stream], Stream]
+#: the loops of an engine; *serial* is none: the task's thread runs all operators in turn, whatever their tables are
+TaskLoop = LoopName | Literal["serial"]
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How an engine runs in a task. If nothing of it is stated, the task's thread runs a single query serially.
+    """How an engine runs in a task. If nothing of it is stated, the task's thread runs a single query serially, and an
+    engine runs several, those of the most important tables first.
 
     ``time_limit`` is in seconds per packet and operator, ``memory_limit`` in bytes for the whole process. The others
     are those of ``Engine``.
     """
 
     workers: int | None = None
-    loop: LoopName | None = None
+    loop: TaskLoop | None = None
     policy: str | None = None
     packet_rows: int | None = None
     time_limit: float | None = None
@@ -46,9 +49,9 @@ class EngineOptions:
         names = ("loop", "policy", "placement", "consumption", "scheme", "period", "batch")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
-    @property
-    def serial(self) -> bool:
-        return self.workers is None and not self.stated
+    def is_serial(self, queries: int) -> bool:
+        """Whether the task's thread runs so many queries itself, without an engine."""
+        return self.loop == "serial" or (queries == 1 and self.workers is None and not self.stated)
 
 
 @dataclass(frozen=True)

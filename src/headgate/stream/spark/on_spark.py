@@ -23,14 +23,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import ParameterError, consumption_from, placement_from, policy_from
 from headgate.stream.bucket_queues import Scheme
-from headgate.stream.engine import LOOPS, LoopName
+from headgate.stream.engine import LOOPS
 from headgate.stream.errors import QueryDeclarationError
 from headgate.stream.query import Query, Stream
 from headgate.stream.sinks.sink import Collect
 from headgate.stream.sources.batches import from_batches
 from headgate.stream.spark.fingerprint import stateful
 from headgate.stream.spark.hosted_frame import HostedFrame, Request
-from headgate.stream.spark.hosted_query import Build, EngineOptions, HostedQuery
+from headgate.stream.spark.hosted_query import Build, EngineOptions, HostedQuery, TaskLoop
 from headgate.stream.spec import Kind, OperatorSpec, QuerySpec
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def on_spark(
     late: Late = "process",
     workers: int | None = None,
     policy: str | None = None,
-    loop: LoopName | None = None,
+    loop: TaskLoop | None = None,
     packet_rows: int | None = None,
     time_limit: float | None = DEFAULT_TIME_LIMIT,
     memory_limit: int | None = None,
@@ -77,7 +77,8 @@ def on_spark(
     An engine in each task runs the operators: those of one query by default one after the other in the task's thread,
     those of several tables (of one ``group``, over the same rows) by the importance class of their tables. ``workers``,
     ``policy``, ``loop``, ``placement``, ``consumption``, ``scheme``, ``period`` and ``batch`` are those of ``Engine``;
-    only queries that state the same are computed together. ``time_limit`` is how many seconds an operator may take for
+    only queries that state the same are computed together. ``loop="serial"`` runs all of them in the task's thread, in
+    turn. ``time_limit`` is how many seconds an operator may take for
     one packet, ``memory_limit`` how many bytes the worker process may use; a query that exceeds a limit fails.
     """
     if buckets is not None and (not isinstance(buckets, int) or buckets < 1):
@@ -119,7 +120,8 @@ def _check_options(options: EngineOptions) -> None:
         value = getattr(options, what)
         if value is not None and value <= 0:
             raise ParameterError(f"on_spark: {what} is a number of seconds above 0, or None; got {value}")
-    for what, value, known in (("loop", options.loop, LOOPS), ("scheme", options.scheme, get_args(Scheme))):
+    loops = (*LOOPS, "serial")
+    for what, value, known in (("loop", options.loop, loops), ("scheme", options.scheme, get_args(Scheme))):
         if value is not None and value not in known:
             raise ParameterError(f"on_spark: {what} is one of {', '.join(known)}; got {value!r}")
     if options.policy is not None:

@@ -69,8 +69,8 @@ def run_task(
     shared = SharedBatches(batches, len(task.queries))
     outlet: queue.SimpleQueue[QueryRows] = queue.SimpleQueue()
     runs = [_TaskQuery(number, query, task, shared.of(number), outlet) for number, query in enumerate(task.queries)]
-    alone = task.options.serial and len(runs) == 1
-    for rows in _serial(runs, task, live) if alone else _threaded(runs, task, live):
+    run_all = _serial if task.options.is_serial(len(runs)) else _threaded
+    for rows in run_all(runs, task, live):
         runs[rows[0]].rows_out += rows[1].num_rows
         yield rows
     for run in runs:

@@ -30,6 +30,7 @@ from headgate.warehouse.declare.spec import (
     WarehouseSpec,
 )
 from headgate.warehouse.declare.sql_text import read_function, read_query
+from headgate.warehouse.publish.catalog import CATALOG_NAME
 from headgate.warehouse.publish.protocol import Publisher
 
 if TYPE_CHECKING:
@@ -96,6 +97,12 @@ def _warehouse_name(spec: WarehouseSpec) -> Iterator[Mistake]:
     if not isinstance(spec.name, str) or not _WAREHOUSE_NAME.fullmatch(spec.name):
         text = f"the name of a warehouse takes letters, digits, '_', '-' and '.', such as 'city'; got {spec.name!r}"
         yield Mistake(spec.place, text)
+
+
+def _catalog(spec: WarehouseSpec) -> Iterator[Mistake]:
+    if spec.catalog != "" and not (isinstance(spec.catalog, str) and CATALOG_NAME.fullmatch(spec.catalog)):
+        text = "catalog= takes the name of a schema, such as 'city', or of a catalog and a schema, such as 'unity.city'"
+        yield Mistake(spec.place, f"{text}; got {spec.catalog!r}")
 
 
 def _names(spec: WarehouseSpec) -> Iterator[Mistake]:
@@ -343,6 +350,7 @@ def _groups(spec: WarehouseSpec) -> Iterator[Mistake]:
 
 _CHECKS: tuple[Callable[[WarehouseSpec], Iterator[Mistake]], ...] = (
     _warehouse_name,
+    _catalog,
     _names,
     _duplicates,
     _options,

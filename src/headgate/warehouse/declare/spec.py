@@ -119,7 +119,8 @@ class WarehouseSpec:
     """Everything declared in one warehouse, in the order declared.
 
     ``path`` is a folder or the URL of one in an object store, which is reached with the options ``storage``. ``sync``:
-    commits wait until they are on disk. ``shared``: all machines of a cluster see its folders.
+    commits wait until they are on disk. ``shared``: all machines of a cluster see its folders. ``catalog`` is the
+    schema of Spark's catalog in which tables have entries; empty if they have none.
     """
 
     name: str
@@ -131,6 +132,7 @@ class WarehouseSpec:
     sync: bool = True
     shared: bool = False
     publications: tuple[PublicationSpec, ...] = ()
+    catalog: str = ""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     alerts: tuple[Alert, ...] = ()
 

@@ -77,6 +77,8 @@ class Warehouse:
     cluster, ``shared=True`` says that all its machines see this folder, and those of sources, at the same paths.
     ``path`` may be the URL of a place in an object store, as "s3://bucket/city"; ``storage`` are options to reach it.
     ``alerts`` say whom to call when a table needs a person: see headgate.Alert.
+    With ``catalog="city"``, tables get entries in the schema "city" of Spark's catalog, or in one of another catalog
+    with "unity.city", so that ``spark.table("city.alerts")`` reads them.
 
     Options mean the same everywhere. ``time`` is the column of the event time; tables may have None. ``partition`` is
     the length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is
@@ -93,12 +95,14 @@ class Warehouse:
         shared: bool = False,
         storage: Mapping[str, str] | None = None,
         alerts: Sequence[Alert] = (),
+        catalog: str = "",
     ) -> None:
         self.name = name
         self.sync = sync
         self.shared = shared
         self.storage = {} if storage is None else dict(storage)
         self.alerts = tuple(alerts) if isinstance(alerts, list | tuple) else (alerts,)
+        self.catalog = catalog
         self.place = users_line()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
@@ -285,6 +289,7 @@ class Warehouse:
             publications=tuple(self._publications),
             storage=self.storage,
             alerts=self.alerts,
+            catalog=self.catalog,
         )
         if mistakes := [*self._mistakes, *find_mistakes(spec)]:
             raise DeclarationErrors(mistakes)

@@ -38,11 +38,11 @@ class RunWatcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunListeners:
-    """Tells the trace first, then the watcher if there is one, then the user."""
+    """Tells the trace first, then the watcher if there is one, then the others."""
 
     trace: TraceWriter
     watcher: RunWatcher | None
-    observer: Observer | None
+    observers: tuple[Observer, ...]
     say: Callable[[str], None]
 
     def begin(self, header: TraceHeader) -> None:
@@ -53,8 +53,8 @@ class RunListeners:
         self.trace.note(update)
         if self.watcher is not None:
             self.watcher.updated(update)
-        if self.observer is not None:
-            self.observer(update)
+        for observer in self.observers:
+            observer(update)
 
     def changed(self, at: float, what: Mapping[str, object]) -> None:
         self.trace.change(at, what)

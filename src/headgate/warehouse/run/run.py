@@ -27,10 +27,11 @@ from headgate.warehouse.declare.warehouse import base_folder
 from headgate.warehouse.report.drawing import counts
 from headgate.warehouse.report.figures import RunFigures, figures_of
 from headgate.warehouse.report.notebook import run_html, show_live
+from headgate.warehouse.run.catalog_keeper import CatalogKeeper
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.executor_watch import ExecutorWatch
 from headgate.warehouse.run.executors import check_executors, cluster_cores, refuse_unshared, wait_for_executors
-from headgate.warehouse.run.lease import WarehouseLease
+from headgate.warehouse.run.lease import LEASE_SECONDS, WarehouseLease
 from headgate.warehouse.run.listeners import RunListeners, RunWatcher
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.run.observers import Observer
@@ -84,7 +85,8 @@ class WarehouseRun:
     With ``pipeline``, the file that declares the warehouse is watched: when it is saved without mistakes, the run
     continues with the new declarations. ``on_message`` gets lines for the user about that, ``on_end`` is called last.
     ``on_change`` is what becomes of tables whose query has changed since their rows were computed. ``watcher`` shows
-    the run to people.
+    the run to people. ``lease_seconds`` is
+    how long after its death a run of a warehouse in an object store is replaced.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class WarehouseRun:
         on_end: Callable[[], None] = lambda: None,
         on_change: OnChange = "rebuild",
         watcher: RunWatcher | None = None,
+        lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self.spec = resolved(spec)
         self._options = options or RunOptions()
@@ -110,6 +113,7 @@ class WarehouseRun:
         self._on_end = on_end
         self._on_change = on_change
         self._watcher = watcher
+        self._lease_seconds = lease_seconds
         #: the declarations that are opened again are other ones than before
         self._is_changed = False
         #: the right to run a warehouse in an object store; a local one has a lock that cannot be lost
@@ -151,11 +155,21 @@ class WarehouseRun:
             header = self._header(opened)
             trace = self._open_trace(header)
             undo.callback(lambda: trace.close(time.time()))
-            told = RunListeners(trace, self._watcher, self._observer, self._on_message)
+
+            def remark(table: str, text: str) -> None:
+                runtime.remark(table, text)
+                if text and not runtime.is_running:
+                    self._on_message(f"{table}: {text}")
+
+            keeper = CatalogKeeper(lambda: runtime.spark, remark)
+
+            users = () if self._observer is None else (self._observer,)
+            told = RunListeners(trace, self._watcher, (keeper.note, *users), self._on_message)
             told.begin(header)
 
             def redeclared(at: float, opened: OpenWarehouse) -> None:
                 told.redeclared(at, _traced(opened, at))
+                keeper.declare(opened.spec, _there(opened))
                 if self._is_changed:
                     self._on_message("going on with the changed declarations")
                 self._is_changed = False
@@ -175,28 +189,34 @@ class WarehouseRun:
                 self._lease.on_lost = runtime.fail
                 self._lease.check()
             runtime.start()
+            # Ends after the last update, and before Spark.
+            undo.enter_context(keeper).declare(self.spec, _there(opened))
             self._on_message("keeping the tables fresh")
             undo.callback(runtime.stop)
-            undo.enter_context(ControlServer(runtime, lock))
-            undo.enter_context(ExecutorWatch(runtime))
-            kept = alerts_file(runs_folder(self.spec.folder()))
-            alerts = AlertWatch(lambda: self.spec, runtime.statistics, kept, self._on_message)
-            undo.callback(alerts.start().stop)
-            if self._watcher is not None:
-                self._watcher.start(runtime)
-                undo.callback(self._watcher.stop)
-            if self._pipeline is not None:
-                watch = PipelineWatch(self._pipeline, self._loaded, self._reload, self._on_message)
-                undo.callback(watch.stop)
+            self._accompany(runtime, lock, undo)
             self._runtime = runtime
             self._cleanup = undo.pop_all()
         return self
+
+    def _accompany(self, runtime: Runtime, lock: WarehouseLock | WarehouseLease, undo: ExitStack) -> None:
+        """Begin what goes on beside a run, and ends with it."""
+        undo.enter_context(ControlServer(runtime, lock))
+        undo.enter_context(ExecutorWatch(runtime))
+        kept = alerts_file(runs_folder(self.spec.folder()))
+        alerts = AlertWatch(lambda: self.spec, runtime.statistics, kept, self._on_message)
+        undo.callback(alerts.start().stop)
+        if self._watcher is not None:
+            self._watcher.start(runtime)
+            undo.callback(self._watcher.stop)
+        if self._pipeline is not None:
+            watch = PipelineWatch(self._pipeline, self._loaded, self._reload, self._on_message)
+            undo.callback(watch.stop)
 
     def _lock(self) -> WarehouseLock | WarehouseLease:
         folder = self.spec.folder()
         if isinstance(folder, Path):
             return WarehouseLock(folder)
-        self._lease = WarehouseLease(folder, on_message=self._on_message)
+        self._lease = WarehouseLease(folder, self._lease_seconds, on_message=self._on_message)
         return self._lease
 
     def _tell_rebuilds(self, opened: OpenWarehouse) -> None:
@@ -343,6 +363,11 @@ class WarehouseRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _there(opened: OpenWarehouse) -> list[str]:
+    """The tables that have been made already."""
+    return [name for name, node in opened.nodes.items() if known(partial(getattr, node.store, "exists"))]
 
 
 def _traced(opened: OpenWarehouse, declared: float | None = None) -> tuple[TraceTable, ...]:

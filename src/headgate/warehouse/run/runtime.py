@@ -278,6 +278,10 @@ class Runtime:
         """Tell users something that concerns no single table."""
         self._ask(lambda: self._scheduler.notices.append(RunNotice(self._clock(), None, text)))
 
+    def remark(self, name: str, text: str) -> None:
+        """Tell users something about a table that concerns no update, and show it beside the table until it changes."""
+        self._ask(lambda: self._scheduler.remark(self._known(name), text, self._clock()))
+
     def set_budget(self, budget: float | None) -> None:
         """Change how long one update should take at most, in seconds; None for no limit."""
         if budget is not None and not budget > 0:

@@ -22,9 +22,9 @@ class Standing:
     ``recomputing``: its live update or its backfill runs. ``ready``: an update could run, which would take in ``most``
     of the ``pending`` event time. ``failures`` in a row are those of its live updates, or else of its backfills; it is
     tried again in ``next_try`` seconds, or not before a user says so if it is ``held``. ``note`` says why its source
-    cannot be polled, ``remark`` what else the source has to say, such as files that are set aside. ``rebuild`` says why
-    it must be computed anew. ``idle`` is the time since its last update, None if there was none. ``mode`` is how a
-    derived table is kept up to date, and why.
+    cannot be polled, ``remark`` what else the source has to say, such as files that are set aside. ``catalog`` says
+    what is wrong with its entry in a catalog. ``rebuild`` says why it must be computed anew. ``idle`` is the time since
+    its last update, None if there was none. ``mode`` is how a derived table is kept up to date, and why.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Standing:
     next_try: float = 0.0
     note: str = ""
     remark: str = ""
+    catalog: str = ""
     repairs: Repairs | None = None
     rebuild: str = ""
     idle: float | None = None
@@ -92,10 +93,16 @@ def _headline(table: Standing, standings: Mapping[str, Standing]) -> str:
         return _rebuilding(table, standings)
     if table.recomputing:
         return "its past is being recomputed"
+    return _idle(table, standings)
+
+
+def _idle(table: Standing, standings: Mapping[str, Standing]) -> str:
+    """What a table that nothing is to be done for waits for."""
     if not table.sources:
-        return f"waits for its source, which has nothing new{_since(table)}"
-    empty = [source for source in table.sources if not standings[source].has_data]
-    return f"waits for the first data of {', '.join(empty)}" if empty else "up to date with its sources"
+        return _waits_for_source(table)
+    if empty := [source for source in table.sources if not standings[source].has_data]:
+        return f"waits for the first data of {', '.join(empty)}"
+    return "up to date with its sources" if table.has_data else "not computed yet: its sources had nothing for it"
 
 
 def _rebuilding(table: Standing, standings: Mapping[str, Standing]) -> str:
@@ -117,6 +124,8 @@ def _lines(table: Standing, standings: Mapping[str, Standing]) -> Iterator[str]:
         yield f"{what}; the rest is left to the next ones"
     if table.remark:
         yield f"its source says: {table.remark}"
+    if table.catalog:
+        yield f"it is updated all the same: {table.catalog}"
     if table.repairs is not None:
         yield f"to be recomputed: {table.repairs}; {_repairing(table)}"
     if not (table.updating or table.ready or table.obstacle or table.rebuild):
@@ -153,7 +162,7 @@ def _causes(table: Standing, standings: Mapping[str, Standing], told: set[str]) 
         elif source.sources:
             yield from _causes(source, standings, told)
         else:
-            yield f"{source.name} waits for its source, which has nothing new{_since(source)}"
+            yield f"{source.name} {_waits_for_source(source)}"
 
 
 def _trailing(table: Standing, standings: Mapping[str, Standing]) -> Iterator[str]:
@@ -173,6 +182,11 @@ def _above(table: Standing, standings: Mapping[str, Standing]) -> list[str]:
             found[name] = None
             todo.extend(standings[name].sources)
     return list(found)
+
+
+def _waits_for_source(table: Standing) -> str:
+    nothing = f"nothing new{_since(table)}" if table.has_data else "given nothing yet"
+    return f"waits for its source, which has {nothing}"
 
 
 def _since(table: Standing) -> str:

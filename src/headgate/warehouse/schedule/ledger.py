@@ -32,16 +32,17 @@ from headgate.warehouse.updates.repairs import Repairs
 class NodeStatistics:
     """One table of a running warehouse. Lengths of time are seconds; moments are seconds since the epoch.
 
-    ``state`` is "ok", "updating", "paused", "failing" (an update failed and is tried again), "held" (it failed too
-    often), "waiting" (its source is not there or cannot be polled: ``note`` says why), "repairing" (event times are
-    still to be recomputed, behind live updates: ``repairs``), "rebuilding" (it must be computed anew) or "stopped" (the
-    run has failed: ``error`` says why). ``staleness`` is now minus the event time up to which the table is complete;
-    None before it has rows, and for dimensions. ``lag`` is how long the oldest data that is not in the table yet has
-    been waiting. ``target_met`` is the share of the time in which the lag was at most ``target_lag``. ``rows`` are
-    those in the table now, ``written`` those that updates of this run have written. ``next_update`` is when more data
-    is expected. ``updates_left`` is how many more updates are needed after the running or the next one, for what is
-    waiting now. ``longest_wait`` is the longest time that an update waited for a track. ``note`` is what the source
-    waits for. ``operators`` are those of the stream queries inside the table, over all updates of the run.
+    ``state`` is "ok", "new" (nothing was computed yet), "updating", "paused", "failing" (an update failed and is tried
+    again), "held" (it failed too often), "waiting" (its source is not there or cannot be polled: ``note`` says why),
+    "repairing" (event times are still to be recomputed, behind live updates: ``repairs``), "rebuilding" (it must be
+    computed anew) or "stopped" (the run has failed: ``error`` says why). ``staleness`` is now minus the event time up
+    to which the table is complete; None before it has rows, and for dimensions. ``lag`` is how long the oldest data
+    that is not in the table yet has been waiting. ``target_met`` is the share of the time in which the lag was at most
+    ``target_lag``. ``rows`` are those in the table now, ``written`` those that updates of this run have written.
+    ``next_update`` is when more data is expected. ``updates_left`` is how many more updates are needed after the
+    running or the next one, for what is waiting now. ``longest_wait`` is the longest time that an update waited for a
+    track. ``note`` is what the source waits for, or what is wrong with the table's entry in a catalog. ``operators``
+    are those of the stream queries inside the table, over all updates of the run.
     """
 
     name: str
@@ -91,6 +92,8 @@ class LedgerEntry:
         #: what the source waits for; ``waiting`` if it cannot give anything before that is there
         self.note = ""
         self.waiting = False
+        #: what users should know of the table that concerns no update
+        self.remark = ""
         self.rows = (known(lambda: node.store.statistics().rows) or 0) if node.layer == "live" else 0
         self.written = 0
         self.rejected = 0
@@ -175,7 +178,7 @@ class LedgerEntry:
             longest_wait=self.longest_wait,
             failures=failed.retries.failures,
             error=failed.error,
-            note=self.note,
+            note=self.note or self.remark,
             operators=self.operators,
             repairs=repairs,
         )
@@ -196,17 +199,16 @@ class LedgerEntry:
         return None if self.last_update is None or period <= 0 else max(now, self.last_update + period)
 
     def _state(self, retries: Retries, repairs: Repairs | None) -> str:
-        if self.paused:
-            return "paused"
-        if retries.held:
-            return "held"
-        if retries.failures:
-            return "failing"
-        if self.node.rebuild_reason:
-            return "rebuilding"
-        if self.waiting:
-            return "waiting"
-        return "ok" if repairs is None else "repairing"
+        states = {
+            "paused": self.paused,
+            "held": retries.held,
+            "failing": retries.failures > 0,
+            "rebuilding": bool(self.node.rebuild_reason),
+            "waiting": self.waiting,
+            "repairing": repairs is not None,
+            "new": known(lambda: self.node.store.exists) is False,
+        }
+        return next((state for state, holds in states.items() if holds), "ok")
 
 
 class Ledger:

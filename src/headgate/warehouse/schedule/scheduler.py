@@ -467,6 +467,13 @@ class Scheduler:
     def set_tracks(self, count: int) -> None:
         self._loop.set_workers(Workers.of(count))
 
+    def remark(self, table: str, text: str, now: float) -> None:
+        """Note what users should know of a table that concerns no update; empty if there is nothing any more."""
+        entry = self._ledger.of(table)
+        if text and text != entry.remark:
+            self.notices.append(RunNotice(now, table, text))
+        entry.remark = text
+
     def pause(self, table: str, now: float) -> None:
         self._ledger.of(table).paused = True
         self._refresh_table(table, now)

@@ -79,6 +79,7 @@ class Standings:
             next_try=failed.retries.next_try() - now,
             note=entry.note if entry.waiting else "",
             remark="" if entry.waiting else entry.note,
+            catalog=entry.remark,
             repairs=known(lambda: node.repairs),
             rebuild=node.rebuild_reason,
             idle=None if entry.last_update is None else now - entry.last_update,

@@ -1,4 +1,4 @@
-"""Sources of streams: files, a Delta table, Kafka, PostgreSQL, a generator. ``protocol`` says what others must do.
+"""Sources of streams: files, Delta tables, Kafka, MQTT, PostgreSQL, a generator. ``protocol`` is for others.
 
 Declaring a source imports neither Spark nor Arrow; reading from it does.
 """
@@ -14,7 +14,9 @@ from headgate.warehouse.sources.errors import (
 from headgate.warehouse.sources.files import Files
 from headgate.warehouse.sources.generator import Generator
 from headgate.warehouse.sources.kafka import Kafka
+from headgate.warehouse.sources.mqtt import MqttMessages
 from headgate.warehouse.sources.postgres import Postgres
+from headgate.warehouse.sources.postgres_changes import PostgresChanges
 from headgate.warehouse.sources.protocol import DataSource, Limit, Notice, Offset, Pending, Range
 
 __all__ = [
@@ -24,10 +26,12 @@ __all__ = [
     "Generator",
     "Kafka",
     "Limit",
+    "MqttMessages",
     "Notice",
     "Offset",
     "Pending",
     "Postgres",
+    "PostgresChanges",
     "Range",
     "ServerUnreachable",
     "SourceBroken",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: the column beside the declared ones that names the chunk of a row
 CHUNK_NAME = f"{PRIVATE_PREFIX}chunk"
+#: and one that says why a row is bad, which a table may have
+PROBLEM_NAME = f"{PRIVATE_PREFIX}problem"
 
 
 def with_chunk(rows: pa.Table, chunk: str) -> pa.Table:
@@ -27,14 +29,16 @@ def with_chunk(rows: pa.Table, chunk: str) -> pa.Table:
 def as_frame(spark: SparkSession, columns: Sequence[Column], tables: Sequence[pa.Table], where: str) -> DataFrame:
     """``tables``, each with its chunk, as a data frame: declared columns by name, without regard to case.
 
-    The plan is the same for every update. A column that a table does not have is null.
+    The plan is the same for every update. A column that a table does not have is null. Either all tables say which
+    rows are bad, or none.
     """
     import pyarrow as pa
 
     tables = [table for table in tables if table.num_rows]
     if not tables:
         return no_rows(spark, columns)
-    schema = f"{ddl(columns)}, {CHUNK_NAME} string"
+    has_problems = PROBLEM_NAME in tables[0].column_names
+    schema = f"{ddl(columns)}, {CHUNK_NAME} string{f', {PROBLEM_NAME} string' if has_problems else ''}"
     try:
         rows = pa.concat_tables([_declared(table, columns) for table in tables], promote_options="permissive")
         frame = spark.createDataFrame(rows, schema)
@@ -48,7 +52,7 @@ def as_frame(spark: SparkSession, columns: Sequence[Column], tables: Sequence[pa
         *(column.quoted for column in columns),
         f"{CHUNK_NAME} AS {file}",
         f"{as_json(column.quoted for column in columns)} AS {raw}",
-        f"CAST(NULL AS STRING) AS {problem}",
+        f"{PROBLEM_NAME if has_problems else 'CAST(NULL AS STRING)'} AS {problem}",
     )
 
 
@@ -61,7 +65,8 @@ def _declared(table: pa.Table, columns: Sequence[Column]) -> pa.Table:
         name = found.get(column.name.lower())
         arrays.append(pa.nulls(table.num_rows) if name is None else _plain(table.column(name)))
         names.append(column.name)
-    return pa.table([*arrays, table.column(CHUNK_NAME)], names=[*names, CHUNK_NAME])
+    kept = [name for name in (CHUNK_NAME, PROBLEM_NAME) if name in table.column_names]
+    return pa.table([*arrays, *map(table.column, kept)], names=[*names, *kept])
 
 
 def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:

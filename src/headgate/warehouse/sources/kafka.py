@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -165,6 +166,7 @@ class Kafka:
             # As early as can be: who waits for all that has arrived by now must not miss it.
             oldest=min(found.look.arrivals[run.partition].since(run.first) for run in found.runs),
             newest=max(next(self._chunks(found, run, record_bytes, newest_first=True)).arrived for run in found.runs),
+            note=_behind(found.runs),
             notices=self._notices(found),
             looked_at=found.look.looked_at,
         )
@@ -357,6 +359,16 @@ def _shortened(offset: KafkaOffset, look: TopicLook) -> str:
         f"partition {partition} ends at offset {end:,}, {at:,} were loaded" for partition, end, at in short if end < at
     ]
     return f"waiting for new records: {'; '.join(texts[:_NAMED])}" if texts and offset.topic == look.id else ""
+
+
+def _behind(runs: Iterable[Run]) -> str:
+    """By how many records each partition is ahead of what was loaded, the most first."""
+    left = Counter[int]()
+    for run in runs:
+        left[run.partition] += run.end - run.first
+    texts = [f"{count:,} in partition {partition}" for partition, count in left.most_common(_NAMED)]
+    more = f" and {len(left) - _NAMED} more partitions" if len(left) > _NAMED else ""
+    return f"records that are not loaded: {', '.join(texts)}{more}"
 
 
 def _loaded(offset: KafkaOffset) -> str:

@@ -89,9 +89,8 @@ class PostgresClient:
         self._connection: Any = None
         self._closer: weakref.finalize[..., PostgresClient] | None = None
 
-    def query(self, *statements: str) -> pa.Table:
-        """The rows of the last statement. All of them are one transaction."""
-
+    def query(self, *statements: str, stays_open: bool = False) -> pa.Table:
+        """The rows of the last statement. All of them are one transaction, which may stay open for the next query."""
         with self._lock:
             try:
                 connection = self._connected()
@@ -100,7 +99,8 @@ class PostgresClient:
                         cursor.execute(statement)
                     cursor.execute(statements[-1])
                     rows: pa.Table = cursor.fetch_arrow_table()
-                connection.commit()
+                if not stays_open:
+                    connection.commit()
                 return rows
             except Exception as error:
                 self._drop()

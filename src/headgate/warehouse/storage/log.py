@@ -362,11 +362,7 @@ class DeltaLog:
         schema = pa.schema(handle.schema().to_arrow())
         partition_columns = handle.metadata().partition_columns
         if partition_columns != self._partition_by():
-            raise StorageError(
-                f"the table in {self._directory} is partitioned by {partition_columns}; expected "
-                f"{self._partition_by()}, as declared with the time column {self._time_column!r}. "
-                "Give the table another name, or declare it as it was."
-            )
+            raise StorageError(self._otherwise_stored(partition_columns))
         columns = pa.schema([field for field in schema if field.name != PARTITION_COLUMN])
         last_update = handle.transaction_version(self._application)
         return LoadedTable(
@@ -377,11 +373,26 @@ class DeltaLog:
             files=self._live_files(handle),
         )
 
+    def _otherwise_stored(self, partition_columns: list[str]) -> str:
+        now = "without event time (time=None)" if self._time_column is None else f"with time={self._time_column!r}"
+        if partition_columns == [PARTITION_COLUMN]:
+            was = "by event time: state the time= that it had"
+        elif not partition_columns:
+            was = "without event time: state time=None, as before"
+        else:
+            was = f"by another program, which partitioned it by {', '.join(partition_columns)}: remove what is there"
+        return f"it is declared {now}, but its rows in {self._directory} were stored {was}, or give it another name"
+
     def _live_files(self, handle: DeltaTable) -> list[DataFile]:
         adds = pa.table(handle.get_add_actions())
         count = adds.num_rows
         partitions = firsts = lasts = [None] * count
         if self._time_column is not None and count:
+            if self._time_column not in pa.schema(handle.schema().to_arrow()).names:
+                raise StorageError(
+                    f"its event time is declared as {self._time_column!r}, but its rows in {self._directory} have no "
+                    "such column: state the time= that it had, or give it another name"
+                )
             partitions = _child(adds, "partition", PARTITION_COLUMN).to_pylist()
             firsts, lasts = (
                 _child(adds, bound, self._time_column).cast(EVENT_TIME).cast(pa.int64()).to_pylist()

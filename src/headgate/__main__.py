@@ -1,0 +1,5 @@
+"""``python -m headgate`` is the ``headgate`` command."""
+
+from headgate.cli import main
+
+main()
