@@ -394,8 +394,11 @@ def options_of(command: Any) -> set[str]:
 
 
 def all_options() -> set[str]:
+    """Also those that switch something off."""
     group: Any = typer.main.get_command(app)
-    return {"--help"} | options_of(group).union(*(options_of(command) for command in group.commands.values()))
+    commands = [group, *group.commands.values()]
+    off = {option for command in commands for parameter in command.params for option in parameter.secondary_opts}
+    return {"--help", *off}.union(*(options_of(command) for command in commands))
 
 
 def benchmark_options(capsys: pytest.CaptureFixture[str]) -> set[str]:

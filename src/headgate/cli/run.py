@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.live import Live
 
-from headgate.cli.json_lines import JsonLines
+from headgate.cli.json_log import JsonLog
 from headgate.cli.live import UpdateLines, live_view, print_summary
 from headgate.cli.output import PlainConsole, say, say_error
 from headgate.cli.page import PageOptions, Ui, UiHost, UiPort, UiReadOnly
@@ -275,7 +275,7 @@ def run_file(
     if report is not None:
         check_report(report)
     spec = load(file).spec()
-    lines = JsonLines() if log_json else UpdateLines()
+    lines = JsonLog() if log_json else UpdateLines()
     watch = None if page is None else page.watch()
     running = WarehouseRun(
         spec,

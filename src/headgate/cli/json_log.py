@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headgate.core import Update
 
 
-class JsonLines:
+class JsonLog:
     """A line for every update and every message: ``at``, in seconds since the epoch, ``kind``, and what it is about."""
 
     def note(self, update: Update) -> None:
