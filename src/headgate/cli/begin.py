@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.output import say
+from headgate.cli.page import PageOptions, Ui, UiPort
 from headgate.cli.run import options_from, run_file
 from headgate.core import MOST_TRACKS, ParameterError
 from headgate.warehouse.declare.durations import seconds
@@ -57,6 +58,8 @@ def demo(
     folder: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for the pipeline file, its tables and the report.")
     ] = Path(_DEMO_FOLDER),
+    ui: Ui = True,
+    ui_port: UiPort = None,
 ) -> None:
     """Run an example for a minute, with generated data.
 
@@ -70,7 +73,8 @@ def demo(
     file = _begun_again(folder)
     shown = os.path.relpath(file)
     say(f"A city's sensors: 4 streams, 12 tables, {tracks} updates at a time, for {duration} ({shown}).")
-    run_file(file, options, SparkOptions(), limit, folder / "report.html")
+    page = PageOptions(port=ui_port) if ui else None
+    run_file(file, options, SparkOptions(), limit, folder / "report.html", page=page)
     say(f"\nQuery a table:  headgate query {shown} 'select * from dashboard order by minute desc limit 5'")
     trace = newest_trace(folder / "city.warehouse")
     if trace is not None:
