@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 #: each takes the time to start Spark, some ten seconds; HEADGATE_KILLS=20 makes it a long version, and
 #: ``python -m benchmarks faults many`` kills among other faults
-KILLS = int(os.environ.get("HEADGATE_KILLS", "5"))
+KILLS = int(os.environ.get("HEADGATE_KILLS", "3"))
 SEED = 7
 START = datetime(2026, 11, 15, 10, tzinfo=UTC)
 ROWS_PER_FILE = 20

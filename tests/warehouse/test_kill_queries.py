@@ -36,7 +36,7 @@ LIVES = (
     ("local[2]", ("worker", "worker", "worker", "worker"), False),
 )
 #: of tables, over all lives, at least
-UPDATES = 50
+UPDATES = 28
 #: virtual machines that live for some seconds: no time for the better compiler, nor for code of Spark's own making
 QUICK_START = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 INTERPRETED = ("--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN")
@@ -70,7 +70,7 @@ def driver(pipeline: Path, master: str) -> Iterator[subprocess.Popen[str]]:
 
 def live_and_die(pipeline: Path, master: str, victims: tuple[str, ...], files: LateFiles, chance: random.Random) -> int:
     """Update tables while files land and processes are killed, and in the end be killed; how many updates were made."""
-    wanted = chance.randint(25, 28)
+    wanted = chance.randint(14, 16)
     moments = dict(zip(sorted(chance.sample(range(3, wanted), len(victims))), victims, strict=True))
     with driver(pipeline, master) as running:
         assert running.stdout is not None

@@ -377,12 +377,14 @@ LABS = [
     pytest.param(nested_files_lab, id="files in directories"),
     pytest.param(generator_lab, id="generator"),
     pytest.param(delta_lab, id="delta"),
-    pytest.param(postgres_lab, id="postgres", marks=pytest.mark.services),
 ]
 #: sources whose rows have their types already, so that none is bad
 TYPED = {delta_lab, postgres_lab}
 #: labs with a server, for which hundreds of histories would take too long
-SERVED_LABS = [pytest.param("kafka", id="kafka", marks=pytest.mark.services)]
+SERVED_LABS = [
+    pytest.param("kafka", id="kafka", marks=pytest.mark.services),
+    pytest.param(postgres_lab, id="postgres", marks=pytest.mark.services),
+]
 
 
 @pytest.fixture

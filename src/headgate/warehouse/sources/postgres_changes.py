@@ -7,6 +7,7 @@ keeps what is not safe here, and what it gives a second time is recognised.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -203,7 +204,7 @@ class PostgresChanges:
             newest=max((block.newest for block in blocks), default=None),
             note=sight.problem or followed.note,
             missing=(bool(sight.problem) or followed.is_stuck) and not blocks,
-            looked_at=sight.at,
+            looked_at=-math.inf if followed.is_early else sight.at,
         )
 
     def next_range(self, offset: Offset, limit: Limit) -> ChangesRange | None:

@@ -77,12 +77,13 @@ class ChangesBlock:
 class FollowedChanges:
     """What a look found: the blocks that are not loaded, in order, and what holds up others.
 
-    ``is_stuck``: it does not go on by itself.
+    ``is_stuck``: it does not go on by itself. ``is_early``: what there is to load cannot be told yet.
     """
 
     blocks: tuple[ChangesBlock, ...]
     note: str = ""
     is_stuck: bool = False
+    is_early: bool = False
 
 
 class ChangesReader:
@@ -343,7 +344,8 @@ class ChangesWatch:
         else:
             held = self._slot.snapshot(state)
             if held is None:
-                return FollowedChanges((), "waiting for transactions of the server that began before the snapshot")
+                waits = "waiting for transactions of the server that began before the snapshot"
+                return FollowedChanges((), waits, is_early=True)
             blocks = tuple(_block(part) for part in self._parts(offset, state, held, resets))
         self._known = _Known(blocks)
         return FollowedChanges(blocks)
