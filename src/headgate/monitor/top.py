@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.css.query import NoMatches
 from textual.events import Resize
 from textual.widgets import DataTable, Footer, Input, Static
 
@@ -161,7 +163,7 @@ class TopApp(App[None]):
     def _later(self, do: Callable[..., None], *arguments: Any) -> None:
         """Do something on the thread of the screen, and wait until it is done; nothing if the screen is closed."""
         if not self._ended.is_set():
-            with suppress(RuntimeError):
+            with suppress(RuntimeError, NoMatches, CancelledError):  # it is being closed
                 self.call_from_thread(do, *arguments)
 
     def _take(self, overview: Json) -> None:
