@@ -284,6 +284,7 @@ class ChangesWatch:
         self._known = _Known()
         self._described: tuple[str, str, tuple[str, ...]] | None = None
         self._log_end = -1
+        self._begun = time.time()
 
     def look(self, offset: ChangesOffset) -> FollowedChanges:
         state = self._slot.state()
@@ -371,7 +372,8 @@ class ChangesWatch:
                 count=2 if is_last else 0,
                 blocks=1,
                 size=page_bytes * min(step, max(1, held.pages - page)),
-                oldest=held.at,
+                # Its rows may be older than this run, and whoever waits for what has arrived waits for them.
+                oldest=min(self._begun, held.at),
                 newest=held.at,
                 snapshot=held.name,
                 seen=seen,
