@@ -73,6 +73,7 @@ _OVERVIEW = record(
     started=NUMBER,
     at=NUMBER,
     settings=record(policy=TEXT, placement=TEXT, tracks=WHOLE, budget=or_null(NUMBER)),
+    policies=list_of(TEXT),
     staleness=_CURVE,
     tables=map_of(record(**_TABLE)),
     running=list_of(record(name=TEXT, table=TEXT, layer=TEXT, track=WHOLE, began=NUMBER)),

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.core import Update, is_past
+from headgate.core import POLICIES, Update, is_past
 from headgate.core.trace import RunNotice, TraceHeader, TraceTable
 from headgate.monitor.series import Series
 from headgate.warehouse.schedule.glance import Glance
@@ -143,6 +143,7 @@ class RunRecord:
             "started": self.header.started,
             "at": self.at,
             "settings": self.settings,
+            "policies": sorted(POLICIES),
             "staleness": list(self.staleness),
             "changes": list(self.changes),
             "notices": list(self.notices),

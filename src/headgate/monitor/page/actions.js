@@ -25,10 +25,8 @@ export function asked(title, text, fields, act, label = 'OK') {
   dialog.showModal()
 }
 
-const POLICIES = ['max-benefit', 'edf-p', 'fifo', 'round-robin', 'random', 'lookahead', 'chain', 'highest-rate', 'queue-size']
-
 export function choosePolicy() {
-  const known = [...new Set([run.settings.policy, ...POLICIES])].filter(Boolean)
+  const known = [...new Set([run.settings.policy, ...run.policies])].filter(Boolean)
   asked('Policy', 'Decides which table is updated next, from the next decision on.', [['policy', 'Policy', run.settings.policy, known]],
     ({ policy }) => command('replace_policy', { policy }), 'Change')
 }

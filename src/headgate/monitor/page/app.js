@@ -2,7 +2,7 @@
 
 import { h, replace } from './dom.js'
 import { duration } from './format.js'
-import { onChange, run, start, staleness, lag } from './store.js'
+import { lag, onChange, run, start } from './store.js'
 import { choosePolicy, chooseTracks, stopRun } from './actions.js'
 import { overview } from './overview.js'
 import { tracks } from './tracks.js'

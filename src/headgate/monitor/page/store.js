@@ -7,6 +7,7 @@ export const run = {
   started: 0,
   at: 0,
   settings: {},
+  policies: [],
   tables: new Map(),
   updates: [],
   changes: [],

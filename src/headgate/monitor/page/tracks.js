@@ -1,7 +1,6 @@
 // What ran where: a line for each track, the queue beside it.
 
-import { h, replace } from './dom.js'
-import { color } from './dom.js'
+import { color, h, replace } from './dom.js'
 import { duration, moment } from './format.js'
 import { now, run } from './store.js'
 
