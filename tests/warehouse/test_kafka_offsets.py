@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.warehouse.sources import Offset, Range
-from headgate.warehouse.sources.kafka_arrivals import MOST_MARKS, Arrivals
-from headgate.warehouse.sources.kafka_offsets import KafkaOffset, KafkaRange, Run, chunks_in, cut, merged
+from headgate.warehouse.sources.kafka.arrivals import MOST_MARKS, Arrivals
+from headgate.warehouse.sources.kafka.offsets import KafkaOffset, KafkaRange, Run, chunks_in, cut, merged
+from headgate.warehouse.sources.kafka.on_executors import PIECE_BYTES, PIECE_OFFSETS, pieces_of
 
 END = 30
 RUNS = st.builds(
@@ -23,7 +24,7 @@ RUNS = st.builds(
 
 
 def range_of(*runs: Run, topic: str = "one", begin: dict[int, int] | None = None) -> KafkaRange:
-    return KafkaRange(topic, merged(runs), 1.0, 2.0, begin=begin or {})
+    return KafkaRange(topic, merged(runs), begin=begin or {}, oldest=1.0, newest=2.0)
 
 
 def offsets_in(runs: tuple[Run, ...] | list[Run]) -> set[tuple[int, int]]:
@@ -74,7 +75,7 @@ def test_a_partition_is_loaded_from_where_it_began() -> None:
 
 
 def test_ranges_are_the_same_after_they_were_stored() -> None:
-    found = KafkaRange("id", (Run(0, 1, 5), Run(3, 0, 1)), 1.5, 2.5, {0: 1}, (Run(0, 0, 1),), 2, 100)
+    found = KafkaRange("id", (Run(0, 1, 5), Run(3, 0, 1)), {0: 1}, (Run(0, 0, 1),), 2, 100, oldest=1.5, newest=2.5)
     assert Range.from_json(json.loads(json.dumps(found.to_json()))) == found
     assert (found.offsets, found.chunks, found.bytes) == (5, 4, 500)
 
@@ -116,3 +117,19 @@ def test_later_records_never_arrived_earlier(steps: list[tuple[int, float]]) -> 
     assert all(arrivals.since(offset) <= moment for offset, moment in enumerate(times))
     assert all(0 <= moment <= now for moment in times)
     assert len(arrivals.ends) <= MOST_MARKS + 2
+
+
+@given(st.lists(RUNS, max_size=8).map(merged), st.integers(PIECE_BYTES // 10, 2 * PIECE_BYTES))
+def test_the_pieces_of_runs_are_all_of_them_once_and_none_is_too_large(
+    runs: tuple[Run, ...], record_bytes: int
+) -> None:
+    pieces = pieces_of(runs, record_bytes)
+    assert merged(pieces) == runs
+    assert sum(piece.end - piece.first for piece in pieces) == sum(run.end - run.first for run in runs)
+    assert all(piece.end - piece.first in range(1, max(2, PIECE_BYTES // record_bytes + 1)) for piece in pieces)
+
+
+def test_a_piece_has_no_more_records_than_a_task_should_read_however_small_they_are() -> None:
+    pieces = pieces_of([Run(0, 0, 10 * PIECE_OFFSETS + 1), Run(1, 5, 6)], 1)
+    assert max(piece.end - piece.first for piece in pieces) <= PIECE_OFFSETS
+    assert [piece.partition for piece in pieces] == [0, 1, *[0] * 10]

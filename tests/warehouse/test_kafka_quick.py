@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from headgate.warehouse.sources.kafka_columns import KEY, OFFSET, PARTITION, VALUE, RecordColumns
-from headgate.warehouse.sources.kafka_formats import JsonValues
-from headgate.warehouse.sources.kafka_quick import QuickJson
+from headgate.warehouse.sources.kafka.columns import KEY, OFFSET, PARTITION, VALUE, RecordColumns
+from headgate.warehouse.sources.kafka.formats import JsonValues
+from headgate.warehouse.sources.kafka.quick import QuickJson
 from headgate.warehouse.sources.schema import parse_schema
 
 if TYPE_CHECKING:

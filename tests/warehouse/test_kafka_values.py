@@ -10,15 +10,17 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
+from confluent_kafka import Message
 
 import headgate as hg
 from headgate.core import DeclarationError
 from headgate.warehouse.sources import SourceError
 from headgate.warehouse.sources.errors import ServerUnreachable
-from headgate.warehouse.sources.kafka_avro import AvroValues, SchemaRegistry
-from headgate.warehouse.sources.kafka_columns import PROBLEM, VALUE
-from headgate.warehouse.sources.kafka_formats import JsonValues
-from headgate.warehouse.sources.kafka_options import KafkaClients
+from headgate.warehouse.sources.kafka.avro import AvroValues, SchemaRegistry
+from headgate.warehouse.sources.kafka.columns import PROBLEM, VALUE
+from headgate.warehouse.sources.kafka.formats import JsonValues
+from headgate.warehouse.sources.kafka.options import KafkaClients
+from headgate.warehouse.sources.kafka.records import times_of
 from tests.services.schema_registry import READING, SchemaRegistryServer, encoded, reading
 
 
@@ -143,3 +145,21 @@ def test_asking_for_what_is_new_never_waits_for_a_broker() -> None:
     said = source.latest(source.start())
     assert (said.chunks, said.missing) == (0, False)
     assert "waiting for the first answer of Kafka at 127.0.0.1:1" in said.note
+
+
+@pytest.mark.parametrize(
+    ("stamp", "microseconds"),
+    [
+        ((1, 1_750_000_000_000), 1_750_000_000_000_000),
+        ((2, 5), 5_000),
+        ((0, -1), None),
+        ((1, 9_223_372_036_854_775), 9_223_372_036_854_775_000),
+        ((1, 9_223_372_036_854_776), None),
+        ((1, 2**63 - 1), None),
+        ((1, -(2**63)), None),
+    ],
+    ids=["created", "appended", "none", "the last one", "too far", "the largest", "the smallest"],
+)
+def test_a_timestamp_that_spark_does_not_have_is_null(stamp: tuple[int, int], microseconds: int | None) -> None:
+    times = times_of([Message(topic="clicks", value=b"{}", timestamp=stamp)])
+    assert times.cast(pa.int64()).to_pylist() == [microseconds]

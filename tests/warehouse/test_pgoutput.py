@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from headgate.warehouse.sources import SourceError
-from headgate.warehouse.sources.pgoutput import (
+from headgate.warehouse.sources.postgres.changes_offsets import (
+    ChangesOffset,
+    ChangesRange,
+    SeenTransactions,
+    lsn_text,
+)
+from headgate.warehouse.sources.postgres.pgoutput import (
     UNCHANGED,
     BeginMessage,
     CommitMessage,
@@ -18,13 +24,7 @@ from headgate.warehouse.sources.pgoutput import (
     TruncateMessage,
     parse,
 )
-from headgate.warehouse.sources.postgres_changes_offsets import (
-    ChangesOffset,
-    ChangesRange,
-    SeenTransactions,
-    lsn_text,
-)
-from headgate.warehouse.sources.postgres_texts import column_of
+from headgate.warehouse.sources.postgres.texts import column_of
 from headgate.warehouse.sources.schema import Column
 
 MESSAGES: dict[str, tuple[bytes, Any]] = {
@@ -131,11 +131,11 @@ def test_a_printed_value_that_does_not_fit_is_null_and_named(kind: str, text: st
 
 
 def test_places_are_kept_and_a_range_counts_once() -> None:
-    begun = ChangesRange(
-        (0, 0, 0), (1, 100, 0), 0, 2, 1, 9, 1.0, 2.0, "name", SeenTransactions(9, (7,), 100, 150), "me"
-    )
-    part = ChangesRange((1, 100, 0), (1, 120, 3), 2, 3, 1, 9, 1.0, 2.0)
-    rest = ChangesRange((1, 120, 3), (1, 200, 0), 5, 4, 1, 9, 1.0, 2.0)
+    some: dict[str, Any] = {"blocks": 1, "size": 9, "oldest": 1.0, "newest": 2.0}
+    seen = SeenTransactions(9, (7,), 100, 150)
+    begun = ChangesRange((0, 0, 0), (1, 100, 0), 0, 2, "name", seen, "me", **some)
+    part = ChangesRange((1, 100, 0), (1, 120, 3), 2, 3, **some)
+    rest = ChangesRange((1, 120, 3), (1, 200, 0), 5, 4, **some)
     offset = ChangesOffset()
     for loaded in (begun, part, part, rest, begun):
         offset = offset.after(ChangesRange.from_json(loaded.to_json()))

@@ -27,11 +27,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.warehouse.sources import DataSource, Delta, Files, Generator, Kafka, Limit, Offset, Postgres, Range
-from headgate.warehouse.sources.delta_offsets import DeltaRange
-from headgate.warehouse.sources.files import FileRange
+from headgate.warehouse.sources.delta.offsets import DeltaRange
+from headgate.warehouse.sources.files.source import FileRange
 from headgate.warehouse.sources.generator import GeneratorRange
-from headgate.warehouse.sources.kafka_offsets import KafkaRange
-from headgate.warehouse.sources.postgres_offsets import PostgresRange
+from headgate.warehouse.sources.kafka.offsets import KafkaRange
+from headgate.warehouse.sources.postgres.offsets import PostgresRange
 from tests.services.postgres import Session
 
 if TYPE_CHECKING:

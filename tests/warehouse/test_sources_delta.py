@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from collections.abc import Callable
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,12 @@ from deltalake import DeltaTable, write_deltalake
 
 import headgate as hg
 from headgate.core import DeclarationError
+from headgate.warehouse.declare.pipeline_file import load
+from headgate.warehouse.run.run import resolved
 from headgate.warehouse.sources import Limit, Offset, SourceError
-from headgate.warehouse.sources.delta_offsets import DeltaOffset, DeltaRange
+from headgate.warehouse.sources.delta.log import ForeignLog
+from headgate.warehouse.sources.delta.offsets import DeltaOffset, DeltaRange
+from headgate.warehouse.sources.postgres.offsets import PostgresContents
 
 ALL = Limit()
 
@@ -79,6 +86,52 @@ def test_contents_are_the_rows_that_are_still_there(table: Path) -> None:
     append(table, 30)
     _, ranges = loaded(source, offset, Limit(chunks=1))
     assert ids(source, ranges) == [1, 10, 11, 21, 30, 31]
+
+
+def test_contents_have_the_values_of_partition_columns(tmp_path: Path) -> None:
+    path, day = tmp_path / "orders", date(2026, 11, 17)
+    kinds = {"city": ["bern", None], "day": [day, day], "open": [True, False], "at": [datetime(2026, 11, 17, 8, 5)] * 2}
+    write_deltalake(str(path), pa.table({"id": [1, 2], **kinds}), partition_by=[*kinds])
+    append_only = ForeignLog(str(path), {})
+    assert {file.path: file.partition for file in append_only.contents(0)} == {
+        file.path: {name: value or None for name, value in file.partition.items()}
+        for file in (append_only.entry(0) or pytest.fail("no entry")).added
+    }
+
+
+def test_contents_with_rows_that_are_marked_as_deleted_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    append(path, 1, 3)
+    mark_the_second_row_as_deleted(path)
+    source = hg.Delta(path, start="contents")
+    found = source.next_range(source.start(), ALL)
+    assert found is not None
+    with pytest.raises(SourceError, match="has rows that are marked as deleted"):
+        source.read(None, found)  # type: ignore[arg-type]
+
+
+def mark_the_second_row_as_deleted(path: Path) -> None:
+    """A version as Delta's own writer makes it: the file again, with a deletion vector in the entry."""
+    # The format's magic number, one bitmap, its number; then a Roaring bitmap with one container that has the row 1.
+    vector = struct.pack("<iqi", 1681511377, 1, 0) + struct.pack("<IIHHIH", 12346, 1, 0, 0, 16, 1)
+    entry = (path / "_delta_log" / f"{0:020}.json").read_text()
+    add = next(action["add"] for line in entry.splitlines() if "add" in (action := json.loads(line)))
+    features = {f"{who}Features": ["deletionVectors", "timestampNtz"] for who in ("reader", "writer")}
+    inline = {"storageType": "i", "pathOrInlineDv": z85(vector), "sizeInBytes": len(vector), "cardinality": 1}
+    actions = [
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}},
+        {"add": {**add, "deletionVector": inline}},
+    ]  # fmt: skip
+    (path / "_delta_log" / f"{1:020}.json").write_text("\n".join(map(json.dumps, actions)))
+
+
+def z85(data: bytes) -> str:
+    """ZeroMQ's encoding: four bytes are five digits to the base of 85."""
+    digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    data += bytes(-len(data) % 4)
+    numbers = [int.from_bytes(data[i : i + 4], "big") for i in range(0, len(data), 4)]
+    return "".join(digits[number // 85**power % 85] for number in numbers for power in (4, 3, 2, 1, 0))
 
 
 def test_maintenance_adds_nothing(table: Path) -> None:
@@ -198,8 +251,11 @@ def test_a_table_that_was_made_anew_is_not_gone_on_with(table: Path) -> None:
         path.unlink()
     for version in range(5):
         append(table, 10 * version)
-    pending = hg.Delta(table).latest(offset)
-    assert pending.missing and pending.chunks == 0 and "made anew" in pending.note
+    source = hg.Delta(table)
+    for _ in range(3):  # looks are not to forget it
+        pending = source.latest(offset)
+        assert pending.missing and pending.chunks == 0 and "made anew" in pending.note
+        assert source.next_range(offset, ALL) is None
 
 
 def test_a_table_that_was_put_back_to_an_older_version_is_told(table: Path) -> None:
@@ -262,6 +318,18 @@ def test_a_relative_path_begins_at_the_pipeline_file(table: Path) -> None:
     assert source.latest(source.start()).chunks == 3
 
 
+def test_the_columns_are_looked_up_from_the_pipeline_file_on(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(
+        "import headgate as hg\nwh = hg.Warehouse('shop')\nwh.stream('orders', hg.Delta('orders'), time='ts')\n"
+    )
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert resolved(load(file).spec()).streams[0].source.schema.startswith("`id` bigint")
+
+
 def test_an_address_is_looked_at_in_the_background_and_its_options_are_never_shown(tmp_path: Path) -> None:
     options = {"aws_secret_access_key": "hush-hush", "aws_endpoint": "http://127.0.0.1:9", "aws_allow_http": "true"}
     source = hg.Delta("s3://nowhere/table", schema="id bigint", storage_options=options)
@@ -296,3 +364,20 @@ def test_a_restarted_dimension_finds_what_it_has_loaded(table: Path) -> None:
 def test_a_dimension_waits_for_a_table_that_is_not_there(tmp_path: Path) -> None:
     found, said = hg.Delta(tmp_path / "later", schema="id bigint").contents(None)
     assert found is None and said.missing and "does not exist" in said.note
+
+
+def test_a_dimension_that_is_too_large_for_the_driver_is_refused_with_its_size(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.warehouse.sources.arrow_rows.MOST_CONTENTS", 1)
+    source = hg.Delta(table)
+    contents, _ = source.contents(None)
+    assert contents is not None
+    with pytest.raises(SourceError, match="too much for a dimension, which is read as a whole in the driver"):
+        source.read(None, contents)  # type: ignore[arg-type]
+
+
+def test_a_large_dimension_of_postgresql_is_refused_before_it_is_read() -> None:
+    source = hg.Postgres("postgresql://127.0.0.1:1/away", "orders", schema="id bigint")
+    with pytest.raises(SourceError, match=r"has about 1,024 MB, too much for a dimension.*at most 512 MB"):
+        source.read(None, PostgresContents(9, "x", size=1 << 30, newest=0.0))  # type: ignore[arg-type]

@@ -77,6 +77,26 @@ def test_tables_follow_delta_tables_of_another_program(tmp_path: Path, spark: An
     assert totals(again) == {"ch": (11, 11.0), "fr": (11, 11.0)}
 
 
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [("now", {"ch": (2, 2.0), "fr": (3, 3.0)}), ("contents", {"ch": (7, 7.0), "fr": (8, 8.0)})],
+)
+def test_a_stream_from_now_on_has_what_came_before_its_first_row_and_a_restart(
+    tmp_path: Path, spark: Any, start: Any, expected: dict[str, tuple[int, float]]
+) -> None:
+    log = tmp_path / "wh" / "tables" / "orders" / "_delta_log"
+    write_deltalake(str(tmp_path / "orders"), orders(0, 10))
+    write_deltalake(str(tmp_path / "cities"), CITIES)
+    for moved in (None, orders(10, 3), orders(13, 2)):
+        if moved is not None:  # while nobody runs the warehouse
+            write_deltalake(str(tmp_path / "orders"), moved, mode="append")
+        wh = warehouse(tmp_path, hg.Delta(tmp_path / "orders", start=start), hg.Delta(tmp_path / "cities"))
+        with wh.start(spark=spark) as run:
+            run.wait_until_fresh()
+            wait_for(lambda: log.exists() or None, "the first commit of the stream", 600.0)
+    assert totals(wh) == expected
+
+
 @pytest.mark.services
 def test_tables_follow_postgres_through_a_server_that_is_killed(
     tmp_path: Path, spark: Any, postgres: PostgresServer

@@ -24,24 +24,25 @@ from headgate.warehouse.sources import (
     SourceChanged,
     SourceError,
     SourceUnreadable,
-    directory,
 )
-from headgate.warehouse.sources.directory import LIST_ANYWAY_SECONDS
 from headgate.warehouse.sources.errors import current_user
-from headgate.warehouse.sources.files import SEEN_MISSING, FileOffset, FileRange
-from headgate.warehouse.sources.listing import CHECKED_PER_LOOK, SetAside, Stamp
+from headgate.warehouse.sources.files import directory
+from headgate.warehouse.sources.files.directory import LIST_ANYWAY_SECONDS
+from headgate.warehouse.sources.files.listing import CHECKED_PER_LOOK, SetAside, Stamp
+from headgate.warehouse.sources.files.source import SEEN_MISSING, FileOffset, FileRange
 
 SCHEMA = "ts timestamp, sensor string, temp double"
 
 
 class Clock:
-    """The system's clock, moved by hand."""
+    """The system's clock as it was when the test began, moved by hand."""
 
     def __init__(self) -> None:
+        self._began = time.time()
         self.ahead = 0.0
 
     def __call__(self) -> float:
-        return time.time() + self.ahead
+        return self._began + self.ahead
 
 
 def source(folder: Path, **changed: object) -> Files:
@@ -192,28 +193,28 @@ def test_empty_files_are_taken_like_any_other(tmp_path: Path) -> None:
 
 def test_a_file_is_left_alone_until_it_has_not_changed_for_the_time_to_settle(tmp_path: Path) -> None:
     clock = Clock()
-    files = source(tmp_path, settle="10 seconds", clock=clock)
+    files = source(tmp_path, settle="1 hour", clock=clock)
     write(tmp_path, "a.json")
     assert taken(files) == []
     assert files.latest(files.start()) == Pending(note="1 file is not complete yet: a.json")
-    clock.ahead = 9.0
+    clock.ahead = 3000.0
     assert taken(files) == []
-    clock.ahead = 10.1
+    clock.ahead = 3600.1
     assert taken(files) == ["a.json"]
 
 
 def test_a_file_settles_although_the_clock_was_set_back(tmp_path: Path) -> None:
     clock = Clock()
     clock.ahead = -3600.0
-    files = source(tmp_path, settle="10 seconds", clock=clock)
+    files = source(tmp_path, settle="1 hour", clock=clock)
     write(tmp_path, "a.json")
     assert taken(files) == []
-    clock.ahead += 10.1
+    clock.ahead += 3600.1
     assert taken(files) == ["a.json"]
 
 
 def test_an_old_modification_time_does_not_make_a_young_file_whole(tmp_path: Path) -> None:
-    files = source(tmp_path, settle="10 seconds")
+    files = source(tmp_path, settle="1 hour")
     write(tmp_path, "b.json", "a.json")
     os.utime(tmp_path / "a.json", (1, 1))
     assert files.latest(files.start()).note == "2 files are not complete yet, among them a.json"
@@ -221,9 +222,9 @@ def test_an_old_modification_time_does_not_make_a_young_file_whole(tmp_path: Pat
 
 def test_a_file_that_grows_again_between_poll_and_range_has_to_settle_again(tmp_path: Path) -> None:
     clock = Clock()
-    files = source(tmp_path, settle="10 seconds", clock=clock)
+    files = source(tmp_path, settle="1 hour", clock=clock)
     write(tmp_path, "a.json", "b.json")
-    clock.ahead = 11.0
+    clock.ahead = 3601.0
     assert files.latest(files.start()).chunks == 2
     clock.ahead = 0.0
     write(tmp_path, "a.json", text="more than before")
@@ -713,8 +714,11 @@ def test_a_directory_that_stands_still_is_not_listed_again(tmp_path: Path) -> No
     ],
 )
 def test_a_directory_that_has_just_changed_is_listed_again_whatever_its_time_says(
-    tmp_path: Path, changed_at: Callable[[int], int]
+    tmp_path: Path, changed_at: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # What has just changed is so for longer than a step takes here, however slow the machine is.
+    for step in ("FINE_STEP_NS", "COARSE_STEP_NS"):
+        monkeypatch.setattr(directory, step, 1000 * getattr(directory, step))
     files = source(tmp_path)
     write(tmp_path, "a.json")
     changed = changed_at(time.time_ns())

@@ -9,7 +9,7 @@ import pytest
 from headgate.warehouse.sources import lookout
 from headgate.warehouse.sources.lookout import Lookout
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 class Server:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +16,8 @@ import pytest
 import headgate as hg
 from headgate.core import DeclarationError
 from headgate.warehouse.sources import Limit, Offset, Range, ServerUnreachable, SourceError
-from headgate.warehouse.sources.postgres_client import PostgresAddress, relation
-from headgate.warehouse.sources.postgres_offsets import PostgresContents
+from headgate.warehouse.sources.postgres.client import PostgresAddress, relation
+from headgate.warehouse.sources.postgres.offsets import PostgresContents
 from headgate.warehouse.transient import is_transient
 from tests.services.postgres import PostgresServer, Session
 
@@ -258,6 +261,27 @@ def test_keys_that_begin_again_are_told(database: str, sessions: Any) -> None:
 
 
 # --- what cannot be read ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def standby(postgres: PostgresServer) -> Iterator[str]:
+    """The address of a server that follows another one, with the table."""
+    with tempfile.TemporaryDirectory(prefix="headgate-postgres-") as folder:
+        os.chmod(folder, 0o755)
+        with PostgresServer(Path(folder) / "server") as server:
+            with Session(server.uri("postgres")) as session:
+                session.execute(ORDERS)
+            server.kill()
+            (Path(folder) / "server" / "data" / "standby.signal").touch()
+            server.start()
+            yield server.uri("postgres")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"key": "id"}, {"time": "at"}], ids=["by key", "by time"])
+def test_a_standby_server_is_refused(standby: str, options: dict[str, Any]) -> None:
+    source = orders(standby, **options)
+    assert "is read from a standby server" in source.latest(source.start()).note
 
 
 def test_a_sequence_that_gives_keys_out_in_blocks_is_refused(database: str, sessions: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,10 @@ import pytest
 
 import headgate as hg
 from headgate.warehouse.sources import Limit, Offset, Range
+from headgate.warehouse.sources.postgres.changes_offsets import ChangesOffset
+from headgate.warehouse.sources.postgres.client import PostgresAddress
+from headgate.warehouse.sources.postgres.follow import ChangesWatch
+from headgate.warehouse.sources.postgres.slot import PostgresSlot
 from tests.services.postgres import PostgresServer, Session
 
 pytestmark = pytest.mark.services
@@ -115,6 +121,71 @@ def test_the_rows_that_are_there_come_first_and_then_what_changes(database: str,
     assert stream.note == ""
     assert stream.changes() == [("snapshot", 1), ("snapshot", 2), ("insert", 3), ("update", 1), ("delete", 2)]
     assert_in_step(stream, session)
+
+
+def watch(uri: str, rest: float) -> ChangesWatch:
+    slot = PostgresSlot(PostgresAddress(uri, "test"), "items", f"s_{uri[-12:]}", f"s_{uri[-12:]}")
+    return ChangesWatch(
+        slot, lambda: ["id"], takes_new_columns=False, truncate="refuse", lost="refuse", start="contents",
+        chunk_rows=10, rest=rest,
+    )  # fmt: skip
+
+
+def after_the_snapshot(watched: ChangesWatch) -> ChangesOffset:
+    part = watched.look(ChangesOffset()).blocks[0].range
+    assert part is not None
+    return ChangesOffset().after(part)
+
+
+def test_what_is_not_read_while_the_server_is_left_alone_does_not_count_as_known(
+    database: str, session: Session
+) -> None:
+    watched = watch(database, rest=1e9)
+    offset = after_the_snapshot(watched)
+    session.execute("INSERT INTO items VALUES (1)")
+    first = watched.look(offset)
+    session.execute("INSERT INTO items VALUES (2)")
+    committed = time.time()
+    second = watched.look(offset)
+    assert [row.values for block in second.blocks for row in block.rows] == [("1",)]
+    assert second.known_until == first.known_until < committed
+
+
+def test_a_look_at_a_log_that_has_not_grown_knows_all_that_was_committed_before_it(
+    database: str, session: Session
+) -> None:
+    watched = watch(database, rest=0.0)
+    offset = after_the_snapshot(watched)
+    session.execute("INSERT INTO items VALUES (1)")
+    assert len(watched.look(offset).blocks) == 1
+    committed = time.time()
+    assert watched.look(offset).known_until >= committed
+
+
+def test_while_a_snapshot_is_loaded_nothing_counts_as_known(database: str, session: Session) -> None:
+    source = changes(database)
+    stream = ChangeStream(source)
+    stream.load()
+    session.execute("INSERT INTO items VALUES (1)")
+    stream = ChangeStream(source)
+    assert source.latest(stream.offset).looked_at == -math.inf
+    stream.load()
+    assert source.latest(stream.offset).chunks == 1
+
+
+def test_a_change_arrived_when_it_was_committed_whatever_the_clock_of_the_server_says(
+    database: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = time.time
+    monkeypatch.setattr(time, "time", lambda: here() - 3600)  # as if the server were an hour ahead
+    stream = ChangeStream(changes(database))
+    stream.load_all()
+    before = time.time()
+    session.execute("INSERT INTO items VALUES (1)")
+    after = time.time()
+    oldest = stream.source.latest(stream.offset).oldest
+    assert oldest is not None
+    assert before - 60 < oldest <= after
 
 
 def a_random_transaction(chance: random.Random, *, truncates: bool) -> list[str]:
@@ -345,6 +416,141 @@ def test_a_lost_log_is_named_and_a_new_snapshot_goes_on(database: str, session: 
     stream.load_all()
     assert_in_step(stream, session)
     assert len(stream.rows) == 2 + 1 + 1 + 1
+
+
+ANOTHER_TABLE = {
+    "made anew": (("DROP TABLE items", ITEMS), "another table"),
+    "swapped by renaming": (
+        ("ALTER TABLE items RENAME TO before", ITEMS.replace("items", "later"), "ALTER TABLE later RENAME TO items"),
+        "another table",
+    ),
+    "moved to another schema": (
+        ("CREATE SCHEMA other", "ALTER TABLE items SET SCHEMA other", ITEMS),
+        "another table",
+    ),
+    "published anew": (
+        ("ALTER PUBLICATION {slot} DROP TABLE items", "{change}", "ALTER PUBLICATION {slot} ADD TABLE items"),
+        "got the table",
+    ),
+    "of a publication made anew": (
+        ("DROP PUBLICATION {slot}", "{change}", "CREATE PUBLICATION {slot} FOR TABLE items"),
+        "was made anew",
+    ),
+    "of a dropped publication": (("DROP PUBLICATION {slot}", "{change}"), "not there any more"),
+    "half published for a while": (
+        (
+            "ALTER PUBLICATION {slot} SET (publish = 'insert')",
+            "{change}",
+            "ALTER PUBLICATION {slot} SET (publish = 'insert, update, delete, truncate')",
+        ),
+        "were changed and put back",
+    ),
+    "of another type": (
+        ("ALTER TABLE items ALTER name TYPE varchar(40) USING name || '!'",),
+        "type of the column 'name'",
+    ),
+    "with another column": (
+        ("ALTER TABLE items DROP COLUMN name", "ALTER TABLE items ADD COLUMN name text"),
+        "column 'name' of \"items\" is another one",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize(("statements", "said"), ANOTHER_TABLE.values(), ids=ANOTHER_TABLE)
+def test_a_table_that_is_not_the_one_that_was_followed_is_as_a_lost_log(
+    database: str, session: Session, statements: tuple[str, ...], said: str, restarts: bool
+) -> None:
+    session.execute("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
+    stream = ChangeStream(changes(database))
+    stream.load_all()
+    for statement in statements:
+        session.execute(statement.format(slot=f"s_{database[-12:]}", change="UPDATE items SET name = 'x' WHERE id = 1"))
+    session.execute("INSERT INTO items (id, name) VALUES (50, 'later')")
+    if restarts:
+        stream.source = changes(database)
+    for _ in range(2):
+        assert not stream.load()
+        assert said in stream.note and "lost='snapshot'" in stream.note
+        assert stream.source.latest(stream.offset).missing
+    stream.source = changes(database, lost="snapshot")
+    stream.load_all()
+    session.execute("INSERT INTO items (id, name) VALUES (51, 'after')", "UPDATE items SET name = 'c' WHERE id = 50")
+    stream.load_all()
+    assert stream.note == ""
+    assert [change for change, _ in stream.changes()].count("truncate") == 1
+    changed = {key: row["name"] for key, row in stream.table().items()}
+    assert changed == dict(session.rows("SELECT id, name FROM items"))
+
+
+NOT_FOLLOWED = {
+    "dropped": (("DROP TABLE items",), "is not there any more"),
+    "not published": (("ALTER PUBLICATION {slot} DROP TABLE items",), 'ADD TABLE "items"'),
+    "half published": (
+        ("ALTER PUBLICATION {slot} SET (publish = 'insert')",),
+        "does not publish update and delete and truncate any more",
+    ),
+    "filtered": (("ALTER PUBLICATION {slot} SET TABLE items WHERE (id < 10)",), "some rows"),
+    "some columns": (("ALTER PUBLICATION {slot} SET TABLE items (id, name)",), "some columns"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["refuse", "snapshot"])
+@pytest.mark.parametrize(("statements", "said"), NOT_FOLLOWED.values(), ids=NOT_FOLLOWED)
+def test_a_table_whose_changes_are_not_published_any_more_is_waited_at(
+    database: str, session: Session, statements: tuple[str, ...], said: str, lost: str
+) -> None:
+    session.execute("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
+    stream = ChangeStream(changes(database))
+    stream.load_all()
+    for statement in statements:
+        session.execute(statement.format(slot=f"s_{database[-12:]}"))
+    for source in (stream.source, changes(database, lost=lost)):
+        stream.source = source
+        assert not stream.load()
+        assert said in stream.note
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CLUSTER items USING items_pkey",
+        "ALTER TABLE items ALTER price TYPE numeric(12, 2)",
+        "ALTER TABLE items ALTER name TYPE varchar",
+        "ALTER PUBLICATION {slot} ADD TABLE others",
+        "ALTER TABLE items ADD CHECK (id > 0)",
+        "ALTER TABLE items ALTER name SET DEFAULT 'none'",
+    ],
+)
+def test_what_changes_no_row_is_passed(database: str, session: Session, statement: str) -> None:
+    session.execute("INSERT INTO items VALUES (1, 'a', 1)", "CREATE TABLE others (id int PRIMARY KEY)")
+    stream = ChangeStream(changes(database))
+    stream.load_all()
+    session.execute(statement.format(slot=f"s_{database[-12:]}"), "INSERT INTO items VALUES (2, 'b', 2)")
+    stream.load_all()
+    assert stream.note == ""
+    assert_in_step(stream, session)
+
+
+def test_an_offset_that_does_not_say_which_table_it_is_of_says_so_after_the_next_commit(
+    database: str, session: Session
+) -> None:
+    session.execute("INSERT INTO items VALUES (1)")
+    stream = ChangeStream(changes(database))
+    stream.load_all()
+    before = stream.offset.to_json()
+    assert before.pop("followed")
+    stream.offset = Offset.from_json(before)
+    session.execute("INSERT INTO items VALUES (2)")
+    stream.load_all()
+    assert "followed" in stream.offset.to_json()
+    session.execute("DROP TABLE items", ITEMS)
+    stream.source = changes(database)
+    assert not stream.load()
+    assert "another table" in stream.note
 
 
 def test_a_table_whose_rows_cannot_be_told_apart_is_not_published(database: str, session: Session) -> None:

@@ -7,14 +7,15 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headgate.core.errors import DeclarationError
 from headgate.warehouse.sources import DataSource, Files, Generator, Limit, Offset, Range, SourceError
-from headgate.warehouse.sources.files import FileOffset, FileRange
+from headgate.warehouse.sources.files.listing import Stamp
+from headgate.warehouse.sources.files.source import FileOffset, FileRange
 from headgate.warehouse.sources.generator import GeneratorOffset, GeneratorRange
-from headgate.warehouse.sources.listing import Stamp
 from headgate.warehouse.sources.protocol import within
 
 SCHEMA = "ts timestamp, sensor string, temp double"
@@ -81,6 +82,21 @@ STORED = [
 def test_what_is_stored_comes_back_from_json_text(value: Offset | Range) -> None:
     role = Offset if isinstance(value, Offset) else Range
     assert role.from_json(json.loads(json.dumps(value.to_json()))) == value
+
+
+#: offsets and ranges as an older version wrote them into commits, and what it knew of the ranges
+WRITTEN_BEFORE = json.loads((Path(__file__).parent / "sources_written_before.json").read_text())
+
+
+@pytest.mark.parametrize("before", WRITTEN_BEFORE, ids=lambda before: f"{before['role']} of {before['stored']['kind']}")
+def test_what_an_older_version_stored_is_read_and_written_as_before(before: dict[str, Any]) -> None:
+    role: type[Offset | Range] = {"offset": Offset, "range": Range}[before["role"]]
+    value = role.from_json(before["stored"])
+    again = value.to_json()
+    assert {name: again[name] for name in before["stored"]} == before["stored"], "fields may be added, and none changed"
+    if isinstance(value, Range):
+        known = {"chunks": value.chunks, "bytes": value.bytes, "oldest": value.oldest, "newest": value.newest}
+        assert known == {name: before[name] for name in known}
 
 
 @pytest.mark.parametrize(

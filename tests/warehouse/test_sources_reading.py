@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from headgate.warehouse.sources import Files, Limit, SourceChanged, SourceError
-from headgate.warehouse.sources.files import FileRange
+from headgate.warehouse.sources.files.source import FileRange
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -60,7 +60,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
                 reader.start()
                 yield RunningBroker(HOST, port)
                 process.terminate()
-                reader.join(5)
+                reader.join()
                 return
     pytest.fail("mosquitto did not start: " + "\n".join(said))
 
@@ -73,7 +73,7 @@ def started(config: Path) -> Iterator[subprocess.Popen[str]]:
         finally:
             process.terminate()
             try:
-                process.wait(timeout=5)
+                process.wait(timeout=300)
             except subprocess.TimeoutExpired:
                 process.kill()
 

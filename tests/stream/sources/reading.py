@@ -9,7 +9,7 @@ from typing import Any
 from headgate.stream import Chunk, Reader, Source
 
 #: far above anything that happens, so that only a broken source waits so long
-PATIENCE = 10.0
+PATIENCE = 300.0
 #: a moment at which all rows of a paced source of these tests are due
 LATE = 1e6
 

@@ -23,7 +23,7 @@ SCHEMA = pa.schema([("n", pa.int64()), ("name", pa.string())])
 
 @pytest.fixture
 def at(broker: RunningBroker) -> dict[str, Any]:
-    return {"host": broker.host, "port": broker.port}
+    return {"host": broker.host, "port": broker.port, "timeout": PATIENCE}
 
 
 @pytest.fixture
@@ -119,14 +119,14 @@ def test_a_full_buffer_holds_messages_back_and_nothing_is_lost(topic: str, at: d
 
 
 def test_close_ends_the_thread_also_when_it_has_no_room(topic: str, at: dict[str, Any]) -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     came = threading.Event()
     reader = Mqtt(topic, SCHEMA, buffer_rows=1, **at).open(came.set, 0.0)
     publish([b"1"] * 10, topic, at)
     assert came.wait(PATIENCE)
     reader.close()
     reader.close()
-    assert threading.active_count() == before
+    assert [each for each in threading.enumerate() if each not in before] == []
     assert reader.ended
 
 
@@ -151,20 +151,21 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(topic: str, at:
 )
 def test_a_broker_that_is_not_there_is_named_with_what_to_do(opens: Any) -> None:
     pytest.importorskip("paho.mqtt.client", reason="needs the extra mqtt")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    with pytest.raises(BrokerError, match=rf"broker at 127\.0\.0\.1:{port} cannot be reached: .*Start the broker"):
-        opens({"host": "127.0.0.1", "port": port})
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # so that nobody else does; but it does not listen
+        port = taken.getsockname()[1]
+        with pytest.raises(BrokerError, match=rf"broker at 127\.0\.0\.1:{port} cannot be reached: .*Start the broker"):
+            opens({"host": "127.0.0.1", "port": port})
 
 
 def test_a_server_that_is_no_broker_is_given_up() -> None:
     pytest.importorskip("paho.mqtt.client", reason="needs the extra mqtt")
-    before = threading.active_count()
+    before = threading.enumerate()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(BrokerError, match=r"does not answer; waited for 0\.1 s"):
             Mqtt("t", SCHEMA, host="127.0.0.1", port=port, timeout=0.1).open(nobody, 0.0)
-    assert threading.active_count() == before
+    assert [each for each in threading.enumerate() if each not in before] == []
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

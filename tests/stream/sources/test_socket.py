@@ -97,7 +97,7 @@ def test_a_sender_that_is_too_fast_has_to_wait_and_nothing_is_lost(came: threadi
 @pytest.mark.parametrize("state", ["before anybody connects", "while nothing comes", "while it has no room"])
 def test_close_ends_the_thread(state: str) -> None:
     came = threading.Event()
-    before = threading.active_count()
+    before = threading.enumerate()
     reader = Socket(HOST, 0, SCHEMA, listen=True, buffer_rows=1).open(came.set, 0.0)
     sender = None if state.startswith("before") else connected(reader)
     if sender is not None and state.endswith("room"):
@@ -105,7 +105,7 @@ def test_close_ends_the_thread(state: str) -> None:
         assert came.wait(PATIENCE)
     reader.close()
     reader.close()
-    assert threading.active_count() == before
+    assert [each for each in threading.enumerate() if each not in before] == []
     assert reader.ended
     if sender is not None:
         sender.close()
@@ -124,10 +124,11 @@ def test_a_connection_that_breaks_is_an_error_after_the_rows_before_it(
 
 
 def test_a_refused_connection_says_where_and_what_to_do() -> None:
-    with socket.create_server((HOST, 0)) as server:
-        port = server.getsockname()[1]
-    with pytest.raises(InputError, match=rf"cannot connect to 127\.0\.0\.1:{port}: .*refused.*listen=True"):
-        Socket(HOST, port, SCHEMA).open(nobody, 0.0)
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))  # so that nobody else does; but it does not listen
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=rf"cannot connect to 127\.0\.0\.1:{port}: .*refused.*listen=True"):
+            Socket(HOST, port, SCHEMA).open(nobody, 0.0)
 
 
 def test_a_port_that_is_taken_says_so(listening: SocketReader) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headgate.warehouse.sources.errors import SourceError
-from headgate.warehouse.sources.file_batch import ADDED, as_json, ddl, no_rows
 from headgate.warehouse.sources.schema import PRIVATE_PREFIX, Column
+from headgate.warehouse.sources.sql import ADDED, as_json, ddl, no_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -17,6 +17,37 @@ if TYPE_CHECKING:
 CHUNK_NAME = f"{PRIVATE_PREFIX}chunk"
 #: and one that says why a row is bad, which a table may have
 PROBLEM_NAME = f"{PRIVATE_PREFIX}problem"
+#: the contents of a dimension are at most this large, in bytes: the driver holds them in memory, some times as large
+MOST_CONTENTS = 512 << 20
+
+
+def plain_arrow_type(kind: str) -> pa.DataType:
+    """The Arrow type of a column whose values a text can be cast to; a string for all other kinds."""
+    import pyarrow as pa
+
+    plain = {
+        "boolean": pa.bool_(),
+        "tinyint": pa.int8(),
+        "smallint": pa.int16(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+    return plain.get(kind, pa.string())
+
+
+def refuse_large(size: int, where: str) -> None:
+    """SourceError if the contents of a dimension are too large for the driver, which reads them as a whole."""
+    if size > MOST_CONTENTS:
+        raise SourceError(
+            f"{where} has about {size >> 20:,} MB, too much for a dimension, which is read as a whole in the driver: "
+            f"at most {MOST_CONTENTS >> 20:,} MB. Declare it as a stream, or only the columns (schema=) or rows "
+            "that are needed"
+        )
 
 
 def with_chunk(rows: pa.Table, chunk: str) -> pa.Table:

@@ -5,7 +5,8 @@ HeadgateError
     ├── SourceChanged        data that a range names was removed or changed
     ├── SourceUnreadable     the operating system does not allow reading it
     ├── SourceBroken         some chunks can never be read as they are
-    └── ServerUnreachable    a server does not answer now; it is asked again
+    ├── ServerUnreachable    a server does not answer now; it is asked again
+    └── PackageMissing       a package that the source needs cannot be imported
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ class SourceBroken(SourceError):  # noqa: N818 - as above
 
 class ServerUnreachable(SourceError, ConnectionError):  # noqa: N818 - as above
     """A server does not answer, or refuses for now. As a ConnectionError it is one that may pass by itself."""
+
+
+class PackageMissing(SourceError):  # noqa: N818 - as above
+    """A package that a source needs cannot be imported, here or on an executor."""
 
 
 def current_user() -> str:

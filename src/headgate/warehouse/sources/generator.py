@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Self
 from headgate.core import DeclarationError
 from headgate.warehouse.declare.collecting import noting_a_mistake
 from headgate.warehouse.declare.durations import readable, seconds
-from headgate.warehouse.sources.file_batch import ADDED, as_json, ddl
 from headgate.warehouse.sources.generated_rows import BROKEN, CHUNK, Recipe, RowFunction, check_kind
 from headgate.warehouse.sources.protocol import Limit, Offset, Pending, Range, expect_kind
 from headgate.warehouse.sources.schema import Column, parse_schema
+from headgate.warehouse.sources.sql import ADDED, as_json, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
 
@@ -143,6 +143,7 @@ class Pending:
     epoch; None if there are no chunks. ``note`` says what the source is waiting for, if anything in particular.
     ``missing``: the source itself is not there, such as the directory of files. Each notice is returned once.
     ``looked_at`` is when the source was last looked at, for one that is looked at in the background; None is now.
+    ``behind`` are the records that are not loaded of each part of a source that has parts, such as partitions.
     """
 
     chunks: int = 0
@@ -153,6 +154,7 @@ class Pending:
     missing: bool = False
     notices: tuple[Notice, ...] = ()
     looked_at: float | None = None
+    behind: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +282,29 @@ class ReadsArrow(Protocol):
 
     def read_arrow(self, spark: SparkSession, wanted: Range) -> pa.Table | None:
         """The same rows as ``read`` has, in memory; None if it is better to let Spark read them."""
+
+
+@runtime_checkable
+class ReadsOnExecutors(Protocol):
+    """A source whose ``read`` lets executors read a large range, without a row in the driver."""
+
+    def is_spread(self, wanted: Range) -> bool:
+        """Whether a range is read so; then its rows are also written by executors, whatever its size."""
+
+    def release(self) -> None:
+        """The rows that ``read`` has given last are written, or not needed any more."""
+
+
+@runtime_checkable
+class MovingStart(Protocol):
+    """A source whose ``start`` may be another place the next time, as what comes from now on."""
+
+    def fixed_start(self, offset: Offset) -> Offset | None:
+        """Where a stream begins that has loaded nothing: ``offset``, from ``start``, with what it leaves open.
+
+        It is committed before there are rows, so that a restart goes on there. None if the beginning does not move, or
+        is not known yet. Must be as cheap as ``latest``.
+        """
 
 
 @runtime_checkable

@@ -1,0 +1,1 @@
+"""A Delta table of another program as a source."""

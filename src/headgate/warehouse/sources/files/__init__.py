@@ -1,0 +1,1 @@
+"""Files in a directory as a source."""

@@ -1,0 +1,1 @@
+"""Records of a Kafka topic as a source."""

@@ -1,0 +1,1 @@
+"""MQTT messages as a source, received into a spool."""
