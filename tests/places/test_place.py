@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.places.object_path import NoObjectStoreError, ObjectPath
-from headgate.places.place import PlaceError, delta_table, path_from, relative, spark_name, spark_settings
+from headgate.places.place import PlaceError, delta_table, hadoop_settings, path_from, relative, spark_name
 from headgate.warehouse import Warehouse
 from headgate.warehouse.declare.checks import DeclarationErrors
 
@@ -24,6 +24,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "hush", "AWS_ENDPOIN
         ("s3://bucket", "s3://bucket", "s3a://bucket"),
         ("gs://bucket/city", "gs://bucket/city", "gs://bucket/city"),
         ("abfss://box@me.dfs.core.windows.net/city",) * 3,
+        ("hdfs://node:8020//a/city/", "hdfs://node:8020/a/city", "hdfs://node:8020/a/city"),
     ],
 )
 def test_a_place_is_a_folder_or_a_url(written: str, named: str, on_spark: str) -> None:
@@ -36,8 +37,9 @@ def test_a_place_is_a_folder_or_a_url(written: str, named: str, on_spark: str) -
 @pytest.mark.parametrize(
     ("written", "why"),
     [
-        ("hdfs://host/city", "mount it as a folder"),
-        ("http://host/city", "in a folder or in an object store"),
+        ("hdfs:///city", "names the name node"),
+        ("hdfs://me@host/city", "HADOOP_USER_NAME"),
+        ("http://host/city", "in a folder, in an object store or in HDFS"),
         ("s3:///city", "a bucket and a folder"),
         ("s3://bucket/city?versionId=1", "a bucket and a folder"),
     ],
@@ -50,7 +52,8 @@ def test_what_is_no_place_is_refused_with_the_reason(written: str, why: str) -> 
 
 
 def test_a_path_below_a_place_is_named_as_in_a_folder() -> None:
-    for root in (path_from("/data/city"), path_from("s3://bucket/city"), path_from("s3://bucket")):
+    for written in ("/data/city", "s3://bucket/city", "s3://bucket", "hdfs://node:8020/city"):
+        root = path_from(written)
         below = root / "tables" / "a b/c.parquet"
         assert relative(below, root) == "tables/a b/c.parquet"
         assert (below.name, below.suffix, str(below.parent)) == ("c.parquet", ".parquet", f"{root}/tables/a b")
@@ -62,13 +65,13 @@ def test_options_reach_the_libraries_and_no_text() -> None:
     spec = warehouse.spec()
     folder = spec.folder()
     assert delta_table(folder) == ("s3://bucket/city", {"storage_options": KEYS})
-    settings = spark_settings(folder)
-    assert settings["spark.hadoop.fs.s3a.secret.key"] == "hush"
-    assert settings["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:9"
-    assert settings["spark.hadoop.fs.s3a.path.style.access"] == "true"
-    assert settings["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
+    settings = hadoop_settings(folder)
+    assert settings["fs.s3a.secret.key"] == "hush"
+    assert settings["fs.s3a.endpoint"] == "http://127.0.0.1:9"
+    assert settings["fs.s3a.path.style.access"] == "true"
+    assert settings["fs.s3a.connection.ssl.enabled"] == "false"
     assert "hush" not in f"{warehouse!r} {spec!r} {folder!r} {folder}"
-    assert (delta_table(Path("/data")), spark_settings(Path("/data"))) == ((Path("/data"), {}), {})
+    assert (delta_table(Path("/data")), hadoop_settings(Path("/data"))) == ((Path("/data"), {}), {})
 
 
 def test_an_option_that_the_client_does_not_know_is_named() -> None:

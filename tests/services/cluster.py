@@ -24,11 +24,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.services.java import QUICK_JAVA
+
 #: seconds that a process has to say that it is ready; far more than it takes
-PATIENCE = 120.0
+PATIENCE = 600.0
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
-#: small and quick to start: nothing here computes much
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class ClusterNotReadyError(Exception):
@@ -154,7 +154,8 @@ class SparkCluster:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "128m",
-            "SPARK_DAEMON_JAVA_OPTS": _JVM,
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+            "SPARK_LAUNCHER_OPTS": QUICK_JAVA,
         }
         process = SparkProcess(command, self._folder / f"{name}.log", env, self._folder)
         self._processes.append(process)
@@ -166,5 +167,5 @@ def executor_settings(python: str) -> dict[str, str]:
     return {
         "spark.pyspark.python": python,
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": _JVM,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
     }

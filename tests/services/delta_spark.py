@@ -92,7 +92,7 @@ class DeltaSpark:
             assert self._process.stdin is not None
             self._process.stdin.close()
             try:
-                self._process.wait(60.0)
+                self._process.wait(300.0)
             finally:
                 self._process.kill()
                 self._process.wait()

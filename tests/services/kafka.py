@@ -6,21 +6,25 @@ import base64
 import logging
 import os
 import shutil
-import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.services import certificates
+from tests.services.ports import free_ports
+
 VERSION = "4.3.1"
-#: how long a broker may take to start, in seconds
-PATIENCE = 60.0
+#: how long a broker may take to start, or to answer, in seconds; far more than it takes
+PATIENCE = 300.0
 
 #: who may log in where a password is needed
 USER, PASSWORD = "headgate", "sesame-712"
+
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 #: librdkafka writes to standard error otherwise
 QUIET = logging.getLogger("kafka broker of the tests")
@@ -49,7 +53,7 @@ class KafkaBroker:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._port, self._controller, self._sasl = _free_ports(3)
+        self._port, self._controller, self._sasl, self._tls = free_ports(4)
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: Any = None
 
@@ -62,9 +66,34 @@ class KafkaBroker:
         """The same broker for those who log in as ``USER`` with ``PASSWORD``."""
         return f"127.0.0.1:{self._sasl}"
 
+    @property
+    def servers_with_tls(self) -> str:
+        """The same broker over TLS, for those who log in as ``USER`` with ``PASSWORD`` by SCRAM-SHA-512."""
+        return f"127.0.0.1:{self._tls}"
+
+    def tls_options(self, *, password: str = PASSWORD, authority: Path | None = None) -> dict[str, str]:
+        """What a client needs there; another authority than the one that has signed the broker's certificate fails."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": USER,
+            "sasl.password": password,
+            "ssl.ca.location": str(authority or self._folder / "certificates" / "ca.crt"),
+        }
+
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
         ports = {"PLAINTEXT": self._port, "CONTROLLER": self._controller, "SASL_PLAINTEXT": self._sasl}
+        tls: dict[str, object] = {}
+        if not certificates.why_not():
+            made = certificates.make_certificates(self._folder / "certificates")
+            ports["SASL_SSL"] = self._tls
+            tls = {
+                "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+                "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
+                "listener.name.sasl_ssl.ssl.keystore.type": "PEM",
+                "listener.name.sasl_ssl.ssl.keystore.location": made.key_and_certificate,
+            }
         at = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
         login = "org.apache.kafka.common.security.plain.PlainLoginModule"
         settings = {
@@ -74,7 +103,10 @@ class KafkaBroker:
             "listeners": at,
             "advertised.listeners": at,
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in ports
+            ),
+            **tls,
             "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login} required user_{USER}="{PASSWORD}";',
             "log.dirs": self._folder / "data",
@@ -91,7 +123,7 @@ class KafkaBroker:
         (self._folder / "server.properties").write_text(text)
         (self._folder / "log4j2.properties").write_text(_LOGGING)
         storage = ("kafka.tools.StorageTool", "format", "--standalone", "-t", _cluster_id(), "-c", "server.properties")
-        self._java(*storage).wait()
+        self._java(*storage, "--add-scram", f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]").wait()
         try:
             self.start()
         except BaseException:
@@ -142,19 +174,54 @@ class KafkaBroker:
         return self._admin
 
     def topic(self, partitions: int = 2, *, name: str = "", **settings: str) -> str:
-        """Create a topic; its name is random unless given. Settings are written with underscores for dots."""
+        """Create a topic, and wait until the broker tells everybody of it; its name is random unless given.
+
+        Settings are written with underscores for dots.
+        """
         from confluent_kafka.admin import NewTopic
 
         name = name or f"topic-{uuid.uuid4().hex[:8]}"
         config = {key.replace("_", "."): value for key, value in settings.items()}
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
         self.admin().create_topics([new])[name].result()
+        self._wait_for_partitions(name, partitions)
         return name
 
     def add_partitions(self, topic: str, count: int) -> None:
+        """Add partitions up to ``count``, and wait until the broker tells everybody of them."""
         from confluent_kafka.admin import NewPartitions
 
         self.admin().create_partitions([NewPartitions(topic, count)])[topic].result()
+        self._wait_for_partitions(topic, count)
+
+    def _wait_for_partitions(self, topic: str, count: int) -> None:
+        """The controller answers when it has made them; the broker learns of them a little later."""
+        until = time.monotonic() + PATIENCE
+        while len(self.admin().list_topics(topic, timeout=PATIENCE).topics[topic].partitions) < count:
+            assert time.monotonic() < until, f"{topic} has not got its {count} partitions"
+            time.sleep(0.02)
+
+    def wait_for_transactions(self, topic: str) -> None:
+        """Wait until all transactions that were committed or aborted have ended in a topic.
+
+        The broker says that one is committed when that is certain; who reads sees it a little later.
+        """
+        until = time.monotonic() + PATIENCE
+        while self._ends(topic, committed=True) != self._ends(topic, committed=False):
+            assert time.monotonic() < until, f"{topic} has a transaction that does not end"
+            time.sleep(0.02)
+
+    def _ends(self, topic: str, *, committed: bool) -> dict[int, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        numbers = self.admin().list_topics(topic, timeout=PATIENCE).topics[topic].partitions
+        answers = self.admin().list_offsets(
+            {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers},
+            isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=PATIENCE,
+        )
+        return {asked.partition: answer.result().offset for asked, answer in answers.items()}
 
     def delete_topic(self, topic: str) -> None:
         self.admin().delete_topics([topic])[topic].result()
@@ -173,7 +240,7 @@ class KafkaBroker:
         places: list[tuple[int, int]] = []
         for record in records:
             producer.produce(topic, on_delivery=_collector(places), **record)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
         return places
 
     def producer(self, **settings: Any) -> Any:
@@ -193,17 +260,6 @@ def _collector(places: list[tuple[int, int]]) -> Any:
 def _cluster_id() -> str:
     # Of letters and digits only: one that begins with a dash would be taken for an option.
     return base64.urlsafe_b64encode(uuid.uuid4().hex[:16].encode()).rstrip(b"=").decode()
-
-
-def _free_ports(count: int) -> Sequence[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 _LOGGING = """rootLogger.level=warn

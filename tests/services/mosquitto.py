@@ -11,8 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-#: seconds to wait for the broker to answer, or to end
-PATIENCE = 30.0
+from tests.services.certificates import Certificates
+from tests.services.ports import free_ports
+
+#: seconds to wait for the broker to answer, or to end; far more than it takes
+PATIENCE = 300.0
+#: who may come to a broker with certificates
+USER, PASSWORD = "headgate", "sesame-1883"
 
 
 def program() -> str | None:
@@ -32,11 +37,15 @@ def why_not() -> str:
 class MqttBroker:
     """A broker that runs inside a ``with`` block. It can be killed and started again in between."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, certificates: Certificates | None = None) -> None:
         self._folder = folder
+        self._certificates = certificates
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port, self.tls_port = free_ports(2)
+
+    def tls_uri(self, password: str = "") -> str:
+        """The same broker over TLS, for those who know the password; only if it was given certificates."""
+        return f"mqtts://{USER}:{password or PASSWORD}@127.0.0.1:{self.tls_port}"
 
     @property
     def uri(self) -> str:
@@ -53,6 +62,17 @@ class MqttBroker:
             "user root" if os.getuid() == 0 else "",
             f"log_dest file {self._folder}/broker.log",
         ]
+        if self._certificates is not None:
+            secrets = self._folder / "passwords"
+            subprocess.run(["mosquitto_passwd", "-b", "-c", str(secrets), USER, PASSWORD], check=True)
+            lines += [
+                f"listener {self.tls_port} 127.0.0.1",
+                f"certfile {self._certificates.certificate}",
+                f"keyfile {self._certificates.key}",
+                "allow_anonymous false",
+                f"password_file {secrets}",
+            ]
+            lines.insert(0, "per_listener_settings true")
         (self._folder / "broker.conf").write_text("\n".join(lines))
         self.start()
         return self
@@ -93,16 +113,17 @@ class MqttBroker:
             process.kill()
             process.wait(PATIENCE)
 
-    def publish(self, *payloads: str | bytes, topic: str = "t", retain: bool = False) -> None:
-        """Publish messages, and wait until the broker has them."""
+    def publish(self, *payloads: str | bytes, topic: str = "t", retain: bool = False, qos: int = 1) -> None:
+        """Publish messages, and wait until the broker has them; with ``qos=0`` only until they are sent."""
         from paho.mqtt import client as paho
 
         client = paho.Client(paho.CallbackAPIVersion.VERSION2)
         client.max_inflight_messages_set(1000)
         client.connect("127.0.0.1", self.port)
         client.loop_start()
-        sent = [client.publish(topic, payload, qos=1, retain=retain) for payload in payloads]
+        sent = [client.publish(topic, payload, qos=qos, retain=retain) for payload in payloads]
         for each in sent:
             each.wait_for_publish(PATIENCE)
+            assert each.is_published(), "the broker did not answer"
         client.disconnect()
         client.loop_stop()

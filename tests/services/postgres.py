@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import uuid
@@ -15,8 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-#: seconds to wait for the server to answer, or to end
-PATIENCE = 60.0
+from tests.services.ports import free_ports
+
+#: seconds to wait for the server to answer, or to end; far more than it takes
+PATIENCE = 300.0
 
 
 def programs() -> Path | None:
@@ -62,9 +63,7 @@ class PostgresServer:
         self._folder = folder
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        (self.port,) = free_ports(1)
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -94,6 +93,12 @@ class PostgresServer:
         user = self._runs_as()
         return {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
+    def owns(self, file: Path) -> None:
+        """Give a file to the user that the server runs as, who alone may read it."""
+        os.chmod(file, 0o600)
+        if (user := self._runs_as()) is not None:
+            os.chown(file, user.pw_uid, user.pw_gid)
+
     def start(self) -> None:
         """Start it and wait until it answers."""
         settings = {
@@ -104,6 +109,8 @@ class PostgresServer:
             "fsync": "off",
             "wal_level": "logical",
             "max_replication_slots": "100",
+            # Its transactions, and what it writes to the log, would come at any moment.
+            "autovacuum": "off",
             **dict(setting.split("=", 1) for setting in self._settings),
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]

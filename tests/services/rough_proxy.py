@@ -1,4 +1,5 @@
 """A proxy on loopback before an object store: it refuses every so many requests, and answers some late or not at all.
+It can also take the conditions from requests, as a store does that ignores them.
 
 It reads each request as a whole and passes it on over a connection of its own, so that what it does to one does not
 touch another. It is a process of its own: clients in Rust may hold Python's lock while they wait for it.
@@ -6,7 +7,10 @@ touch another. It is a process of its own: clients in Rust may hold Python's loc
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import http.client
+import re
 import subprocess
 import sys
 import time
@@ -18,15 +22,25 @@ from urllib.request import urlopen
 
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 _HOW_MANY = "/how-many-requests"
+_CONDITIONS = ("if-match", "if-none-match")
 
 
 class RoughProxy:
     """Passes requests on to ``port``; every ``refuses``-th is answered with 503 and not passed on, every
     ``loses_answers``-th is passed on and then answered with 503, every ``late``-th is answered ``delay`` seconds later.
+    With ``unconditional``, the secret key of the store, requests are passed on without their conditions.
     """
 
-    def __init__(self, port: int, refuses: int = 0, loses_answers: int = 0, late: int = 0, delay: float = 0.0) -> None:
-        self._arguments = [str(each) for each in (port, refuses, loses_answers, late, delay)]
+    def __init__(
+        self,
+        port: int,
+        refuses: int = 0,
+        loses_answers: int = 0,
+        late: int = 0,
+        delay: float = 0.0,
+        unconditional: str = "",
+    ) -> None:
+        self._arguments = [str(each) for each in (port, refuses, loses_answers, late, delay, unconditional)]
 
     def __enter__(self) -> RoughProxy:
         command = [sys.executable, __file__, *self._arguments]
@@ -47,7 +61,7 @@ class RoughProxy:
         self._process.communicate()
 
 
-def _serve(port: int, refuses: int, loses_answers: int, late: int, delay: float) -> None:
+def _serve(port: int, refuses: int, loses_answers: int, late: int, delay: float, unconditional: str) -> None:
     numbers = count(1)
 
     class Handler(BaseHTTPRequestHandler):
@@ -72,7 +86,10 @@ def _serve(port: int, refuses: int, loses_answers: int, late: int, delay: float)
             upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
             try:
                 upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-                for name, value in self.headers.items():
+                headers = dict(self.headers.items())
+                if unconditional:
+                    headers = _without_conditions(self.command, self.path, headers, unconditional)
+                for name, value in headers.items():
                     upstream.putheader(name, value)
                 upstream.endheaders(body)
                 answer = upstream.getresponse()
@@ -102,5 +119,29 @@ def _serve(port: int, refuses: int, loses_answers: int, late: int, delay: float)
     server.serve_forever()
 
 
+_SIGNED = re.compile(r"(\S+) Credential=([^/]+)/([^,]+), ?SignedHeaders=([^,]+), ?Signature=(\w+)")
+
+
+def _without_conditions(method: str, path: str, headers: dict[str, str], secret: str) -> dict[str, str]:
+    """The headers without the conditions, which were signed with the others: so they are signed anew."""
+    kept = {name.lower(): value for name, value in headers.items() if name.lower() not in _CONDITIONS}
+    found = _SIGNED.fullmatch(kept["authorization"])
+    assert found is not None, kept["authorization"]
+    scheme, user, scope, names, _ = found.groups()
+    signed = [name for name in names.split(";") if name not in _CONDITIONS]
+    place, _, query = path.partition("?")
+    sorted_query = "&".join(sorted(part if "=" in part else f"{part}=" for part in query.split("&") if part))
+    lines = [f"{name}:{' '.join(kept[name].split())}" for name in signed]
+    request = [method, place, sorted_query, *lines, "", ";".join(signed), kept["x-amz-content-sha256"]]
+    key = f"AWS4{secret}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    digest = hashlib.sha256("\n".join(request).encode()).hexdigest()
+    text = "\n".join([scheme, kept["x-amz-date"], scope, digest])
+    signature = hmac.digest(key, text.encode(), "sha256").hex()
+    credential = f"Credential={user}/{scope}, SignedHeaders={';'.join(signed)}, Signature={signature}"
+    return {**kept, "authorization": f"{scheme} {credential}"}
+
+
 if __name__ == "__main__":
-    _serve(*map(int, sys.argv[1:5]), float(sys.argv[5]))
+    _serve(*map(int, sys.argv[1:5]), float(sys.argv[5]), sys.argv[6])

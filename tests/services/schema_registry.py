@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import threading
@@ -41,17 +42,25 @@ def reading(n: int | None, ratio: float = 0.5) -> dict[str, Any]:
 
 
 class SchemaRegistryServer:
-    """The part of a schema registry that readers use, on a free port: schemas by number, and by subject and version."""
+    """The part of a schema registry that readers use, on a free port: schemas by number, and by subject and version.
 
-    def __init__(self) -> None:
+    With a password, only the user ``headgate`` gets an answer.
+    """
+
+    def __init__(self, password: str = "") -> None:
         self.by_number: dict[int, dict[str, Any]] = {}
         self.by_subject: dict[str, dict[str, Any]] = {}
         self.asked: list[tuple[str, str | None]] = []
         server = self
+        login = base64.b64encode(f"headgate:{password}".encode()).decode()
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 server.asked.append((self.path, self.headers.get("Authorization")))
+                if password and self.headers.get("Authorization") != f"Basic {login}":
+                    self.send_response(401)
+                    self.end_headers()
+                    return
                 found = server._found(self.path)
                 body = json.dumps(found or {"error_code": 40403, "message": "Schema not found"}).encode()
                 self.send_response(200 if found else 404)

@@ -1,11 +1,13 @@
-"""A table in an object store is what it is in a folder: commits are atomic, once, and by one writer."""
+"""A table in an object store or in HDFS is what it is in a folder: commits are atomic, once, and by one writer."""
 
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pyarrow as pa
@@ -24,7 +26,10 @@ from headgate.warehouse.storage.errors import (
 from headgate.warehouse.storage.files import ALL
 from headgate.warehouse.storage.history import entry_path
 from headgate.warehouse.storage.log import CHECKPOINT_INTERVAL
+from headgate.warehouse.storage.parquet import read_file, read_rows
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.object_copies import ObjectCopies
+from tests.services.hdfs import HdfsServer
 from tests.services.object_store import ObjectStoreServer
 from tests.services.rough_proxy import RoughProxy
 from tests.warehouse.storage_helpers import (
@@ -42,10 +47,17 @@ from tests.warehouse.storage_helpers import (
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
+#: HEADGATE_RACES=250 for more of them
+RACES = int(os.environ.get("HEADGATE_RACES", "10"))
 
-@pytest.fixture
-def table(object_store: ObjectStoreServer) -> ObjectPath:
-    return object_store.bucket() / "wh" / "tables" / "clicks"
+
+@pytest.fixture(params=["object store", "HDFS"])
+def table(request: pytest.FixtureRequest) -> ObjectPath:
+    if request.param == "HDFS":
+        hadoop: HdfsServer = request.getfixturevalue("hdfs")
+        return hadoop.place() / "wh" / "tables" / "clicks"
+    store: ObjectStoreServer = request.getfixturevalue("object_store")
+    return store.bucket() / "wh" / "tables" / "clicks"
 
 
 @pytest.fixture
@@ -60,8 +72,8 @@ def data_objects(store: TableStore) -> set[str]:
 # --- objects ----------------------------------------------------------------------------------------------------
 
 
-def test_an_object_is_created_once_and_replaced_only_as_it_was_read(table: ObjectPath) -> None:
-    lock = table / "lock"
+def test_an_object_is_created_once_and_replaced_only_as_it_was_read(object_store: ObjectStoreServer) -> None:
+    lock = object_store.bucket() / "lock"
     tag = lock.create(b"one")
     assert tag is not None and lock.create(b"two") is None
     assert lock.read_with_tag() == (b"one", tag)
@@ -70,6 +82,23 @@ def test_an_object_is_created_once_and_replaced_only_as_it_was_read(table: Objec
     assert lock.read_bytes() == b"three"
     lock.unlink()
     assert lock.replace(b"five", newer) is None and not lock.exists()
+
+
+def test_of_many_that_create_a_file_one_succeeds_and_what_it_wrote_is_whole(table: ObjectPath) -> None:
+    lock = table / "lock"
+    together = threading.Barrier(4)
+
+    def create(writer: int) -> bool:
+        together.wait()
+        return lock.create(bytes([writer]) * 1000) is not None
+
+    with ThreadPoolExecutor(4) as writers:
+        done = list(writers.map(create, range(4)))
+    assert done.count(True) == 1 and lock.create(b"") is None
+    assert lock.read_bytes() == bytes([done.index(True)]) * 1000
+    assert lock.stat().tag == lock.read_with_tag()[1] == next(table.iterdir()).stat().tag
+    assert lock.write_bytes(b"over it") == 7 and lock.read_range(5, 2) == b"it"
+    assert [path.name for path in table.rglob("*")] == ["lock"], "nothing else is left"
 
 
 def test_folders_are_what_names_have_in_common(table: ObjectPath) -> None:
@@ -84,7 +113,7 @@ def test_folders_are_what_names_have_in_common(table: ObjectPath) -> None:
 
 def test_an_object_that_is_not_there_is_a_file_that_is_not_there(table: ObjectPath) -> None:
     for look in (table.stat, table.read_bytes, table.read_with_tag):
-        with pytest.raises(FileNotFoundError, match="s3://"):
+        with pytest.raises(FileNotFoundError, match=str(table)):
             look()
 
 
@@ -201,6 +230,21 @@ def test_the_log_is_summed_up_and_no_older_entry_is_needed_to_open_it(store: Tab
     assert TableStore(store.directory, "ts").state == {"update": CHECKPOINT_INTERVAL + 2}
 
 
+def test_a_copy_that_cannot_be_made_leaves_no_others_behind(table: ObjectPath) -> None:
+    objects = [table / f"{number}.parquet" for number in range(4)]
+    for path in (objects[0], *objects[2:]):
+        path.write_bytes(b"rows")
+    copies = ObjectCopies(most_bytes=0)
+    with pytest.raises(FileNotFoundError):
+        copies.use(objects)
+    assert list(copies.folder().iterdir()) == [], "what is not in use is deleted"
+    objects[1].write_bytes(b"rows")
+    made = copies.use(objects)
+    assert [path.read_bytes() for path in made] == [b"rows"] * 4
+    copies.release(objects)
+    assert list(copies.folder().iterdir()) == []
+
+
 def test_a_place_without_a_warehouse_is_named(object_store: ObjectStoreServer) -> None:
     bucket = object_store.bucket()
     missing = path_from("s3://there-is-none/city", dict(bucket.bucket.options))
@@ -219,8 +263,8 @@ def test_of_two_that_commit_at_once_one_wins_and_the_other_knows(store: TableSto
     committed: list[int] = []
 
     def commit(writer: int) -> None:
-        for number in range(20):
-            value = 1 + writer * 100 + number
+        for number in range(RACES):
+            value = 1 + writer * 1000 + number
             together.wait()
             while True:
                 try:
@@ -236,8 +280,24 @@ def test_of_two_that_commit_at_once_one_wins_and_the_other_knows(store: TableSto
     for thread in threads:
         thread.join()
     last = TableStore(store.directory, "ts")
-    assert seen_by_delta(last) == values(clicks(0, *committed)) and len(committed) == 40
-    assert last.version == 40
+    assert seen_by_delta(last) == values(clicks(0, *committed)) and len(committed) == 2 * RACES
+    assert last.version == 2 * RACES
+
+
+def test_cleaning_again_asks_for_new_entries_only(object_store: ObjectStoreServer) -> None:
+    with RoughProxy(object_store.port) as proxy:
+        store = TableStore(object_store.bucket(proxy.port) / "clicks", "ts")
+        for update in range(1, 31):
+            load(store, update, clicks(update), replace=ALL)
+        asked = []
+        store = TableStore(store.directory, "ts")
+        for _ in range(2):
+            before = proxy.requests()
+            assert store.sweep(0) == [] and store.vacuum(86_400) == 0
+            asked.append(proxy.requests() - before - 1)
+        assert asked[0] < 30 + 10, "every entry is read"
+        assert asked[1] < 10, "and never again"
+        assert store.vacuum(0) == 29
 
 
 @pytest.fixture(params=["refuses", "loses answers", "late"])
@@ -264,3 +324,17 @@ def test_a_store_that_refuses_loses_answers_or_is_late_loses_no_commit_and_doubl
     assert (store.version, rough.requests() > 50) == (9, True)
     entry = entry_path(store.directory, 9).read_text()
     assert sum("add" in json.loads(line) for line in entry.splitlines()) == 1
+
+
+def test_a_store_that_does_not_answer_does_not_make_its_files_damaged(object_store: ObjectStoreServer) -> None:
+    store = TableStore(object_store.bucket() / "clicks", "ts")
+    load(store, 1, clicks(1))
+    (file,) = store.files()
+    with RoughProxy(object_store.port, refuses=1) as proxy:
+        path = path_from(str(store.path_of(file)), object_store.options(proxy.port))
+        assert isinstance(path, ObjectPath)
+        path = path.with_patience(1.0)
+        for read in (lambda: read_file(path), lambda: read_rows([path], store.schema)):
+            with pytest.raises(OSError) as raised:
+                read()
+            assert not isinstance(raised.value, FileNotFoundError)

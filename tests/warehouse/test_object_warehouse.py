@@ -1,4 +1,5 @@
-"""A whole warehouse in an object store, on a Spark that has no file system for it: tables, states, reading, the run."""
+"""A whole warehouse in an object store, on a Spark that has no file system for it, and in HDFS, which Spark reads and
+writes itself: tables, states, reading, the run."""
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ from headgate.stream.spark.update import state_folder
 from headgate.warehouse import reading
 from headgate.warehouse.run.lease import lease_of
 from headgate.warehouse.run.lock import holder
+from headgate.warehouse.run.trace import newest_trace, read_trace
 from headgate.warehouse.updates import derive, load
 from headgate.warehouse.updates.open_warehouse import open_warehouse
+from tests.services.hdfs import HdfsServer
 from tests.services.object_store import ObjectStoreServer
 
 if TYPE_CHECKING:
@@ -78,10 +81,14 @@ def check(place: ObjectPath, files: int) -> None:
     assert found["spent"].num_rows == 20 * files and most == expected(files)
 
 
-@pytest.fixture
-def place(object_store: ObjectStoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectPath:
+@pytest.fixture(params=["object store", "HDFS"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectPath:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return object_store.bucket() / "shop"
+    if request.param == "HDFS":
+        hadoop: HdfsServer = request.getfixturevalue("hdfs")
+        return hadoop.place() / "shop"
+    store: ObjectStoreServer = request.getfixturevalue("object_store")
+    return store.bucket() / "shop"
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["written by the driver", "written by Spark"])
@@ -106,13 +113,15 @@ def test_a_run_has_the_lease_keeps_tables_fresh_and_gives_it_back(
     wh = warehouse(tmp_path, place)
     write_clicks(tmp_path, 0)
     with wh.start(spark=spark) as run:
-        run.wait_until_fresh("2 min")
+        run.wait_until_fresh("10 min")
         lease = lease_of(place)
         assert lease is not None and lease.fence == 1 and lease.control is not None
         assert [table.name for table in reading.tables(place)] == ["clicks", "clicks__rejected", "spent", "sums"]
         assert run.trace is not None and run.trace.is_relative_to(tmp_path / "state")
     assert holder(place) is None
     check(place, 1)
+    assert run.kept_trace == newest_trace(place) is not None
+    assert read_trace(run.kept_trace) == read_trace(run.trace), "kept with the warehouse, for other machines"
     assert wh.read("clicks").num_rows == 20
     answer = reading.query(place, "select count(*) as n from clicks")
     assert answer.rows.to_pylist() == [{"n": 20}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.warehouse.storage.files import DataFile
+from headgate.warehouse.storage.history import entry_path
 from headgate.warehouse.storage.live import FileIndex
 from headgate.warehouse.storage.store import TableStore
 from tests.warehouse.storage_helpers import CLICKS, HOUR, SECOND, changes, clicks, hours, load, seen_by_delta, values
@@ -41,7 +43,7 @@ def test_updates_maintenance_and_planning_from_many_threads_agree_in_the_end(tmp
 
     with ThreadPoolExecutor(6) as pool:
         for done in [pool.submit(work, store) for store in stores for work in (update, maintain, plan)]:
-            done.result(timeout=30)
+            done.result(timeout=300)
     for store in stores:
         store._table.index.validate()
         assert [len(store.files_in([label])) for label in hours(0, 1)] == [1, 1]
@@ -54,7 +56,29 @@ def test_planning_does_not_wait_for_a_commit_under_way(tmp_path: Path) -> None:
     load(store, 1, clicks(1))
     with store._writing, ThreadPoolExecutor(1) as pool:
         planned = pool.submit(lambda: (store.partitions_between(0, SECOND), changes(store, -1), store.stage(2)))
-        assert planned.result(timeout=10)[0] == tuple(hours(0))
+        assert planned.result(timeout=300)[0] == tuple(hours(0))
+
+
+def test_planning_does_not_wait_while_cleaning_reads_the_log(tmp_path: Path) -> None:
+    store = TableStore(tmp_path / "clicks", "ts", syncs=False)
+    load(store, 1, clicks(1))
+    load(store, 2, clicks(2))
+    store.write_arrow(9, clicks(9), HOUR)  # of an update that died
+    store = TableStore(store.directory, "ts", syncs=False)
+    entry = entry_path(store.directory, 0)
+    assert isinstance(entry, Path)
+    content = entry.read_bytes()
+    entry.unlink()
+    os.mkfifo(entry)  # whoever reads it waits
+    with ThreadPoolExecutor(2) as pool:
+        sweeping = pool.submit(store.sweep, 0)
+        with entry.open("wb", buffering=0) as answer:  # when it is being read
+            try:
+                assert pool.submit(lambda: store.version).result(timeout=300) == 1
+            finally:
+                answer.write(content)
+        assert len(sweeping.result(timeout=300)) == 1
+    assert store.files() and all(store.path_of(file).exists() for file in store.files())
 
 
 def calls(work: Callable[[], object]) -> Counter[str]:

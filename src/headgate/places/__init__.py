@@ -1,4 +1,5 @@
-"""Where files are kept: in a folder of this machine (``pathlib.Path``), or in an object store (`ObjectPath`).
+"""Where files are kept: in a folder of this machine (``pathlib.Path``), in an object store (`ObjectPath`), or in HDFS
+(`HdfsPath`).
 
-``place`` turns what a user writes into one of the two, and says how other libraries name it.
+``place`` turns what a user writes into one of them, and says how other libraries name it.
 """

@@ -1,7 +1,10 @@
 """Files in an object store (S3 and what speaks like it, Google's, Azure's), named and used like ``pathlib.Path``.
 
-An object is written by one request: it is there, whole and durable, or it is not there at all. So nothing here can be
-torn by a crash, and nothing needs an ``fsync``. Folders do not exist: a folder is what names have in common.
+An object is there, whole and durable, or it is not there at all. So nothing here can be torn by a crash, and nothing
+needs an ``fsync``. What has a condition is written by one request, and so is what has up to 5 MB; the client sends more
+in parts, which become an object with the last request. Parts of a process that died stay in the store, where nobody
+sees them; a rule of the store removes them (see ``docs/places.md``). Folders do not exist: a folder is what names have
+in common.
 
 Two writes have a condition, which the store checks itself: `ObjectPath.create` writes only what is not there yet, and
 `ObjectPath.replace` only over what was read. These decide between two processes on two machines.
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -83,7 +87,11 @@ class ObjectPath:
         return self.key < other.key
 
     def __truediv__(self, name: str) -> ObjectPath:
-        return ObjectPath(self.bucket, "/".join(part for part in (self.key, str(name).strip("/")) if part))
+        return self._other("/".join(part for part in (self.key, str(name).strip("/")) if part))
+
+    def _other(self, key: str, listed: ObjectStatus | None = None) -> ObjectPath:
+        """Another object of the same store."""
+        return replace(self, key=key, listed=listed)
 
     @property
     def name(self) -> str:
@@ -95,7 +103,7 @@ class ObjectPath:
 
     @property
     def parent(self) -> ObjectPath:
-        return ObjectPath(self.bucket, self.key.rpartition("/")[0])
+        return self._other(self.key.rpartition("/")[0])
 
     @property
     def parents(self) -> Sequence[ObjectPath]:
@@ -106,7 +114,7 @@ class ObjectPath:
 
     def with_patience(self, seconds: float) -> ObjectPath:
         """The same object; requests for it do not take longer than ``seconds``, or fail."""
-        return ObjectPath(replace(self.bucket, patience=seconds), self.key)
+        return replace(self, bucket=replace(self.bucket, patience=seconds), listed=None)
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
@@ -116,7 +124,7 @@ class ObjectPath:
         import obstore
 
         with self._errors():
-            return _status(obstore.head(self.bucket.client, self.key))
+            return self._status(obstore.head(self.bucket.client, self.key))
 
     def exists(self) -> bool:
         try:
@@ -150,7 +158,7 @@ class ObjectPath:
 
         with self._errors():
             answer = obstore.get(self.bucket.client, self.key)
-            return bytes(answer.bytes()), answer.meta["e_tag"] or ""
+            return bytes(answer.bytes()), self._tag(answer.meta)
 
     def open_reader(self) -> ObjectReader:
         """A file object that reads parts of the content: for the few bytes at the end of a large file."""
@@ -195,14 +203,30 @@ class ObjectPath:
 
         with self._errors():
             try:
-                return self._put(content, {"e_tag": tag})
+                return self._put(content, {"version" if self._has_generations else "e_tag": tag})
             except (PreconditionError, FileNotFoundError):
                 return None
 
     def _put(self, content: bytes, mode: Any) -> str:
         import obstore
 
-        return obstore.put(self.bucket.client, self.key, content, mode=mode)["e_tag"] or ""
+        return self._tag(obstore.put(self.bucket.client, self.key, content, mode=mode))
+
+    @property
+    def foreign_tag(self) -> str:
+        """A tag that no object has."""
+        return "1" if self._has_generations else '"0123456789abcdef0123456789abcdef"'
+
+    @property
+    def _has_generations(self) -> bool:
+        """Whether conditions name the generation of an object, as in Google's store, and not a tag of its content."""
+        return self.bucket.url.startswith("gs://")
+
+    def _tag(self, told: Mapping[str, Any]) -> str:
+        return str((self._has_generations and told["version"]) or told["e_tag"] or "")
+
+    def _status(self, meta: Mapping[str, Any]) -> ObjectStatus:
+        return ObjectStatus(meta["size"], meta["last_modified"].timestamp(), self._tag(meta))
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Nothing to do: there are no folders."""
@@ -220,9 +244,9 @@ class ObjectPath:
         with self._errors():
             found = obstore.list_with_delimiter(self.bucket.client, self.key or None)
         for folder in found["common_prefixes"]:
-            yield ObjectPath(self.bucket, folder.rstrip("/"))
+            yield self._other(folder.rstrip("/"))
         for meta in found["objects"]:
-            yield ObjectPath(self.bucket, meta["path"], _status(meta))
+            yield self._other(meta["path"], self._status(meta))
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
         """The objects right below this folder whose name fits ``pattern``."""
@@ -237,7 +261,26 @@ class ObjectPath:
 
         with self._errors():
             for chunk in obstore.list(self.bucket.client, self.key or None, chunk_size=most):
-                yield from (ObjectPath(self.bucket, meta["path"], _status(meta)) for meta in chunk)
+                yield from (self._other(meta["path"], self._status(meta)) for meta in chunk)
+
+    def delete_below(self) -> None:
+        """Delete this folder with everything below it."""
+        delete_objects(list(self.rglob("*")))
+
+    def delete_empty_folders(self) -> None:
+        """Nothing to do: there are no folders."""
+
+    def _delete(self, paths: Sequence[ObjectPath]) -> None:
+        """Delete objects of this store, in as few requests as it allows; those that are not there do not matter."""
+        import obstore
+
+        with self._errors():
+            try:
+                obstore.delete(self.bucket.client, [path.key for path in paths])
+            except FileNotFoundError:
+                if len(paths) > 1:
+                    for path in paths:
+                        self._delete([path])
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -282,22 +325,9 @@ class ObjectReader(io.RawIOBase):
 
 
 def delete_objects(paths: Sequence[ObjectPath]) -> None:
-    """Delete objects of one bucket, in as few requests as the store allows; those that are not there do not matter."""
-    if not paths:
-        return
-    import obstore
-
-    with paths[0]._errors():
-        try:
-            obstore.delete(paths[0].bucket.client, [path.key for path in paths])
-        except FileNotFoundError:
-            if len(paths) > 1:
-                for path in paths:
-                    delete_objects([path])
-
-
-def _status(meta: Mapping[str, Any]) -> ObjectStatus:
-    return ObjectStatus(meta["size"], meta["last_modified"].timestamp(), meta["e_tag"] or "")
+    """Delete objects of one store; those that are not there do not matter."""
+    if paths:
+        paths[0]._delete(paths)
 
 
 def _first_part(error: Exception) -> str:
@@ -325,12 +355,26 @@ def _sorted_out(options: tuple[tuple[str, str], ...]) -> tuple[dict[str, Any], d
     return of_store, of_connections
 
 
+#: {scheme of a store: how the variables of the environment begin that are about it}
+_PREFIXES = {"s3": "AWS_", "gs": "GOOGLE_", "abfss": "AZURE_", "abfs": "AZURE_"}
+
+
+def _of_environment(url: str) -> dict[str, Any]:
+    """The options about connections in the environment: unlike those about the store, the client does not look there,
+    but `deltalake` does."""
+    prefix = _PREFIXES[url.partition("://")[0]]
+    names = {name: f"{prefix}{name.upper()}" for name in _OF_CONNECTIONS}
+    found = tuple((name, os.environ[variable]) for name, variable in names.items() if variable in os.environ)
+    return _sorted_out(found)[1]
+
+
 @lru_cache(maxsize=64)
 def _client(bucket: Bucket) -> ObjectStore:
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
     config, client_options = _sorted_out(bucket.options)
+    client_options = {**_of_environment(bucket.url), **client_options}
     limits: dict[str, Any] = {}
     if bucket.patience is not None:
         patience = timedelta(seconds=bucket.patience)

@@ -1,4 +1,4 @@
-"""The place of a warehouse, as a user writes it: a folder, or the URL of one in an object store.
+"""The place of a warehouse, as a user writes it: a folder, or the URL of one in an object store or in HDFS.
 
 The same place has other names elsewhere: `deltalake` takes a URL and options, Spark has its own names of file systems
 (``s3a``) and its own settings.
@@ -11,22 +11,25 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from headgate.core import DeclarationError
+from headgate.places.hdfs_path import HdfsPath
 from headgate.places.object_path import Bucket, ObjectPath
+from headgate.places.secret_text import refuse_secrets, shown_address
 
-#: a folder or file, here or in an object store; both have the same methods
+#: a folder or file, here or in an object store or HDFS; all have the same methods
 AnyPath = Path | ObjectPath
 
 #: {scheme of a URL: the scheme by which Spark knows the same store}
-_SCHEMES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfss": "abfss", "abfs": "abfs"}
+_SCHEMES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfss": "abfss", "abfs": "abfs", "hdfs": "hdfs"}
 #: {scheme in Spark: the package that Spark needs for it}
 SPARK_PACKAGES = {
     "s3a": "org.apache.hadoop:hadoop-aws, of the version of Hadoop that Spark has",
     "gs": "com.google.cloud.bigdataoss:gcs-connector",
     "abfss": "org.apache.hadoop:hadoop-azure, of the version of Hadoop that Spark has",
     "abfs": "org.apache.hadoop:hadoop-azure, of the version of Hadoop that Spark has",
+    "hdfs": "org.apache.hadoop:hadoop-client-api, of the version of Hadoop that Spark has",
 }
 #: {option of a store: the setting of Spark's s3a that means the same}
 _S3A_SETTINGS = {
@@ -59,27 +62,40 @@ def path_from(text: str | os.PathLike[str] | ObjectPath, storage: Mapping[str, s
     written = os.fspath(text)
     if not is_url(written):
         return Path(written)
-    parts = urlsplit(written)
+    parts, shown = urlsplit(written), shown_address(written)
     if parts.scheme == "file" and not parts.netloc:
         return Path(unquote(parts.path))
     if parts.scheme not in _SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in ("file", *_SCHEMES))
-        raise PlaceError(f"tables are kept in a folder or in an object store ({known}); got {written!r}{_why(parts)}")
+        raise PlaceError(f"tables are kept in a folder, in an object store or in HDFS ({known}); got {shown!r}")
+    if parts.scheme == "hdfs":
+        return _in_hdfs(written, parts, storage or {})
     if not parts.netloc or parts.query or parts.fragment:
-        raise PlaceError(
-            f"the URL of an object store names a bucket and a folder, as s3://bucket/city; got {written!r}"
-        )
+        raise PlaceError(f"the URL of an object store names a bucket and a folder, as s3://bucket/city; got {shown!r}")
+    try:
+        refuse_secrets(written, "the place", "give it as storage=, or in the environment")
+    except DeclarationError as error:
+        raise PlaceError(str(error)) from None
     if find_spec("obstore") is None:
         raise PlaceError(f"{written} is in an object store, which takes a package: pip install 'headgate[objects]'")
     scheme = "s3" if parts.scheme == "s3a" else parts.scheme
-    options = tuple(sorted((str(key), str(value)) for key, value in (storage or {}).items()))
-    return ObjectPath(Bucket(f"{scheme}://{parts.netloc}", options), "/".join(filter(None, parts.path.split("/"))))
+    return ObjectPath(*_named(f"{scheme}://{parts.netloc}", parts.path, storage or {}))
 
 
-def _why(parts: Any) -> str:
-    if parts.scheme != "hdfs":
-        return ""
-    return ". HDFS has no write that fails if the file is there, which commits need; mount it as a folder instead"
+def _named(store: str, path: str, storage: Mapping[str, str]) -> tuple[Bucket, str]:
+    options = tuple(sorted((str(key), str(value)) for key, value in storage.items()))
+    return Bucket(store, options), "/".join(filter(None, path.split("/")))
+
+
+def _in_hdfs(written: str, parts: SplitResult, storage: Mapping[str, str]) -> HdfsPath:
+    if not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
+        raise PlaceError(
+            "a place in HDFS names the name node or the name service, and a folder, as hdfs://namenode:8020/city; the "
+            f"user is HADOOP_USER_NAME or who has logged in; got {shown_address(written)!r}"
+        )
+    if find_spec("hdfs_native") is None:
+        raise PlaceError(f"{written} is in HDFS, which takes a package: pip install 'headgate[hdfs]'")
+    return HdfsPath(*_named(f"hdfs://{parts.netloc}", parts.path, storage))
 
 
 def delta_table(path: AnyPath) -> tuple[Path | str, dict[str, Any]]:
@@ -113,9 +129,11 @@ def spark_name(path: AnyPath) -> str:
     return f"{spark_scheme(path)}://{str(path).partition('://')[2]}"
 
 
-def spark_settings(path: AnyPath) -> dict[str, str]:
-    """The settings by which Spark reaches the store of ``path`` as this process does: from its options, and from the
-    environment what Spark does not look for there itself. They hold secrets, which Spark does not print."""
+def hadoop_settings(path: AnyPath) -> dict[str, str]:
+    """The settings of Hadoop by which Spark reaches the store of ``path`` as this process does: from its options, and
+    from the environment what Spark does not look for there itself. They hold secrets: see ``session.open_session``."""
+    if isinstance(path, HdfsPath):
+        return dict(path.bucket.options)  # which are Hadoop's own
     if isinstance(path, Path) or spark_scheme(path) != "s3a":
         return {}
     environment = {key: value for key in ("AWS_ENDPOINT_URL", "AWS_REGION") if (value := os.environ.get(key))}
@@ -125,4 +143,4 @@ def spark_settings(path: AnyPath) -> dict[str, str]:
         is_virtual = options.get("aws_virtual_hosted_style_request", "false").lower() == "true"
         settings["fs.s3a.path.style.access"] = "false" if is_virtual else "true"
         settings["fs.s3a.connection.ssl.enabled"] = str(settings["fs.s3a.endpoint"].startswith("https")).lower()
-    return {f"spark.hadoop.{key}": value for key, value in settings.items()}
+    return settings

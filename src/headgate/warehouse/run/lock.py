@@ -2,7 +2,9 @@
 
 It is a lock of the operating system, which releases it when the process ends in any way, so no stale lock is left. The
 content of the file is valid only while the lock is held: one JSON object in one line,
-``{"process": 4711, "control": "/tmp/headgate-control-x1/control"}``.
+``{"process": 4711, "host": "city-1", "control": "/tmp/headgate-control-x1/control"}``.
+
+A folder that several machines share has a lease instead (``lease``): such locks need not count for all of them.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,7 +39,7 @@ class WarehouseInUseError(HeadgateError):
 class Holder:
     """Who runs a warehouse: the process id, None if unknown, its control socket, None if it has none, and its machine.
 
-    ``host`` is empty if it runs on the machine of the warehouse's folder. ``page`` is the address at which the run can
+    ``host`` is empty if it is unknown. ``page`` is the address at which the run can
     be looked at, None if there is none.
     """
 
@@ -68,11 +71,12 @@ class WarehouseLock:
                 "Its path takes a folder in which this user may create files"
             ) from None
         if not _locked(descriptor):
-            process = _content(descriptor).process
+            found = _content(descriptor)
             os.close(descriptor)
+            process = "unknown" if found.process is None else found.process
             raise WarehouseInUseError(
                 f"the warehouse {self._path.parent} is being run by another process "
-                f"(process id {'unknown' if process is None else process}); "
+                f"(process id {process}{f' on {found.host}' if found.host else ''}); "
                 "stop that one first, or run this pipeline with another path"
             )
         self._descriptor = descriptor
@@ -101,7 +105,7 @@ class WarehouseLock:
 
     def _write(self) -> None:
         assert self._descriptor is not None
-        content: dict[str, object] = {"process": os.getpid()}
+        content: dict[str, object] = {"process": os.getpid(), "host": socket.gethostname()}
         content["control"] = None if self._control is None else str(self._control)
         if self._page is not None:
             content["page"] = self._page
@@ -131,9 +135,9 @@ class WarehouseLock:
 
 def holder(warehouse: AnyPath) -> Holder | None:
     """Who runs a warehouse now; None if no process does."""
-    if isinstance(warehouse, ObjectPath):
-        from headgate.warehouse.run.lease import lease_of
+    from headgate.warehouse.run.lease import has_lease, lease_of
 
+    if isinstance(warehouse, ObjectPath) or has_lease(warehouse):
         lease = lease_of(warehouse)
         return None if lease is None else Holder(lease.process, lease.control, lease.host, lease.page)
     try:
@@ -175,10 +179,11 @@ def _content(descriptor: int) -> Holder:
         return Holder()
     match content:
         case {"process": int(process)}:
-            control, page = content.get("control"), content.get("page")
+            control, page, host = content.get("control"), content.get("page"), content.get("host")
             return Holder(
                 process,
                 control if isinstance(control, str) else None,
+                host if isinstance(host, str) else "",
                 page=page if isinstance(page, str) else None,
             )
     return Holder()

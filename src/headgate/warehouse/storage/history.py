@@ -9,13 +9,15 @@ Old entries are cleaned up; reading them raises HistoryLostError.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import unquote
 
+from headgate.places.object_path import ObjectPath, delete_objects
 from headgate.places.place import AnyPath
 from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import ForeignHistoryError, HistoryLostError, StorageError
@@ -36,7 +38,6 @@ TOKEN_KEY = "headgateToken"
 #: the key that holds the fencing number of the process that wrote the entry, where warehouses have one
 FENCE_KEY = "headgateFence"
 _REMEMBERED_ENTRIES = 256
-_NAMED = re.compile(rb'"path":"data/([^/"]+)/')
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,32 +217,16 @@ class History:
             return
 
 
-def named_directories(table: AnyPath) -> set[str]:
-    """The directories below ``data`` that any entry in the log names."""
-    names: set[str] = set()
-    for path in (table / LOG_DIRECTORY).glob("*.json"):
-        names.update(name.decode() for name in _NAMED.findall(path.read_bytes()))
-    return names
-
-
-def needed_since(table: AnyPath, newest: int, seconds: float) -> set[str]:
-    """The paths that versions up to ``newest`` removed in the last ``seconds``, and those with their changed rows."""
-    limit = time.time() - seconds
-    paths: set[str] = set()
-    for version in range(newest, -1, -1):
-        entry = entry_path(table, version)
-        try:
-            if entry.stat().st_mtime < limit:
-                break
-            lines = entry.read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            break
-        paths.update(unquote(json.loads(line)["remove"]["path"]) for line in lines if line.startswith('{"remove"'))
-        for line in lines:
-            if CHANGED_KEY in line:
-                changed = json.loads(line).get("commitInfo", {}).get(CHANGED_KEY, {})
-                paths.update(file["path"] for files in changed.values() for file in files)
-    return paths
+def newest_fence(table: AnyPath) -> int:
+    """The fencing number of the newest commit that Headgate made to a table; 0 if it has none."""
+    entries: list[AnyPath] = [path for path in (table / LOG_DIRECTORY).glob("*.json")]
+    for entry in sorted(entries, key=lambda path: path.name, reverse=True):
+        with suppress(FileNotFoundError, ValueError):  # cleaned up since, or damaged
+            for action in read_actions(entry):
+                info = action.get("commitInfo", {})
+                if STATE_KEY in info:
+                    return int(info.get(FENCE_KEY, 0))
+    return 0
 
 
 def clean_up_log(table: AnyPath, newest: int, seconds: float) -> None:
@@ -250,12 +235,17 @@ def clean_up_log(table: AnyPath, newest: int, seconds: float) -> None:
     Every version from that checkpoint on can still be read.
     """
     limit = time.time() - seconds
-    log = table / LOG_DIRECTORY
-    checkpoints = [path for path in log.glob("*.checkpoint.parquet") if path.stat().st_mtime <= limit]
+    found: list[AnyPath] = [path for path in (table / LOG_DIRECTORY).glob("*")]
+    checkpoints = [path for path in found if fnmatchcase(path.name, "*.checkpoint.parquet")]
+    checkpoints = [path for path in checkpoints if path.stat().st_mtime <= limit]
     start = max((version for path in checkpoints if (version := version_of(path)) <= newest), default=0)
-    for path in [*log.glob("*.json"), *checkpoints]:
-        if version_of(path) < start:
-            path.unlink()
+    entries = [path for path in found if path.name.endswith(".json")]
+    old = [path for path in (*entries, *checkpoints) if version_of(path) < start]
+    if isinstance(table, ObjectPath):
+        delete_objects([path for path in old if isinstance(path, ObjectPath)])
+        return
+    for path in old:
+        path.unlink()
 
 
 def version_of(path: AnyPath) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote
 
@@ -28,6 +29,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from headgate.places.object_path import ObjectPath, ObjectStatus
 from headgate.places.place import AnyPath, delta_table
 from headgate.warehouse.storage import PARTITION_COLUMN
+from headgate.warehouse.storage.decided_entries import DecidedEntries
 from headgate.warehouse.storage.errors import (
     ForeignCommitError,
     HistoryLostError,
@@ -35,7 +37,7 @@ from headgate.warehouse.storage.errors import (
     TableVanishedError,
 )
 from headgate.warehouse.storage.fence import Fence
-from headgate.warehouse.storage.files import DataFile, NewFile, RowChanges, State, directory_of
+from headgate.warehouse.storage.files import DataFile, NewFile, RowChanges, State
 from headgate.warehouse.storage.history import (
     CHANGED_KEY,
     FENCE_KEY,
@@ -54,6 +56,7 @@ from headgate.warehouse.storage.history import (
 from headgate.warehouse.storage.partitions import EVENT_TIME
 from headgate.warehouse.storage.repair import LAST_CHECKPOINT, hinted_checkpoint, is_whole, set_aside_torn
 from headgate.warehouse.storage.schemas import with_partition
+from headgate.warehouse.storage.stand_in import newest_content, stand_in
 from headgate.warehouse.storage.sync import bring_to_disk, sync
 
 CHECKPOINT_INTERVAL = 50
@@ -127,6 +130,10 @@ class DeltaLog:
         self.table_id = ""
         #: tells the entry of ``version`` from another one of the same name
         self._stamp: _Stamp | None = None
+        #: how entries are written where the store cannot decide between two processes
+        self._decided: DecidedEntries | None = None
+        if fence is not None and (decider := fence.decider(directory)) is not None:
+            self._decided = DecidedEntries(directory, decider, fence.check)
         #: the version of the newest checkpoint in an object store, where looking costs a request; None if unknown
         self._checkpointed: int | None = None
 
@@ -134,13 +141,18 @@ class DeltaLog:
         """The newest version from disk; None if the table does not exist. A log that a crash has torn is repaired."""
         known, self._handle, self._stamp, self._checkpointed = self.version, None, None, None
         self.version, self.table_id = -1, ""
+        if self._decided is not None:
+            self._decided.complete()
         try:
             handle = self._opened()
         except DeltaError as error:
             if isinstance(self._directory, ObjectPath) or not set_aside_torn(self._directory):
+                mend = "Bring it back from a copy; or delete the folder, then the table is made anew from what it is "
+                mend += "computed from."
+                if isinstance(self._directory, ObjectPath):  # which tells errors of requests and of contents by words
+                    mend = f"It is tried again. If the store answers, and this stays: {mend}"
                 raise StorageError(
-                    f"the log of the table in {self._directory} cannot be read: {error}. Bring it back from a copy; or "
-                    "delete the folder, then the table is made anew from what it is computed from."
+                    f"the log of the table in {self._directory} cannot be read: {error}. {mend}"
                 ) from error
             handle = self._opened()
         # In an object store nothing is torn: an entry is there as a whole, and what it names was there before.
@@ -158,7 +170,8 @@ class DeltaLog:
     def _opened(self) -> DeltaTable | None:
         table, options = delta_table(self._directory)
         if isinstance(self._directory, ObjectPath):  # the library would hold Python's lock while it asks the store
-            is_there = next((self._directory / LOG_DIRECTORY).glob("*.json"), None) is not None
+            # Page by page: the first one tells.
+            is_there = next((self._directory / LOG_DIRECTORY).rglob("*.json"), None) is not None
         else:
             is_there = DeltaTable.is_deltatable(str(table))
         return DeltaTable(table, **options) if is_there else None
@@ -196,8 +209,10 @@ class DeltaLog:
             raise TableVanishedError(self._directory)
         self._sync(self._data_files(commit))
         try:
-            if self.version < 0:
-                self._create(commit)
+            if self._decided is not None:
+                self._decided.append(expected, self._content(commit))
+            elif self.version < 0:
+                self._create(commit, *delta_table(self._directory))
             else:
                 self._write(self._current(), commit)
         except (DeltaError, OSError) as error:
@@ -214,6 +229,11 @@ class DeltaLog:
         if not self.table_id:
             self.table_id = str(self._current().metadata().id)
         return expected
+
+    def forget_unwritten(self) -> None:
+        """Before the table is deleted: an entry that was decided and is not in the store must not bring it back."""
+        if self._decided is not None:
+            self._decided.forget()
 
     def checkpoint(self) -> None:
         """Write a checkpoint, delete entries older than the history to keep, and reopen the table.
@@ -278,11 +298,8 @@ class DeltaLog:
         return [self._directory / file.path for file in (*(new.file for new in commit.added), *changes)]
 
     def _is_ours(self, commit: Commit, version: int) -> bool:
-        text = entry_path(self._directory, version).read_text(encoding="utf-8")
-        entry = read_entry(self._directory, version, self._time_column)
-        # The names of directories hold random tokens, so no other process can have written them.
-        ours = all(directory_of(new.file.path) in text for new in commit.added)
-        return ours and (entry.update, entry.state) == (commit.update, commit.state)
+        """Whether the entry of ``version`` is this commit: its token is random."""
+        return read_entry(self._directory, version, self._time_column).token == commit.token
 
     def _opened_at(self, version: int) -> DeltaTable:
         try:
@@ -291,9 +308,20 @@ class DeltaLog:
         except DeltaError as error:
             raise HistoryLostError(self._directory.name, version) from error
 
-    def _create(self, commit: Commit) -> None:
+    def _content(self, commit: Commit) -> bytes:
+        """``commit`` as the content of the next entry, which the library has not written to the log."""
+        with TemporaryDirectory(prefix="headgate-entry-") as folder:
+            place = Path(folder) / self._directory.name
+            if self.version < 0:
+                self._create(commit, place, {})
+            else:
+                # The library looks for files that it removes only if the schema grows.
+                files = () if commit.grown_schema is None else tuple(map(_as_added, commit.removed))
+                self._write(stand_in(self._current(), place, files), commit)
+            return newest_content(place, self._directory)
+
+    def _create(self, commit: Commit, table: Path | str, options: dict[str, Any]) -> None:
         interval = f"interval {self._history_seconds} seconds"
-        table, options = delta_table(self._directory)
         create_table_with_add_actions(
             str(table),
             self._delta_schema(commit.grown_schema),
@@ -422,6 +450,10 @@ def _add_actions(commit: Commit) -> list[AddAction]:
         )
         for new in commit.added
     ]
+
+
+def _as_added(file: DataFile) -> AddAction:
+    return AddAction(file.path, file.size, _partition_values(file), file.arrived, True, "{}")
 
 
 def _remove_actions(commit: Commit) -> list[RemoveAction]:

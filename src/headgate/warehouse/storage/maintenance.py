@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -95,6 +95,7 @@ def delete_unneeded(table: AnyPath, directories: Iterable[AnyPath], needed: Cont
         if isinstance(top, ObjectPath):
             unneeded = [path for path in top.rglob("*") if relative(path, table) not in needed]
             delete_objects(unneeded)
+            top.delete_empty_folders()
             deleted += len(unneeded)
             continue
         for folder, _, names in os.walk(top, topdown=False):
@@ -113,16 +114,21 @@ def delete_folder(folder: AnyPath) -> None:
     if isinstance(folder, Path):
         shutil.rmtree(folder)
     else:
-        delete_objects(list(folder.rglob("*")))
+        folder.delete_below()
 
 
-def put_aside(table: AnyPath) -> AnyPath:
-    """End a table, so that a process that dies half-way leaves no half of it; returns what is left to be deleted."""
+def put_aside(table: AnyPath, check: Callable[[], None]) -> AnyPath:
+    """End a table, so that a process that dies half-way leaves no half of it; returns what is left to be deleted.
+
+    ``check`` raises if the table may be another process's by now: it is called before each file is deleted.
+    """
     if isinstance(table, Path):
+        check()
         return table.rename(table.with_name(f".{table.name}-{secrets.token_hex(6)}"))
     # There is no renaming in an object store. What is left of the log when its newest files are deleted first is always
     # an older version of the table, whose data is there.
     log = sorted((table / LOG_DIRECTORY).rglob("*"), key=lambda path: path.name, reverse=True)
     for path in log:  # `_last_checkpoint` comes first by its name
+        check()
         path.unlink()
     return table

@@ -6,8 +6,9 @@ column inside.
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -17,6 +18,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.dataset as ds  # type: ignore[import-untyped]
+import pyarrow.fs as pa_fs  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from headgate.places.object_path import ObjectPath
@@ -117,7 +119,26 @@ def read_rows(paths: Iterable[AnyPath], schema: pa.Schema) -> pa.Table:
             return ds.FileSystemDataset(fragments, schema, _CHECKED).to_table()
         return ds.dataset([str(path) for path in chosen], schema=schema, format=_CHECKED).to_table()
     except _DAMAGE as error:
+        if _is_of_the_store(error):
+            raise
         raise DamagedFileError(", ".join(map(str, chosen)), error) from error
+
+
+def read_batches(paths: Iterable[AnyPath], schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
+    """As ``read_rows``, at most ``most`` rows at a time; of an object store, one file is in memory."""
+    for path in paths:
+        try:
+            if isinstance(path, Path):
+                fragment = _CHECKED.make_fragment(str(path), pa_fs.LocalFileSystem())
+            else:
+                fragment = _CHECKED.make_fragment(pa.py_buffer(path.read_buffer()))
+            scanned = ds.FileSystemDataset([fragment], schema, _CHECKED)
+            # Not ahead of who reads: the place may be slow.
+            yield from scanned.to_batches(batch_size=most, batch_readahead=1, fragment_readahead=1)
+        except _DAMAGE as error:
+            if _is_of_the_store(error):
+                raise
+            raise DamagedFileError(str(path), error) from error
 
 
 def read_file(path: AnyPath, columns: list[str] | None = None) -> pa.Table:
@@ -126,7 +147,14 @@ def read_file(path: AnyPath, columns: list[str] | None = None) -> pa.Table:
         content = path if isinstance(path, Path) else pa.BufferReader(path.read_buffer())
         return pq.read_table(content, columns=columns, partitioning=None, page_checksum_verification=True)
     except _DAMAGE as error:
+        if _is_of_the_store(error):
+            raise
         raise DamagedFileError(str(path), error) from error
+
+
+def _is_of_the_store(error: Exception) -> bool:
+    """Whether a disk or a store does not answer, or refuses: that says nothing of the file. Arrow has no numbers."""
+    return getattr(error, "errno", None) not in (None, errno.ENOENT)
 
 
 def _opened(path: AnyPath) -> Any:

@@ -43,10 +43,11 @@ from headgate.warehouse.storage.files import (
     TableSnapshot,
     directory_of,
 )
-from headgate.warehouse.storage.history import History, LogEntry, named_directories, needed_since
+from headgate.warehouse.storage.history import History, LogEntry
 from headgate.warehouse.storage.live import FileIndex, LiveTable
 from headgate.warehouse.storage.log import Commit, DeltaLog
 from headgate.warehouse.storage.maintenance import TARGET_BYTES, Rewrite
+from headgate.warehouse.storage.named_files import NamedFiles
 from headgate.warehouse.storage.sync import bring_to_disk
 
 #: how long old versions and changes can be read, unless a table is created with another length
@@ -64,8 +65,8 @@ class TableStore:
 
     Every method may be called from every thread. Two locks, always taken in this order:
     ``_writing`` serialises what writes the log (``_delta``) and is held while it is written: tens of milliseconds.
-    ``_guard`` guards ``_table``, ``_staging``, ``_named`` and ``_in_doubt`` and is held for memory operations only,
-    so that planning never waits for a commit. Data files are read, written and deleted under neither.
+    ``_guard`` guards ``_table``, ``_staging`` and ``_in_doubt`` and is held for memory operations only, so that
+    planning never waits for a commit. Data files are read, written and deleted under neither.
 
     Invariants:
     1. ``_table`` describes the newest version of the log, or ``_in_doubt`` is set and it is read again before use.
@@ -76,7 +77,7 @@ class TableStore:
     Failure: a method that raises has not changed the rows. If the log could not be written, or the writing was
     interrupted, the log is read again, and a second attempt either succeeds or raises AlreadyCommittedError.
 
-    A ``fence`` guards against a second process: see ``fence``.
+    A ``fence`` guards against a second process: see ``fence``. It is asked before commits and before files are deleted.
 
     Durability: with ``syncs``, a commit is on disk when it returns, and everything that it names was before it. So a
     power cut leaves the table as a kill does. Without, it may lose the newest commits, or tear them (``repair``).
@@ -106,8 +107,7 @@ class TableStore:
         self._looked = -math.inf
         self._delta = DeltaLog(self.directory, time_column, history_seconds, syncs, fence)
         self._staging = Staging(self.directory)
-        #: the directories that log entries name; read from the log when first needed, then kept up
-        self._named: set[str] | None = None
+        self._named = NamedFiles(self.directory)
         self._in_doubt = True
         self._table = LiveTable(History(self.directory, time_column))
         # A table that cannot be read must not keep others from being opened: everything else raises then.
@@ -222,14 +222,18 @@ class TableStore:
         """The rows of ``files`` in memory, in their order; columns that a file does not have are null."""
         return parquet.read_rows([self.path_of(file) for file in files], self.schema)
 
+    def batches(self, files: Iterable[DataFile], schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
+        """As ``rows``, with the columns of ``schema``, at most ``most`` at a time, read when they are asked for."""
+        return parquet.read_batches([self.path_of(file) for file in files], schema, most)
+
     def statistics(self) -> StoreStatistics:
         with self._settled() as table:
             index = table.index
             size = (index.partition_count, len(index), index.rows, index.size)
             return StoreStatistics(table.version, *size, staged=len(self._staging))
 
-    def versions(self, since: int, version_id: str = "") -> tuple[LogEntry, ...]:
-        """The versions after ``since`` one by one, with the rows that each added and removed.
+    def versions(self, since: int, version_id: str = "", most: int | None = None) -> tuple[LogEntry, ...]:
+        """The versions after ``since`` one by one, with the rows that each added and removed; the first ``most``.
 
         From nothing (-1), if the log is long or cannot be followed, one entry stands for all: the newest version.
         HistoryLostError if these are not what comes after version ``since``, whose id was ``version_id`` if stated.
@@ -242,7 +246,7 @@ class TableStore:
         if since > newest or not is_known:
             raise TableRecreatedError(self.directory.name, since)
         try:
-            return tuple(history.entries(since, newest))
+            return tuple(history.entries(since, newest if most is None else min(newest, since + most)))
         except HistoryLostError:
             if since == -1:
                 return (self.whole(),)
@@ -352,12 +356,14 @@ class TableStore:
     def sweep(self, older_than_seconds: float) -> list[AnyPath]:
         """Delete the directories of updates that died before their commit, if not written to for so long."""
         candidates = maintenance.staged_directories(self.directory, older_than_seconds)
+        with self._guard:  # what is staged now may be committed, and replaced, while the log is read
+            candidates = [path for path in candidates if path not in self._staging]
+        named = self._named.directories() if candidates else set()
         with self._settled() as table:
-            if self._named is None:
-                self._named = named_directories(self.directory)
-            named = self._named | {directory_of(file.path) for file in table.index.files()}
+            named |= {directory_of(file.path) for file in table.index.files()}
             abandoned = [path for path in candidates if path not in self._staging and path.name not in named]
         for directory in abandoned:
+            self.check_fence()
             maintenance.delete_folder(directory)
         return abandoned
 
@@ -370,10 +376,11 @@ class TableStore:
         retention = self.history_seconds if retention_seconds is None else retention_seconds
         candidates = maintenance.staged_directories(self.directory, retention)
         with self._settled() as table:
-            version = table.version
             needed = {file.path for file in table.index.files()}
             chosen = [path for path in candidates if path not in self._staging]
-        needed |= needed_since(self.directory, version, retention)
+        if chosen:
+            needed |= self._named.needed_since(retention)
+            self.check_fence()
         return maintenance.delete_unneeded(self.directory, chosen, needed)
 
     def checkpoint(self) -> None:
@@ -386,11 +393,23 @@ class TableStore:
         """Delete the table with all its files; the next commit makes it anew."""
         with self._writing:
             with self._doubtful():
-                gone = maintenance.put_aside(self.directory)
+                self._delta.forget_unwritten()
+                gone = maintenance.put_aside(self.directory, self.check_fence)
             with self._guard:
                 self._in_doubt = True
+            if gone == self.directory:  # it could not be moved away, so a successor may have made the next table there
+                self.check_fence()
             with suppress(OSError):
                 maintenance.delete_folder(gone)
+
+    def check_fence(self) -> None:
+        """Raise LeaseLostError if another process may write to the table by now, or OSError if that cannot be told.
+
+        Asked when it is known which files are not needed, right before they are deleted: a process that was replaced
+        knows nothing of the files of its successor.
+        """
+        if self._fence is not None:
+            self._fence.check()
 
     def bring_to_disk(self, paths: Iterable[AnyPath]) -> None:
         """Wait until files below the table are on disk, if it syncs: for files that not its own next commit names."""
@@ -450,8 +469,6 @@ class TableStore:
         with self._doubtful():
             version = self._delta.append(commit)
             with self._guard:
-                if self._named is not None:
-                    self._named.update(directory_of(new.file.path) for new in commit.added)
                 if commit.update is not None:
                     self._staging.release_updates(commit.update)
                 self._table.apply(version, commit)

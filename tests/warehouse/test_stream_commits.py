@@ -1,0 +1,227 @@
+"""What the commits of a stream say: every chunk is loaded once, whoever else commits and whenever it starts again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.core import Update
+from headgate.warehouse.declare.spec import Place, StreamSpec
+from headgate.warehouse.sources import Limit, Offset, Pending, Range
+from headgate.warehouse.sources.kafka.offsets import KafkaOffset, KafkaRange, Run
+from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
+from headgate.warehouse.storage.errors import StorageError
+from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates import load
+from headgate.warehouse.updates.commit_state import CommitState
+from headgate.warehouse.updates.good_rows import REJECTED_SCHEMA
+from headgate.warehouse.updates.load import StreamNode
+
+
+class Settings(dict[str, str]):
+    """The settings of a Spark that has nothing to do: rows are read without it."""
+
+    def set(self, key: str, value: str) -> None:
+        self[key] = value
+
+
+class NoSpark:
+    conf = Settings()
+
+
+@dataclass
+class Records:
+    """A source of numbered records, of which ``end`` are there."""
+
+    end: int = 10
+    schema: str = "ts timestamp, v long"
+    starts: list[int] = field(default_factory=list)
+
+    def resolve(self, base: Path) -> Records:
+        return self
+
+    def start(self) -> KafkaOffset:
+        self.starts.append(self.end)
+        return KafkaOffset()
+
+    def _waiting(self, offset: Offset) -> tuple[int, int]:
+        assert isinstance(offset, KafkaOffset)
+        return offset.position.get(0, 0), self.end
+
+    def latest(self, offset: Offset) -> Pending:
+        at, end = self._waiting(offset)
+        return Pending(chunks=end - at, bytes=end - at, oldest=1.0, newest=1.0) if at < end else Pending()
+
+    def next_range(self, offset: Offset, limit: Limit) -> KafkaRange | None:
+        at, end = self._waiting(offset)
+        begin = {} if at else {0: 0}
+        return KafkaRange("topic", (Run(0, at, end),), begin, oldest=1.0, newest=1.0) if at < end else None
+
+    def advance(self, offset: Offset, loaded: Range) -> KafkaOffset:
+        assert isinstance(offset, KafkaOffset) and isinstance(loaded, KafkaRange)
+        return offset.after(loaded)
+
+    def verify(self, loaded: Range) -> None:
+        pass
+
+    def read(self, spark: Any, wanted: Range) -> Any:
+        raise AssertionError("rows are read without Spark")
+
+    def read_arrow(self, spark: Any, wanted: Range) -> pa.Table:
+        assert isinstance(wanted, KafkaRange)
+        numbers = [number for run in wanted.runs for number in range(run.first, run.end)]
+        return pa.table(
+            {
+                "ts": pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * len(numbers), pa.timestamp("us", "UTC")),
+                "v": pa.array(numbers, pa.int64()),
+                FILE_COLUMN: ["f"] * len(numbers),
+                RAW_COLUMN: ["r"] * len(numbers),
+                ERROR_COLUMN: pa.nulls(len(numbers), pa.string()),
+            }
+        )
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[[Any], StreamNode]:
+    """Open the stream, as another process does: of what was done before it has what is in the folder."""
+
+    def open_again(source: Any) -> StreamNode:
+        spec = StreamSpec(
+            name="s",
+            source=source,
+            time="ts",
+            partition=3600.0,
+            place=Place("x", 1),
+            period=None,
+            priority=1.0,
+            target_lag=None,
+            importance_class=0,
+            patience=None,
+            catch_up="oldest",
+            max_future=None,
+            comment="",
+        )
+        stores = (TableStore(tmp_path / "s", "ts", syncs=False), TableStore(tmp_path / "s__rejected", syncs=False))
+        return StreamNode(spec, *stores)
+
+    return open_again
+
+
+def begun(node: StreamNode) -> Update:
+    update = node.plan()
+    assert update is not None and node.begin(update)
+    return update
+
+
+def numbers(node: StreamNode) -> list[int]:
+    found: list[int] = sorted(node.store.arrow().column("v").to_pylist())
+    return found
+
+
+@pytest.mark.parametrize("loaded_before", [False, True], ids=["the first update", "a later update"])
+def test_what_a_predecessor_commits_between_begin_and_run_is_not_loaded_again(
+    opened: Callable[[Any], StreamNode], loaded_before: bool
+) -> None:
+    source = Records()
+    if loaded_before:
+        assert opened(source).update(NoSpark()) is not None  # type: ignore[arg-type]
+        source.end = 20
+    old, new = opened(source), opened(source)
+    late, update = begun(old), begun(new)
+    old.run(late, NoSpark())  # type: ignore[arg-type]
+    new.store.look()  # as a derived table does when it begins
+    with pytest.raises(StorageError):
+        new.run(update, NoSpark())  # type: ignore[arg-type]
+    assert numbers(new) == list(range(source.end))
+    source.end += 5
+    assert new.update(NoSpark()) is not None  # type: ignore[arg-type]
+    assert numbers(new) == list(range(source.end))
+
+
+def test_a_stream_that_is_opened_again_knows_when_what_tables_lack_has_arrived(
+    opened: Callable[[Any], StreamNode],
+) -> None:
+    source = Records()
+    assert opened(source).loads_beyond(None) == []
+    assert opened(source).update(NoSpark()) is not None  # type: ignore[arg-type]
+    again = opened(source)
+    reached = again.freshness
+    assert reached is not None
+    assert again.loads_beyond(None) == [(1.0, reached)]
+    assert again.loads_beyond(reached - 1) == [(1.0, reached)]
+    assert again.loads_beyond(reached) == []
+
+
+def test_the_first_commit_has_the_offset_whatever_its_number_is(opened: Callable[[Any], StreamNode]) -> None:
+    source = Records()
+    rows = pa.table({"reason": ["x"], "file": ["f"], "raw": ["r"]}, schema=REJECTED_SCHEMA)
+    rejected = opened(source).rejected
+    assert rejected is not None
+    # The folder of the stream was deleted, that of its rejected rows was not.
+    state = CommitState(7, "load", rows=1).to_json()
+    rejected.commit(7, rejected.write_arrow(7, rows), state=state, schema=REJECTED_SCHEMA)
+    assert opened(source).update(NoSpark()) is not None  # type: ignore[arg-type]
+    source.starts.clear()
+    again = opened(source)
+    assert (again.offset, source.starts) == (KafkaOffset("topic", {0: 10}), [])
+
+
+def test_the_whole_offset_is_in_every_so_many_commits(
+    opened: Callable[[Any], StreamNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "OFFSET_EVERY", 3)
+    source = Records(0)
+    for end in range(1, 9):
+        source.end = end
+        node = opened(source)
+        assert node.update(NoSpark()) is not None  # type: ignore[arg-type]
+    assert ["offset" in state for state in reversed(list(node.store.states()))] == [True, False, False] * 2 + [
+        True,
+        False,
+    ]
+
+
+class FromNow(Records):
+    """The same source for records that come from now on."""
+
+    def start(self) -> KafkaOffset:
+        return KafkaOffset("topic", {0: self.end})
+
+    def fixed_start(self, offset: Offset) -> Offset | None:
+        return offset
+
+
+class Columns:
+    """As much of Spark as it takes to know the columns of a stream."""
+
+    conf = Settings()
+
+    def createDataFrame(self, rows: list[Any], schema: str) -> Any:  # noqa: N802 - Spark's name
+        from pyspark.sql.types import LongType, StructType, TimestampType
+
+        assert (rows, schema) == ([], "ts timestamp, v long")
+        self.schema = StructType().add("ts", TimestampType()).add("v", LongType())
+        return self
+
+
+def test_a_stream_from_now_on_goes_on_where_it_was_opened_first(opened: Callable[[Any], StreamNode]) -> None:
+    source = FromNow()
+    first = opened(source)
+    assert first.update(Columns()) is not None  # type: ignore[arg-type]
+    assert first.plan() is None, "it is written once"
+    source.end = 15  # while nobody runs the warehouse
+    again = opened(source)
+    assert again.update(Columns()) is not None  # type: ignore[arg-type]
+    assert numbers(again) == list(range(10, 15))
+
+
+def test_a_stream_that_does_not_start_now_writes_nothing_before_there_are_rows(
+    opened: Callable[[Any], StreamNode],
+) -> None:
+    assert opened(Records(0)).plan() is None
