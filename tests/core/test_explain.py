@@ -14,7 +14,7 @@ from headgate.core import FeatureView, Floats, Policy, UnknownNameError, UserCod
 from headgate.core.dispatch import Dispatch
 from headgate.core.explain import Decision, Ranked
 from headgate.core.placement import Lane
-from headgate.core.policies import Layered
+from headgate.core.policies import Layered, ReleaseOrder
 from headgate.testing import Favourites, FewestTurns, LanesByName, Largest, NaiveDispatch, RandomLanes, TwoKeys
 from tests.core.oracles import make_loop
 
@@ -193,6 +193,34 @@ def test_a_waiting_node_says_who_is_ahead_and_who_has_its_workers() -> None:
         "c: number 2 of the runnable by favourites:order=abc, priority (-2)",
         "  ahead of it: b (-1; waiting 3 s)",
         "  may run on workers 0 (a)",
+    ]
+
+
+EPOCH = 1.79489e9
+
+
+@pytest.mark.parametrize(
+    ("priority", "now", "text"),
+    [
+        pytest.param((-EPOCH,), EPOCH + 5, "5 s ago", id="a release"),
+        pytest.param((1.0, -(EPOCH + 90)), EPOCH, "1, in 90 s", id="a deadline behind a class"),
+        pytest.param((2.5e9,), EPOCH, "2.5e+09", id="a large benefit"),
+        pytest.param((-3.0,), 10.0, "-3", id="a moment of a clock that begins at 0"),
+        pytest.param((-math.inf,), EPOCH, "-inf", id="never"),
+    ],
+)
+def test_priorities_that_are_moments_are_told_from_now(priority: tuple[float, ...], now: float, text: str) -> None:
+    assert Ranked("a", priority, 2.0).told(now) == f"a ({text}; waiting 2 s)"
+
+
+def test_under_fifo_an_explanation_has_ages_instead_of_seconds_since_the_epoch() -> None:
+    loop = make_loop("ab", ReleaseOrder())
+    for node, seconds in enumerate((3.0, 1.0)):
+        loop.matrix.columns["release_time"][node] = EPOCH - seconds
+        loop.set_ready(node, True, EPOCH - seconds)
+    assert str(loop.explain(1, EPOCH)).splitlines()[:2] == [
+        "b: number 2 of the runnable by fifo, priority (1 s ago)",
+        "  ahead of it: a (3 s ago; waiting 3 s)",
     ]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterator
+from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.errors import ParameterError
@@ -62,15 +64,61 @@ def test_max_plus_leaves_a_source_alone_that_is_worth_more_than_its_dependents()
 
 def test_the_priorities_given_are_left_as_they_are() -> None:
     stated = column(STATED)
-    for mode in ("none", "sum", "max", "max-plus"):
+    for mode in ("none", "sum", "max", "max-plus", "density"):
         assert inherit_priorities(WAREHOUSE, stated, mode) is not stated
     assert by_name(stated) == STATED
 
 
 @pytest.mark.parametrize(
+    ("edges", "priority", "work", "inherited"),
+    [
+        pytest.param("ab", [1, 10], [1, 1], [5.5, 10], id="source and dependent together: 11 for 2"),
+        pytest.param("ab", [10, 1], [1, 1], [10, 1], id="a dependent that is worth less is left out"),
+        pytest.param("ab", [1, 10], [1, 9], [1.1, 10], id="a dear dependent adds little: 11 for 10"),
+        pytest.param("ab", [1, 10], [3, 1], [8.25, 10], id="a dear source costs itself: 11 for 4, times 3"),
+        pytest.param("ab bc", [0, 0, 9], [1, 1, 1], [3, 4.5, 9], id="a chain: 9 for 3, then for 2"),
+        pytest.param("ab ac", [0, 9, 2], [1, 1, 1], [4.5, 9, 2], id="only the dependents that raise it: 9 for 2"),
+        pytest.param("ab ac", [0, 9, 8], [1, 1, 1], [17 / 3, 9, 8], id="two dependents: 17 for 3"),
+        pytest.param("ab bc bd", [0, 0, 6, 6], [1, 1, 1, 1], [3, 4, 6, 6], id="branches behind a table of no worth"),
+        pytest.param("ac bc", [0, 0, 8], [1, 1, 1], [4, 4, 8], id="the other source keeps up by itself"),
+        pytest.param("ab ac bd cd", [0, 0, 0, 8], [1, 1, 1, 1], [2, 4, 4, 8], id="where ways meet, both are needed"),
+    ],
+)
+def test_density_is_that_of_the_best_set_that_an_update_makes_possible(edges, priority, work, inherited) -> None:
+    graph = Graph("abcd"[: len(priority)], [tuple(edge) for edge in edges.split()])
+    found = inherit_priorities(graph, np.array(priority, float), "density", work=np.array(work, float))
+    assert found.tolist() == pytest.approx(inherited)
+
+
+def test_without_costs_all_nodes_cost_the_same_for_density() -> None:
+    graph = Graph("ab", [("a", "b")])
+    assert inherit_priorities(graph, np.array([1.0, 10.0]), "density").tolist() == [5.5, 10.0]
+
+
+@given(st.integers(1, 7), st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_on_trees_no_closed_set_is_denser_than_density_says(count: int, chance: random.Random) -> None:
+    names = "abcdefg"[:count]
+    parent = {i: chance.randrange(i) for i in range(1, count)}
+    graph = Graph(names, [(names[above], names[i]) for i, above in parent.items()])
+    priority = np.array([chance.choice([0.0, 1.0, 5.0, 20.0]) for _ in names])
+    work = np.array([chance.choice([0.1, 1.0, 4.0]) for _ in names])
+    found = inherit_priorities(graph, priority, "density", work=work) / work
+    for root in range(count):
+        below = sorted(graph.dependents(root))
+        best = 0.0
+        for size in range(len(below) + 1):
+            for others in combinations(below, size):
+                members = {root, *others}
+                if all(parent[i] in members for i in others):
+                    best = max(best, sum(priority[list(members)]) / sum(work[list(members)]))
+        assert found[root] == pytest.approx(best)
+
+
+@pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        pytest.param({"mode": "most"}, "one of none, sum, max, max-plus; got 'most'", id="unknown mode"),
+        pytest.param({"mode": "most"}, "one of none, sum, max, max-plus, density; got 'most'", id="unknown mode"),
         pytest.param({"mode": "max-plus", "k": 1.0}, "needs k > 1; got k=1.0", id="k of one"),
         pytest.param({"mode": "max-plus", "k": math.nan}, "needs k > 1; got k=nan", id="k not a number"),
     ],

@@ -34,6 +34,13 @@ def test_two_updates_of_an_operator_add_up() -> None:
     assert total.seconds == 16.0
 
 
+def test_the_times_of_rows_are_means_over_all_rows() -> None:
+    first = replace(FILTER, rows_in=100, in_queue=0.4, for_a_turn=0.2, computing=0.1, inputs=("source",))
+    (total,) = added_up([first, replace(first, rows_in=300, in_queue=0.8, for_a_turn=0.6, computing=0.1)])
+    assert (total.in_queue, total.for_a_turn, total.computing) == pytest.approx((0.7, 0.5, 0.1))
+    assert total.inputs == ("source",)
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -51,7 +51,8 @@ def view_of(graph: Graph, features: Mapping[str, Sequence[float]], **more: int) 
 def jobs_view(jobs: Jobs) -> FeatureView:
     """Jobs whose execution time is all set-up, so that E(P) is exactly what the test says."""
     period, execution = zip(*jobs.values(), strict=True)
-    return view_of(Graph(jobs), dict(zip(JOB_FEATURES, (period, execution, [0.0] * len(jobs)), strict=True)))
+    columns = (period, execution, [0.0] * len(jobs), [1.0] * len(jobs))
+    return view_of(Graph(jobs), dict(zip((*JOB_FEATURES, "priority"), columns, strict=True)))
 
 
 def lanes_of(placement: Placement, view: FeatureView, workers: Workers) -> dict[str, Lane]:
@@ -74,7 +75,8 @@ def alike(count: int, period: float, execution: float, prefix: str = "job") -> d
 
 def test_every_placement_of_the_design_is_shipped_once_and_introduces_itself() -> None:
     assert [placement.name for placement in SHIPPED] == [
-        *("anywhere", "random", "round-robin-queries", "least-loaded", "by-node", "edf-partitioned", "proportional")
+        *("anywhere", "random", "round-robin-queries", "least-loaded", "by-node", "edf-partitioned", "proportional"),
+        "by-length",
     ]
     for placement in SHIPPED:
         assert str(placement()) == placement.name
@@ -84,7 +86,7 @@ def test_every_placement_of_the_design_is_shipped_once_and_introduces_itself() -
 
 @pytest.mark.parametrize("placement", SHIPPED, ids=lambda placement: placement.name)
 def test_an_empty_graph_is_placed(placement: type[Placement]) -> None:
-    view = view_of(Graph(()), dict.fromkeys(JOB_FEATURES, ()))
+    view = view_of(Graph(()), dict.fromkeys((*JOB_FEATURES, "priority"), ()))
     assert lanes_of(placement(), view, Workers.of(2)) == {}
 
 
@@ -544,8 +546,11 @@ VARIANTS = (
 
 #: chosen so that sums depend on the order of their terms and ties are frequent
 TENTHS = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.7])
-ROW = st.tuples(st.sampled_from([0.0, 1.0, 3.0, 10.0]), TENTHS, TENTHS, TENTHS, st.sampled_from([0.0, 1.0, 3.0]))
-ROW_FEATURES = (*JOB_FEATURES, "cost", "pending")
+ROW = st.tuples(
+    st.sampled_from([0.0, 1.0, 3.0, 10.0]), TENTHS, TENTHS, TENTHS, TENTHS, st.sampled_from([0.0, 1.0, 3.0])
+)
+ALWAYS = (*JOB_FEATURES, "priority")
+ROW_FEATURES = (*ALWAYS, "cost", "pending")
 
 
 def view_in_order(
@@ -553,7 +558,7 @@ def view_in_order(
 ) -> FeatureView:
     order = list(order)
     graph = Graph((f"n{i}" for i in order), ((f"n{a}", f"n{b}") for a, b in edges))
-    features = ROW_FEATURES if with_cost else JOB_FEATURES
+    features = ROW_FEATURES if with_cost else ALWAYS
     return view_of(graph, {name: [rows[i][k] for i in order] for k, name in enumerate(features)}, seed=3)
 
 
@@ -570,7 +575,7 @@ def permuted_graphs(draw: st.DrawFn) -> tuple[FeatureView, FeatureView]:
 
 
 #: 0.1 + 0.2 + 0.3 is more than 0.6 and 0.3 + 0.2 + 0.1 is not
-ROUNDING = [(0.0, 0.0, 0.0, cost, 1.0) for cost in (0.6, 0.1, 0.2, 0.3)], [(1, 2), (2, 3)], True
+ROUNDING = [(0.0, 0.0, 0.0, 1.0, cost, 1.0) for cost in (0.6, 0.1, 0.2, 0.3)], [(1, 2), (2, 3)], True
 
 
 @pytest.mark.parametrize("placement", VARIANTS, ids=str)
@@ -588,10 +593,10 @@ def test_lanes_do_not_depend_on_the_order_of_declaration(placement: Placement, v
 @pytest.mark.parametrize("placement", VARIANTS, ids=str)
 def test_a_view_of_some_nodes_is_placed_like_a_graph_of_just_these(placement: Placement) -> None:
     rows = [
-        (10.0, 1.0, 0.1, 0.2, 3.0),
-        (1.0, 0.3, 0.3, 0.1, 1.0),
-        (10.0, 7.0, 0.2, 0.7, 2.0),
-        (3.0, 2.0, 0.1, 0.3, 0.0),
+        (10.0, 1.0, 0.1, 1.0, 0.2, 3.0),
+        (1.0, 0.3, 0.3, 9.0, 0.1, 1.0),
+        (10.0, 7.0, 0.2, 1.0, 0.7, 2.0),
+        (3.0, 2.0, 0.1, 2.0, 0.3, 0.0),
     ]
     whole = view_in_order(range(4), rows, (), True)
     columns = {name: whole[name] for name in ROW_FEATURES}

@@ -143,4 +143,4 @@ def test_longest_queue_runs_what_has_most_waiting() -> None:
     """EdgeWise's figure 4: the queue of the second operation is full, so that one runs and none overflows."""
     graph = Graph(["op1", "op2"], [("op1", "op2")])
     assert ranking(LongestQueue(), view_of(graph, pending=[1, 2])) == ["op2", "op1"]
-    assert ranking(LongestQueue(), view_of(graph, pending=[2, 2])) == ["op1", "op2"]
+    assert ranking(LongestQueue(), view_of(graph, pending=[2, 2])) == ["op2", "op1"], "downstream first"

@@ -153,7 +153,7 @@ def test_every_policy_of_the_design_is_shipped_once() -> None:
     assert set(names) == {
         *("fcfs", "hr", "rb", "chain", "multi-class", "lsf", "cqc", "min-cost", "min-latency", "min-memory"),
         *("longest-queue", "qst", "lp", "et", "ct", "edf", "edf-p", "max-benefit", "max-benefit-lookahead"),
-        *("round-robin", "random", "fifo"),
+        *("priced-benefit", "target-lag", "auto", "round-robin", "random", "fifo"),
     }
 
 
@@ -172,8 +172,13 @@ class Recording(dict[str, Floats]):
 @each_policy
 def test_a_policy_reads_just_the_features_that_it_says_it_needs(policy: Policy) -> None:
     features_named(policy.requires())
-    columns = Recording({feature: np.array([1.0, 2.0]) for feature in FEATURES})
-    policy.priorities(FeatureView(columns, Graph("ab", [("a", "b")])))
+    busy = {"workers": np.zeros(2), "pending": np.array([3.0, 4.0])}
+    columns = Recording({feature: np.array([1.0, 2.0]) for feature in FEATURES} | busy)
+    graph = Graph("ab", [("a", "b")])
+    for _ in range(2):  # the second time with a memory
+        view = FeatureView(columns, graph, now=9.0, memory=policy.remember(FeatureView(columns, graph, now=3.0), 0))
+        policy.priorities(view)
+        policy.portion(view)
     assert columns.read == set(policy.requires())
 
 

@@ -157,7 +157,7 @@ def test_placements_take_parameters_the_same_way() -> None:
     ("text", "error", "message"),
     [
         pytest.param("hrr", UnknownNameError, "no policy called 'hrr'. Did you mean 'hr'?", id="a misspelt name"),
-        pytest.param("zzz", UnknownNameError, "Known: chain, cqc, ct,", id="a name like no other"),
+        pytest.param("zzz", UnknownNameError, "Known: auto, chain, cqc, ct,", id="a name like no other"),
         pytest.param("", UnknownNameError, "named by its path: package.module.Class", id="no name"),
         pytest.param("multi-class:3=frst", UnknownNameError, "no policy called 'frst'", id="an inner misspelt name"),
         pytest.param(

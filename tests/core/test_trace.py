@@ -41,7 +41,7 @@ from headgate.core.trace.lines import (
     redeclared_line,
     update_line,
 )
-from headgate.core.update import OperatorFigures, Update
+from headgate.core.update import OperatorFigures, Update, first_line
 
 START = 1_794_736_800.0
 
@@ -128,6 +128,10 @@ OPERATORS = st.builds(
     peak_rows_waiting=COUNTS,
     utilisation=NUMBERS,
     seconds=NUMBERS,
+    in_queue=NUMBERS,
+    for_a_turn=NUMBERS,
+    computing=NUMBERS,
+    inputs=st.lists(st.text(), max_size=2).map(tuple),
 )
 UPDATES = st.builds(
     Update,
@@ -263,11 +267,15 @@ def test_a_setting_that_was_changed_is_the_one_in_force_for_longest() -> None:
         Change(START + 30, {"policy": "max-benefit"}),
         Change(START + 90, {"priority": ["s", 7]}),
         Change(START + 95, {"placement": "anywhere"}),
+        Change(START + 40, {"together": "auto"}),
+        Change(START + 70, {"inheritance": "sum"}),
     )
     trace = run_of((STREAM, DERIVED), end=100.0, changes=changes)
     assert (trace.policy(), trace.placement(), trace.tracks()) == ("max-benefit", "proportional", 5)
     assert (trace.priority(STREAM), trace.priority(STREAM, START + 85), trace.priority(DERIVED)) == (1.0, 7.0, 1.0)
     assert trace.placement(START + 96) == "anywhere"
+    assert (trace.together(), trace.inheritance(), trace.inheritance(START + 60)) == ("auto", "max", "sum")
+    assert [trace.together_at(START + at) for at in (-1, 39, 40, 99)] == ["declared", "declared", "auto", "auto"]
 
 
 @pytest.mark.parametrize(
@@ -293,6 +301,26 @@ def test_staleness_runs_as_in_figure_2_of_golab() -> None:
     assert staleness is not None
     assert staleness.mean * 13 == pytest.approx(48.5, abs=1e-4)
     assert staleness.max == pytest.approx(8.0, abs=1e-6)
+
+
+def test_a_table_that_was_rebuilt_is_as_fresh_as_the_rebuild_left_it() -> None:
+    rebuilt = (update("s", 4.0, 1.0, 3.0), update("s", 10.0, 1.0, 9.0, layer="backfill"))
+    assert FreshnessHistory.of(run_of((STREAM,), *rebuilt, end=13.0), STREAM).at(START + 12) == START + 9
+
+
+def test_an_error_with_the_traceback_of_another_one_says_what_that_one_said() -> None:
+    raised = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "shop.py", line 33, in charge
+    raise ValueError("bad card")
+ValueError: bad card
+and its number
+
+JVM stack trace follows"""
+    said = "An exception was thrown from the Python worker: ValueError: bad card"
+    assert first_line(RuntimeError(raised)) == said
+    assert first_line(RuntimeError(raised.replace("worker:\nT", "worker: T"))) == said
+    assert first_line(RuntimeError("no such file\nTry another")) == "no such file"
 
 
 STEPS = st.lists(st.tuples(st.floats(0.1, 20), st.floats(0, 25)), min_size=1, max_size=8)
@@ -423,7 +451,7 @@ def test_every_field_of_a_record_is_in_the_document() -> None:
 
     assert (DOCS / "traces.md").exists()
     traced = {
-        Update: ["update", *TRACED_FIELDS[1:], "operators", "repairs"],
+        Update: ["update", *TRACED_FIELDS[1:], "operators", "repairs", "together", "work"],
         TraceTable: ["class" if field.name == "importance_class" else field.name for field in fields(TraceTable)],
         OperatorFigures: [field.name for field in fields(OperatorFigures)],
     }
@@ -432,7 +460,10 @@ def test_every_field_of_a_record_is_in_the_document() -> None:
 
 
 def test_whatever_is_not_traced_does_not_make_updates_differ() -> None:
-    assert {field.name for field in fields(Update) if field.compare} == {*TRACED_FIELDS, "operators", "repairs"}
+    assert {field.name for field in fields(Update) if field.compare} == {
+        *TRACED_FIELDS,
+        *("operators", "repairs", "together"),
+    }
 
 
 # --- tables declared while a run goes on ----------------------------------------------------------------------------
@@ -479,3 +510,18 @@ def test_the_mean_lag_is_that_of_a_look_at_every_moment() -> None:
 
     assert meter.mean == pytest.approx(sum(map(lag_at, steps)) / len(steps), abs=1e-2)
     assert meter.maximum == pytest.approx(max(map(lag_at, steps)), abs=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("told", "planning", "committing"),
+    [
+        pytest.param({"work": 1.5}, 0.2, 0.5, id="work is told"),
+        pytest.param({}, 0.0, 0.7, id="an older trace, in which all that is no work counts as the commit"),
+    ],
+)
+def test_planning_and_committing_are_told_apart(told: dict[str, float], planning: float, committing: float) -> None:
+    line = json.loads(update_line(Update("t", seconds=2.0, overhead=0.7, work=1.5, status="committed")))
+    del line["work"]
+    header = header_line(TraceHeader("city", 0.0, 1, "fifo", "any", "max", None, ()))
+    (found,) = trace_from([header, json.dumps(line | told)]).updates
+    assert (found.planning, found.committing) == pytest.approx((planning, committing))

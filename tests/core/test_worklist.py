@@ -41,7 +41,7 @@ def sort_again(
     count = len(priorities)
     table = np.array(priorities, dtype=np.float64).reshape(count, -1 if count else 1)
     own.deal(np.arange(count), own.config)
-    own.sort(table, np.arange(count), np.array(patience or [math.inf] * count), forces=forces)
+    own.sort(table, (np.arange(count),), np.array(patience or [math.inf] * count), forces=forces)
     own.validate()
 
 

@@ -286,6 +286,13 @@ class NaiveTables:
             return -self.tables[name].released
         return -float(self.rule.index(name))
 
+    def _depth(self, name: str) -> int:
+        return max((1 + self._depth(source) for source in self.tables[name].spec.sources), default=0)
+
+    def _between_equals(self, name: str) -> tuple[float, float, str]:
+        table = self.tables[name]
+        return -self._depth(name), -(table.arrived - table.taken), name
+
     def _overdue(self, name: str, now: float) -> float | None:
         """The moment at which the guard was to strike for a table, if it has passed."""
         table = self.tables[name]
@@ -301,12 +308,14 @@ class NaiveTables:
             waiting = [name for name, table in self.tables.items() if table.runnable_since is not None]
             if not free or not waiting:
                 return
-            overdue = [(when, name) for name in waiting if (when := self._overdue(name, now)) is not None]
+            overdue = [
+                (when, -self._depth(name), name) for name in waiting if (when := self._overdue(name, now)) is not None
+            ]
             if overdue and guard_may_strike:
                 guard_may_strike = False
-                chosen = min(overdue)[1]
+                chosen = min(overdue)[2]
             else:
-                chosen = min(waiting, key=lambda name: (-self._urgency(name), name))
+                chosen = min(waiting, key=lambda name: (-self._urgency(name), *self._between_equals(name)))
             self._start(chosen, free[0], now)
 
     def _start(self, name: str, track: int, now: float) -> None:

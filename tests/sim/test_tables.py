@@ -340,6 +340,40 @@ def test_the_machine_alternates(slowdown: Slowdown, now: float, factor: float) -
     assert slowdown.at(now) == factor
 
 
+@pytest.mark.parametrize(
+    ("start", "seconds", "lasts"),
+    [
+        pytest.param(0.0, 5.0, 5.0, id="ends with the normal stretch"),
+        pytest.param(4.0, 1.5, 2.5, id="half a second of work in the slow one"),
+        pytest.param(5.0, 1.0, 3.0, id="all of it slow"),
+        pytest.param(6.5, 1.0, 2.0, id="begins slow, ends normal"),
+        pytest.param(6.5, 13.0, 18.0, id="two whole cycles and as before"),
+        pytest.param(4.0, 3.0, 5.0, id="normal, slow, normal"),
+    ],
+)
+def test_throughout_a_running_update_follows_the_machine(start: float, seconds: float, lasts: float) -> None:
+    """Normal up to 5, slow up to 8, 6 seconds of work in each cycle."""
+    assert Slowdown(3.0, 5.0, 3.0, throughout=True).lasts(seconds, start) == pytest.approx(lasts)
+    table = Table("t", arrivals=(start,) if start else (8.0,), setup_time=seconds, time_per_unit=0.0)
+    scenario = replace(one_track(table), slowdown=Slowdown(3.0, 5.0, 3.0, throughout=True))
+    assert run(scenario).seconds == pytest.approx((start or 8.0) + lasts)
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "mean"),
+    [
+        pytest.param(Slowdown(3.0, 1.0, 1.0), 2.0, id="by where updates start"),
+        pytest.param(Slowdown(3.0, 1.0, 1.0, throughout=True), 1.5, id="by the work that is done"),
+        pytest.param(Slowdown(3.0, 0.0, 1.0, throughout=True), 3.0, id="always slow"),
+        pytest.param(Slowdown(3.0, 1.0, 0.0, throughout=True), 1.0, id="never slow"),
+    ],
+)
+def test_how_much_longer_updates_take_on_the_mean(slowdown: Slowdown, mean: float) -> None:
+    assert slowdown.mean == pytest.approx(mean)
+    if slowdown.throughout:
+        assert slowdown.lasts(1_000.0, 0.3) == pytest.approx(mean * 1_000.0, abs=2.0)
+
+
 # --- chance -------------------------------------------------------------------------------------------------
 
 #: too much for one track, so that it is never idle once all streams have begun

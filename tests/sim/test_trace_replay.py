@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from headgate.core.cost import CostModel
-from headgate.core.errors import ScenarioError
+from headgate.core.errors import ParameterError, ScenarioError
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.trace import Change, Trace, TraceHeader, TraceTable, measured
 from headgate.core.update import Update
 from headgate.sim import Table, TableResult, TableScenario, TraceReplay, compare_replay, replay_of
-from tests.sim.recording import START, recorded
+from headgate.sim.tables.replay import ReplayChange
+from tests.sim.recording import BUSY, START, recorded
 
 
 def city(tracks: int = 2, spread: float | None = None, horizon: float = 200.0, chop: float = math.inf) -> TableScenario:
@@ -289,6 +290,15 @@ def test_a_policy_that_learns_goes_by_what_it_has_learned() -> None:
 # --- side by side ---------------------------------------------------------------------------------------------
 
 
+def test_an_autopilot_is_not_replayed_but_the_policy_that_it_had() -> None:
+    _, trace = recorded(city(), "auto:now=edf-p,window=60")
+    replay = replay_of(trace)
+    assert replay.policies == ("edf-p", "fifo", "max-benefit")
+    assert "under auto:now=edf-p,window=60" in replay.about
+    with pytest.raises(ParameterError, match=r"'auto' cannot be replayed.* such as priced-benefit"):
+        list(compare_replay(replay, [(policy_from("auto:now=priced-benefit"), placement_from("anywhere"))]))
+
+
 def test_the_run_as_measured_stands_before_those_that_were_simulated() -> None:
     result, trace = recorded(city(), "max-benefit")
     replay = replay_of(trace)
@@ -307,3 +317,54 @@ def test_the_run_as_measured_stands_before_those_that_were_simulated() -> None:
     assert was.relative_lateness == pytest.approx(same.relative_lateness, rel=0.01)
     assert same.relative_lateness is not None and fifo.relative_lateness is not None
     assert 1 <= same.relative_lateness < fifo.relative_lateness
+
+
+# --- with the changes that were made --------------------------------------------------------------------------------
+
+
+def as_it_was(trace: Trace, instead: ReplayChange | None = None, stated: tuple[str, ...] = ()) -> TableResult:
+    return replay_of(trace).run_as_it_was(policy_from, placement_from, instead, stated)
+
+
+def test_a_run_without_changes_is_replayed_as_under_its_own_settings() -> None:
+    _, trace = recorded(BUSY, "fifo")
+    replay = replay_of(trace)
+    assert as_it_was(trace) == replay.run(policy_from("fifo"), placement_from("anywhere"))
+    chosen = ReplayChange(0.0, policy_from("max-benefit"), placement_from("anywhere"), 2)
+    assert as_it_was(trace, chosen) == replay.run(policy_from("max-benefit"), placement_from("anywhere"), 2)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param({"policy": "max-benefit"}, id="policy"),
+        pytest.param({"tracks": 2}, id="tracks"),
+        pytest.param({"priority": ["meters", 500.0]}, id="priority"),
+    ],
+)
+def test_a_change_is_made_when_it_was_made(what: dict[str, object]) -> None:
+    _, trace = recorded(BUSY, "max-benefit" if "priority" in what else "fifo")
+
+    def updates(at: float) -> list[int]:
+        found = as_it_was(replace(trace, changes=(Change(START + at, what),)))
+        return [table.updates for table in found.tables]
+
+    plain = [table.updates for table in as_it_was(trace).tables]
+    at_once, at_half, at_the_end = updates(0.0), updates(30.0), updates(60.0)
+    assert at_the_end == plain
+    assert at_once != plain
+    assert at_half not in (plain, at_once)
+
+
+def test_what_is_chosen_holds_all_the_time() -> None:
+    _, trace = recorded(BUSY, "fifo")
+    changes = (Change(START + 30.0, {"policy": "round-robin"}), Change(START + 20.0, {"priority": ["meters", 500.0]}))
+    chosen = ReplayChange(0.0, policy=policy_from("max-benefit"))
+    busy = replace(trace, changes=changes)
+    assert as_it_was(busy, chosen, ("meters",)).tables != as_it_was(busy, chosen).tables
+    replay = replay_of(busy)
+    assert [text for _, text in replay.over_time("policy")] == ["fifo", "round-robin"]
+    whole = replay_of(replace(trace, changes=changes[1:])).run_as_it_was(
+        policy_from, placement_from, chosen, ("meters",)
+    )
+    assert as_it_was(busy, chosen, ("meters",)).tables == whole.tables

@@ -27,7 +27,24 @@ from headgate.core.errors import (
 from headgate.core.explain import Decision, DispatchExplanation, Explanation, Ranked, RoundsExplanation
 from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
 from headgate.core.graph import Floats, Graph, Ints, uniform
-from headgate.core.inheritance import MOST_PRIORITY, Inheritance, PeriodReading, derive_periods, inherit_priorities
+from headgate.core.inheritance import (
+    MOST_PRIORITY,
+    Inheritance,
+    InheritanceRule,
+    PeriodReading,
+    derive_periods,
+    inherit_priorities,
+    inheritance_from,
+)
+from headgate.core.joint import (
+    JointChoice,
+    JointJobs,
+    SharedSetup,
+    Together,
+    WaitingUpdate,
+    choose_together,
+    together_from,
+)
 from headgate.core.latency import LatencyRecorder, LatencySummary
 from headgate.core.locality import FifoStealScheduler, LocalityScheduler
 from headgate.core.loop import Loop, LoopStatistics, Start
@@ -47,6 +64,16 @@ from headgate.core.policy import Policy, rank
 from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
 from headgate.core.rounds import NewRound, Rounds, RoundsStatistics
 from headgate.core.staleness import ArrivalLog, LagMeter, StalenessMeter, is_past, waiting_since
+from headgate.core.target_plan import (
+    TargetDemand,
+    TargetHelp,
+    TargetPlan,
+    help_lines,
+    impossible_line,
+    plan_lines,
+    plan_targets,
+)
+from headgate.core.targets import TargetTables, fill_targets
 from headgate.core.update import Layer, OperatorFigures, Update, added_up, first_line, node_name
 from headgate.core.worklist import Reschedule, RoundsConfig, Wait
 
@@ -85,8 +112,11 @@ __all__ = [
     "GraphError",
     "HeadgateError",
     "Inheritance",
+    "InheritanceRule",
     "Ints",
     "InvariantError",
+    "JointChoice",
+    "JointJobs",
     "LagMeter",
     "Lane",
     "Lanes",
@@ -114,32 +144,47 @@ __all__ = [
     "RoundsStatistics",
     "ScenarioError",
     "SchedulerMisuseError",
+    "SharedSetup",
     "StalenessMeter",
     "Start",
     "TableColumns",
+    "TargetDemand",
+    "TargetHelp",
+    "TargetPlan",
+    "TargetTables",
     "TimeSlice",
+    "Together",
     "UnknownNameError",
     "Update",
     "UserCodeError",
     "Wait",
+    "WaitingUpdate",
     "Workers",
     "added_up",
+    "choose_together",
     "consumption_from",
     "derive_periods",
     "features_named",
+    "fill_targets",
     "first_line",
     "fits",
+    "help_lines",
+    "impossible_line",
     "in_view",
     "inherit_priorities",
+    "inheritance_from",
     "is_past",
     "keeping_up",
     "node_name",
     "operator_features",
     "operator_readings",
     "placement_from",
+    "plan_lines",
+    "plan_targets",
     "policy_from",
     "rank",
     "said_by",
+    "together_from",
     "uniform",
     "user_error",
     "waiting_since",

@@ -103,6 +103,11 @@ class CostModel:
             return min(limit, self._mean_n * budget / max(self._mean_time, LEAST_UPDATE_TIME))
         return min(limit, fits(self.alpha, self.beta, budget))
 
+    @property
+    def observed(self) -> float:
+        """How many updates it was fitted to, earlier ones counted less."""
+        return self._weight
+
     def is_usual(self, n: float, seconds: float) -> bool:
         """Whether updates of this size are nothing new, and take at most ``seconds``."""
         return n <= USUAL * self._mean_n and self.predict(n) <= seconds

@@ -7,6 +7,9 @@ itself are the engine's. Each pick goes to
 1. the most overdue node of a lane with a free worker, if the guard strikes (at most once per ``decide``);
 2. the best node by the policy among lanes with a free home worker, or a free spare one if the lane is aggressive;
 3. the best node among the other lanes with a free spare worker: no node of that worker's home lanes can run now.
+
+Between equals it is the turn of downstream nodes, then of the most pending, then of the name that sorts first. A start
+carries the portion that the policy allows, also if it is the guard's: a whole backlog would keep everybody waiting.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from headgate.core.guard import Guard
 from headgate.core.loop import LoopStatistics, Reason, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers
-from headgate.core.policy import Policy
+from headgate.core.policy import Policy, portion_of, portions_are_stated
 from headgate.core.ranking import Key, ranking_for
 
 #: the features that the loop itself keeps or reads; an engine's matrix must have them
@@ -83,6 +86,7 @@ class Dispatch:
         self._node_on: dict[int, tuple[str, float]] = {}
         self._busy_node: dict[int, int] = {}
         self._now = 0.0
+        self._placed = Lanes((), np.empty(0, dtype=np.intp))
         self._adopt_graph()
 
     @property
@@ -147,7 +151,8 @@ class Dispatch:
                     pick = self._best_pick()
                 if pick is None:
                     break
-                start = Start(pick[0], self._worker_for(pick[1]), reason)
+                portion = portion_of(self.policy, view, pick[0]) if self._portions else math.inf
+                start = Start(pick[0], self._worker_for(pick[1]), reason, portion=portion)
                 memory = self.policy.remember(view, start.node) if self._remembers else self._memory
                 if self._keeps_history:
                     self.history.append(self._record(start, view))
@@ -299,7 +304,7 @@ class Dispatch:
         self._column_window = columns["window_time"]
         self._patience: list[float] = columns["patience"].tolist()
         self._most = [int(m) for m in columns["max_workers"]]
-        self._tie: list[int] = graph.tie.tolist()
+        self._tie: list[int] = graph.downstream_first.tolist()
         self._ready = [False] * len(graph)
         for name in ready:
             if name in graph.index:
@@ -315,7 +320,8 @@ class Dispatch:
         self._adopt_lanes(self._lanes_from(self.placement, self.workers))
 
     def _lanes_from(self, placement: Placement, workers: Workers) -> Lanes:
-        view = self.matrix.view(self._now, self.turn, seed=self._seed)
+        # What was placed before lets a placement avoid changing its mind at every small change of costs.
+        view = self.matrix.view(self._now, self.turn, seed=self._seed, memory=self._placed)
         try:
             placed = placement.lanes(view, workers)
         except Exception as error:
@@ -342,9 +348,10 @@ class Dispatch:
             {w: rank for rank, w in enumerate(dict.fromkeys((*lane.home, *lane.spare)))} for lane in self._lanes
         ]
         self._remembers = type(self.policy).remember is not Policy.remember
+        self._portions = portions_are_stated(self.policy)
         graph = self.matrix.graph
         self.guard = Guard(self._lane_of, count, self._tie)
-        self._ranking = ranking_for(self.policy, placed.of, count, graph.tie, self._runnable.__contains__)
+        self._ranking = ranking_for(self.policy, placed.of, count, graph, self._runnable.__contains__)
         for node, since in self._runnable.items():
             self.guard.watch(node, since + self._patience[node])
             self._ranking.changed(node)
@@ -362,7 +369,14 @@ class Dispatch:
     def explain(self, node: int, now: float) -> DispatchExplanation:
         """Why this node runs or does not run at this moment."""
         name = self.graph.names[node]
-        ranking = self.queue(now) if node in self._runnable else ()
+        waits = node in self._runnable
+        ranking = self.queue(now) if waits else ()
+        view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
+        try:
+            portion = portion_of(self.policy, view, node) if waits and self._portions else math.inf
+            notes = self.policy.notes(view, node) if waits else ()
+        except Exception as error:
+            raise self._policy_failed(error) from error
         place = next((i for i, entry in enumerate(ranking) if entry.name == name), None)
         return DispatchExplanation(
             node=name,
@@ -375,7 +389,14 @@ class Dispatch:
             lane=self._lanes[self._lane_of[node]],
             busy={w: busy_with for w, (busy_with, _) in self._node_on.items()},
             guard_deadline=self.guard.deadline(node),
+            notes=notes,
+            portion=portion,
         )
+
+    def allows(self, node: int, worker: int) -> bool:
+        """Whether the placement lets a worker run a node, at home or as a spare one."""
+        lane = self._lanes[self._lane_of[node]]
+        return worker in lane.home or worker in lane.spare
 
     def _record(self, start: Start, view: FeatureView) -> Decision:
         ranking = ranked(view, self.policy, self._runnable)

@@ -14,7 +14,11 @@ import numpy as np
 
 from headgate.core.matrix import FeatureView
 from headgate.core.placement import Lane
-from headgate.core.policy import Policy, as_table, best_first, priorities_of
+from headgate.core.policy import Policy, as_table, best_first, priorities_of, ties
+
+#: A policy that puts the earliest first gives a moment, negated. Below this it is one since the epoch, which people
+#: cannot read as a number.
+_MOMENT = -1e8
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,11 @@ class Ranked:
     waiting: float
 
     def __str__(self) -> str:
-        return f"{self.name} ({_numbers(self.priority)}; waiting {self.waiting:.3g} s)"
+        return self.told(math.inf)
+
+    def told(self, now: float) -> str:
+        """As text; priorities that are moments are told from ``now``, if it is finite."""
+        return f"{self.name} ({_numbers(self.priority, now)}; waiting {self.waiting:.3g} s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,8 @@ class DispatchExplanation(Explanation):
     busy: Mapping[int, str]
     #: what else a user should know about the node
     notes: tuple[str, ...] = ()
+    #: how much of what is pending the policy lets one run take
+    portion: float = math.inf
 
     @property
     def state(self) -> str:
@@ -107,10 +117,10 @@ class DispatchExplanation(Explanation):
         if self.running_on:
             lines.append(f"{self.node}: running on worker {', '.join(map(str, self.running_on))}")
         if self.place is not None:
-            numbers = _numbers(self.priority)
+            numbers = _numbers(self.priority, self.now)
             lines.append(f"{self.node}: number {self.place} of the runnable by {self.policy}, priority ({numbers})")
             if self.ahead:
-                lines.append(f"  ahead of it: {_some([str(entry) for entry in self.ahead])}")
+                lines.append(f"  ahead of it: {_some([entry.told(self.now) for entry in self.ahead])}")
             lines.append(f"  {self._where()}")
             if self.guard_deadline < math.inf:
                 lines.append(f"  {self._guard(' of its lane')}")
@@ -147,7 +157,7 @@ class RoundsExplanation(Explanation):
         return "\n".join(
             [
                 f"{self.node}: {doing} worker {self.worker}, place {self.place} of {self.of} "
-                f"by {self.policy}, priority ({_numbers(self.priority)})",
+                f"by {self.policy}, priority ({_numbers(self.priority, self.now)})",
                 f"  ahead of it: {_some(self.ahead) or 'nobody'}; equal to it: {_some(self.equal) or 'nobody'}",
                 f"  last ran {self.now - self.last_run:.3g} s ago; {self._forced()}",
                 f"  {self._guarded()}",
@@ -169,8 +179,12 @@ class RoundsExplanation(Explanation):
         return "the guard has not seen it waiting"
 
 
-def _numbers(priority: Sequence[float]) -> str:
-    return ", ".join(f"{p:.6g}" for p in priority)
+def _numbers(priority: Sequence[float], now: float) -> str:
+    return ", ".join(f"{p:.6g}" if p > _MOMENT or math.inf in (now, -p) else _moment(-p, now) for p in priority)
+
+
+def _moment(moment: float, now: float) -> str:
+    return f"{now - moment:.3g} s ago" if moment <= now else f"in {moment - now:.3g} s"
 
 
 def _some(texts: Sequence[str], most: int = 5) -> str:
@@ -184,5 +198,5 @@ def ranked(view: FeatureView, policy: Policy, runnable: Mapping[int, float]) -> 
     table = as_table(priorities_of(policy, view))[nodes]
     return tuple(
         Ranked(view.graph.names[nodes[k]], tuple(table[k].tolist()), view.now - runnable[int(nodes[k])])
-        for k in best_first(table, view.graph.tie[nodes])
+        for k in best_first(table, *ties(view.only(nodes)))
     )

@@ -91,6 +91,8 @@ FEATURES: Mapping[str, Feature] = _catalogue(
     Feature("layer", "work of a lower layer stands behind that of a higher one, whatever the policy", default=0.0),
     Feature("period", "seconds between two arrivals of data; of a derived table, estimated from its sources"),
     Feature("patience", "seconds a node may stay runnable before the guard puts it in front", default=float("inf")),
+    Feature("target_lag", "lag within which its own target and those of its dependents hold", default=float("inf")),
+    Feature("kept_target_lag", "the same for the targets that can be kept together", default=float("inf")),
     Feature("max_workers", "how many workers may run the node at once", default=1.0),
     # measured by running the node
     Feature("cost", "seconds to process one input tuple", ChangedBy.ITSELF, intrinsic=True),
@@ -100,6 +102,7 @@ FEATURES: Mapping[str, Feature] = _catalogue(
     # about what waits
     Feature("pending", "tuples (of a table: seconds of data) waiting to be processed", _QUEUE),
     Feature("head_time", "when the oldest waiting tuple came into the system", _QUEUE, default=float("inf")),
+    Feature("waiting_since", "when the oldest data that it could take in arrived", _QUEUE, default=float("inf")),
     Feature("output_pending", "tuples waiting in the node's output queues", _OUTPUT),
     Feature("freshness_delta", "dF: how much fresher the table would become, seconds", _QUEUE),
     Feature("execution_time", "E: expected seconds to process what waits", _QUEUE),

@@ -140,6 +140,12 @@ class Graph:
         return _inverse(np.array(sorted(range(len(self)), key=self.names.__getitem__), dtype=np.intp))
 
     @cached_property
+    def downstream_first(self) -> Ints:
+        """The rank of each node by depth, the deepest first; between equals, by name."""
+        ranked = np.lexsort((self.tie, -self.depth))
+        return _inverse(ranked)
+
+    @cached_property
     def fingerprint(self) -> Fingerprints:
         """A 64-bit hash of each name, so that ``uniform`` can depend on the name and not on the index."""
         digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in self.names)

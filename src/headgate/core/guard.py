@@ -50,7 +50,7 @@ class Guard:
         self._deadline[node] = math.inf
 
     def most_overdue(self, lane: int, now: float) -> tuple[float, int, int] | None:
-        """The node of ``lane`` whose deadline passed first, as (deadline, rank of its name, node); None if nobody's."""
+        """The node of ``lane`` whose deadline passed first, as (deadline, its place between equals, node), or None."""
         heap = self._heaps[lane]
         while heap:
             deadline, _, node = heap[0]

@@ -6,6 +6,9 @@ priority of what is built on them (Golab et al., section 3.3). Applied to the wh
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -13,14 +16,54 @@ import numpy as np
 from headgate.core.errors import ParameterError
 from headgate.core.graph import Floats, Graph
 
-Inheritance = Literal["none", "sum", "max", "max-plus"]
+Inheritance = Literal["none", "sum", "max", "max-plus", "density"]
 PeriodReading = Literal["ancestors", "descendants"]
+
+#: seconds of work that a second of data costs at least
+LEAST_WORK = 1e-9
 
 #: the highest priority that may be stated; what is computed from priorities stays a finite number
 MOST_PRIORITY = 1e12
 
 
-def inherit_priorities(graph: Graph, priority: Floats, mode: Inheritance = "max", k: float = 2.0) -> Floats:
+@dataclass(frozen=True, slots=True)
+class InheritanceRule:
+    """How sources inherit: the mode, and the factor of max-plus."""
+
+    mode: Inheritance = "max"
+    k: float = 2.0
+
+    def __str__(self) -> str:
+        return f"{self.mode}:k={self.k:g}" if self.mode == "max-plus" else self.mode
+
+
+def inheritance_from(text: str) -> InheritanceRule | None:
+    """The rule written as ``none``, ``sum``, ``max``, ``max-plus``, ``max-plus:k=3`` or ``density``.
+
+    None for ``default``: what the policy asks for, or else ``max``.
+    """
+    mode, _, parameter = (part.strip() for part in text.partition(":"))
+    key, _, value = (part.strip() for part in parameter.partition("="))
+    if mode == "default" and not parameter:
+        return None
+    for known in get_args(Inheritance):
+        if mode == known and not parameter:
+            return InheritanceRule(known)
+    try:
+        k = float(value) if mode == "max-plus" and key == "k" else math.nan
+    except ValueError:
+        k = math.nan
+    if not 1 < k < math.inf:
+        raise ParameterError(
+            f"inheritance is default, {', '.join(get_args(Inheritance))}, or max-plus:k=NUMBER with a number above 1; "
+            f"got {text[:100]!r}"
+        )
+    return InheritanceRule("max-plus", k)
+
+
+def inherit_priorities(
+    graph: Graph, priority: Floats, mode: Inheritance = "max", k: float = 2.0, work: Floats | None = None
+) -> Floats:
     """Priorities after inheritance.
 
     ``none``      as stated.
@@ -30,6 +73,9 @@ def inherit_priorities(graph: Graph, priority: Floats, mode: Inheritance = "max"
                   ("K times the maximum, including itself") taken for every table alike would only scale all
                   priorities; applied step by step it does what the paper says of it: it lifts base tables, the
                   more so the longer the chain above them.
+    ``density``   such that the node takes away as much weighted staleness per second of work as the best set of it
+                  and of dependents of it that become fresher with it. ``work`` is what a second of data costs each
+                  node, in seconds; left out, all cost the same. No less than stated.
     """
     if mode not in get_args(Inheritance):
         raise ParameterError(f"inheritance must be one of {', '.join(get_args(Inheritance))}; got {mode!r}")
@@ -42,11 +88,51 @@ def inherit_priorities(graph: Graph, priority: Floats, mode: Inheritance = "max"
         for node in range(len(graph)):
             inherited[node] += sum(priority[d] for d in graph.dependents(node))
         return inherited
+    if mode == "density":
+        return np.maximum(inherited, _densities(graph, inherited, work))
     factor = k if mode == "max-plus" else 1.0
     for level in graph.from_sinks[1:]:
         best = np.maximum.reduceat(inherited[level.neighbours], level.starts)
         inherited[level.nodes] = np.maximum(inherited[level.nodes], factor * best)
     return inherited
+
+
+def _densities(graph: Graph, priority: Floats, work: Floats | None) -> Floats:
+    """The priority at which each node alone is as dense as the best set that its update makes possible.
+
+    A set is closed: it has every node between the first one and any other of it. From the sinks up, a node takes in the
+    best sets of its dependents, the densest first, as long as each is denser than what it has (Horn, 1972, for trees,
+    where this is exact). Where ways meet, a set brings along what it needs.
+    """
+    cost = np.ones(len(graph)) if work is None else np.maximum(work, LEAST_WORK)
+    weights, costs = priority.tolist(), cost.tolist()
+    best: dict[int, frozenset[int]] = {}
+    density = np.zeros(len(graph))
+
+    def dense(nodes: Iterable[int]) -> tuple[float, float]:
+        members = list(nodes)
+        return sum(weights[i] for i in members), sum(costs[i] for i in members)
+
+    for node in reversed(graph.order):
+        taken = {node}
+        weight, seconds = weights[node], costs[node]
+        below = graph.dependents(node)
+        open_: set[int] = set(graph.downstream[node])
+        while open_:
+            offers = []
+            for child in open_:
+                needed = best[child].union(*(graph.ancestors(i) & below for i in best[child])) - taken
+                more, longer = dense(sorted(needed))
+                offers.append((more / longer, -graph.tie[child], needed, more, longer))
+            ratio, _, needed, more, longer = max(offers, key=lambda offer: offer[:2])
+            if ratio * seconds <= weight:
+                break
+            taken |= needed
+            weight, seconds = weight + more, seconds + longer
+            open_ = {child for member in taken for child in graph.downstream[member]} - taken
+        best[node] = frozenset(taken)
+        density[node] = weight / seconds
+    return density * cost
 
 
 def derive_periods(graph: Graph, period: Floats, reading: PeriodReading = "ancestors") -> Floats:

@@ -16,6 +16,7 @@ have in common. Locality does not use policies; see ``headgate.core.locality``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
@@ -33,6 +34,9 @@ Reason = Literal["policy", "tie", "forced", "guard"]
 class Start(NamedTuple):
     """Run ``node`` on ``worker`` now, on up to ``batch`` tuples; 0 leaves the number to the engine.
 
+    ``portion`` is how much of what is pending the policy lets the run take: seconds of data of a table, tuples of an
+    operator. The engine's own limits apply as well.
+
     A tuple and not a frozen dataclass: one is created for every run, and a tuple takes a third of the time.
     """
 
@@ -40,6 +44,11 @@ class Start(NamedTuple):
     worker: int
     reason: Reason
     batch: int = 0
+    portion: float = math.inf
+
+    def at_most(self, tuples: int) -> int:
+        """How many of so many tuples the run may take: at least one, or it would do nothing."""
+        return tuples if tuples <= self.portion else max(1, math.floor(self.portion))
 
 
 @dataclass(frozen=True, slots=True)

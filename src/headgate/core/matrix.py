@@ -65,8 +65,8 @@ class FeatureView:
     def __contains__(self, name: object) -> bool:
         return name in self._columns
 
-    def only(self, rows: Ints) -> FeatureView:
-        """The same view of just these nodes of the graph."""
+    def only(self, rows: Ints | None) -> FeatureView:
+        """The same view of just these nodes of the graph; None for all of them."""
         return FeatureView(self._columns, self.graph, self.now, self.turn, self.seed, self.memory, rows)
 
 

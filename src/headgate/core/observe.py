@@ -33,6 +33,7 @@ TABLE_FEATURES = (
     *LOOP_FEATURES,
     *("priority", "class", "layer", "period", "setup_time", "time_per_unit", "cost", "selectivity"),
     *("pending", "head_time", "output_pending", "freshness_delta", "execution_time", "release_time", "next_release"),
+    *("target_lag", "kept_target_lag", "waiting_since"),
 )
 
 #: a table that states no patience may wait this many of its periods before the guard strikes
@@ -90,12 +91,16 @@ def operator_readings(facts: OperatorFacts[NodeT]) -> Mapping[str, Callable[[Nod
         "period": facts.period,
         "patience": facts.patience,
         "max_workers": facts.max_workers,
+        # operators have no targets
+        "target_lag": lambda node: math.inf,
+        "kept_target_lag": lambda node: math.inf,
         "cost": cost,
         "selectivity": facts.selectivity,
         "setup_time": lambda node: 0.0,
         "time_per_unit": facts.time_per_unit,
         "pending": pending,
         "head_time": facts.head_time,
+        "waiting_since": facts.head_time,
         "output_pending": facts.output_pending,
         # by how much fresher the operator would be if it took everything that waits
         "freshness_delta": lambda node: max(newest_waiting(node) - newest_taken(node), 0.0) if pending(node) else 0.0,
@@ -176,6 +181,7 @@ class TableColumns:
         self.freshness_delta, self.execution_time = columns["freshness_delta"], columns["execution_time"]
         self.head_time, self.release_time = columns["head_time"], columns["release_time"]
         self.next_release = columns["next_release"]
+        self.waiting_since = columns["waiting_since"]
 
     def set_cost(self, table: int, alpha: float, beta: float) -> None:
         """An update of n seconds of data is expected to take ``alpha + beta n`` seconds."""

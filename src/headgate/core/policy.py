@@ -1,8 +1,8 @@
 """What a policy is: the features of all nodes in, a priority vector per node out.
 
-A policy only ranks. It has no clock, does no I/O and keeps no state: what it must remember from one decision to the
-next is passed in (``view.memory``) and returned (``remember``). The loops decide whether and where a node can run, and
-that no node waits for ever.
+A policy only ranks, and may say how much of what waits one run takes. It has no clock, does no I/O and keeps no state:
+what it must remember from one decision to the next is passed in (``view.memory``) and returned (``remember``). The
+loops decide whether and where a node can run, and that no node waits for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from headgate.core.errors import UserCodeError
 from headgate.core.graph import Floats, Ints
-from headgate.core.matrix import FeatureView
+from headgate.core.inheritance import Inheritance
+from headgate.core.matrix import FeatureView, in_view
 
 
 class Choosable:
@@ -49,7 +50,7 @@ class Policy(Choosable, ABC):
     """Ranks nodes. Subclasses are frozen dataclasses whose fields are the policy's parameters.
 
     ``priorities`` returns one row per node in view, larger rows first, rows compared from left to right; one number
-    per node may be returned as a flat array. Between equal rows the loop takes the name that sorts first.
+    per node may be returned as a flat array. Between equal rows the loop decides: see ``ties``.
 
     A policy is ``local`` if a node's priority depends on the features of that node alone and not on the time, the
     turn or the memory. The loop then ranks again only the nodes that changed, which is what makes ten thousand
@@ -64,9 +65,25 @@ class Policy(Choosable, ABC):
     def priorities(self, view: FeatureView) -> Floats:
         """The priority of every node in ``view``: an array of shape (n,) or (n, D)."""
 
+    def portion(self, view: FeatureView) -> Floats:
+        """How much of what is pending one run of each node in ``view`` may take: seconds of data of a table, tuples of
+        an operator. Infinity, which is the default, leaves it to the engine; of less than it can take, an engine takes
+        the least that it can. Asked when a node was chosen, also by the guard, and then shown that node only: it
+        depends on the features of each node, the time and the memory, and not on other nodes."""
+        return np.full(len(view), np.inf)
+
+    @property
+    def inheritance(self) -> Inheritance | None:
+        """How sources inherit priorities under this policy if the user does not say it; None if any way will do."""
+        return None
+
     def remember(self, view: FeatureView, node: int) -> object:
         """The memory to be shown from the next decision on, now that ``node`` was chosen."""
         return view.memory
+
+    def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
+        """What ``explain`` adds about a node that waits: lines that say what the rule went by."""
+        return ()
 
     def requires(self) -> tuple[str, ...]:
         """The features this instance reads; more than ``needs`` where parameters bring in other policies."""
@@ -86,20 +103,69 @@ def priorities_of(policy: Policy, view: FeatureView) -> Floats:
     return answer
 
 
+def portions_of(policy: Policy, view: FeatureView) -> Floats:
+    """The portion of every node in view by ``policy``; anything but an array of numbers is the policy's mistake."""
+    answer = policy.portion(view)
+    shape = getattr(answer, "shape", None)
+    if shape != (len(view),):
+        got = type(answer).__name__ if shape is None else f"an array of shape {shape}"
+        raise UserCodeError(
+            f"policy {policy.name!r}: portion must return an array with one number for each of {len(view)} nodes; "
+            f"got {got}: correct the policy or replace it"
+        )
+    return answer
+
+
+def portion_of(policy: Policy, view: FeatureView, node: int) -> float:
+    """How much of what is pending a run of ``node`` may take by ``policy``."""
+    portion = float(portions_of(policy, view.only(np.array([node], dtype=np.intp)))[0])
+    if not portion > 0:
+        name = view.graph.names[node]
+        raise UserCodeError(
+            f"policy {policy.name!r}: the portion of {name!r} must be a number above 0, or infinity for everything; "
+            f"got {portion}: correct the policy or replace it"
+        )
+    return portion
+
+
+def portions_are_stated(policy: Policy) -> bool:
+    """Whether the policy has a ``portion`` of its own. If not, it need not be asked."""
+    return type(policy).portion is not Policy.portion
+
+
 def as_table(priorities: Floats) -> Floats:
     """Priorities as an (n, D) table, whichever of the two shapes the policy returned."""
     return priorities[:, np.newaxis] if priorities.ndim == 1 else priorities
 
 
 def best_first(priorities: Floats, *ties: NDArray[Any]) -> Ints:
-    """The rows of a table of priorities, best first; between equal rows by the last of ``ties``, then those before."""
+    """The rows of a table of priorities, best first; between equal rows by the last of ``ties``, then those before.
+
+    The smallest tie goes first.
+    """
     # lexsort takes its last key first, so the columns go in reversed, after what breaks ties
-    return np.lexsort((*ties, *(-priorities[:, d] for d in range(priorities.shape[1] - 1, -1, -1))))
+    columns = [-priorities[:, d] for d in range(priorities.shape[1] - 1, -1, -1)]
+    order = np.lexsort(columns)
+    if len(order) < 2:
+        return order
+    # Sorting costs most, and ties are rare; numbers that are none count as equal, too.
+    differ = [(column[order[1:]] != column[order[:-1]]) & ~np.isnan(column[order[:-1]]) for column in columns]
+    return order if np.logical_or.reduce(differ).all() else np.lexsort((*ties, *columns))
+
+
+def ties(view: FeatureView) -> tuple[NDArray[Any], ...]:
+    """What decides between nodes of equal priority, for ``best_first``: the last array first, smaller values first.
+
+    Downstream nodes go first: they finish what was begun, and their sources would only give them more to do. Then the
+    most pending, if the engine keeps that feature; then the name that sorts first. By name alone it would depend on
+    what tables are called how fresh they are.
+    """
+    by_name, downstream = in_view(view, view.graph.tie), -in_view(view, view.graph.depth)
+    return (by_name, -view["pending"], downstream) if "pending" in view else (by_name, downstream)
 
 
 def rank(policy: Policy, view: FeatureView) -> Ints:
-    """All nodes in view, best first; between equals the name that sorts first."""
+    """All nodes in view, best first; between equals as ``ties`` says."""
     table = as_table(priorities_of(policy, view))
-    tie = view.graph.tie if view.rows is None else view.graph.tie[view.rows]
-    order = best_first(table, tie)
+    order = best_first(table, *ties(view))
     return order if view.rows is None else view.rows[order]

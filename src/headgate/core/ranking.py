@@ -2,7 +2,7 @@
 
 Two ways to the same answer. ``LocalRanking`` keeps a heap per lane and, when a node changes, ranks just that node
 again: for policies that are ``local``. ``FullRanking`` ranks all runnable nodes at each decision: for policies that
-look at the clock, at other nodes or at their memory. Both break ties by name.
+look at the clock, at other nodes or at their memory. Both break ties as ``headgate.core.policy.ties`` does.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ from math import inf, isnan
 
 import numpy as np
 
-from headgate.core.graph import Ints
+from headgate.core.graph import Floats, Graph, Ints
 from headgate.core.matrix import FeatureView
-from headgate.core.policy import Policy, as_table, best_first, priorities_of
+from headgate.core.policy import Policy, priorities_of, ties
 
 #: compares heads of different lanes: the smaller key goes first
 Key = tuple[float, ...]
 _LAST = inf
+
+
+def _nothing(node: int) -> float:
+    """What waits for a node if the engine keeps no account of it."""
+    return 0.0
 
 
 class LocalRanking:
@@ -31,10 +36,11 @@ class LocalRanking:
     3. A heap is at most four times as long as the lane has nodes, plus 64: stale entries are swept out.
     """
 
-    def __init__(self, policy: Policy, lane_of: list[int], lanes: int, tie: list[int], runnable: Callable[[int], bool]):
+    def __init__(self, policy: Policy, lane_of: list[int], lanes: int, graph: Graph, runnable: Callable[[int], bool]):
         self._policy = policy
         self._lane_of = lane_of
-        self._tie = tie
+        self._tie: list[int] = graph.tie.tolist()
+        self._depth: list[int] = graph.depth.tolist()
         self._runnable = runnable
         self._heaps: list[list[tuple[Key, int, int]]] = [[] for _ in range(lanes)]
         self._limit = [64] * lanes
@@ -69,17 +75,26 @@ class LocalRanking:
             priorities = priorities_of(self._policy, view)
         finally:
             view.rows = None
-        tie = self._tie
+        # Between equals: downstream first, then the most pending, then by name.
+        depth, tie = self._depth, self._tie
+        waits = view["pending"].item if "pending" in view else _nothing
+        pending = [waits(node) for node in nodes]
         # A priority that is no number comes last; as a key it would compare with nothing and spoil the heap.
         if priorities.ndim == 1:
             values = priorities.tolist()
             if whole:
                 values = [values[node] for node in nodes]
-            return [(_LAST if isnan(v) else -v, tie[node]) for v, node in zip(values, nodes, strict=True)]
+            return [
+                (_LAST if isnan(v) else -v, -depth[node], -waiting, tie[node])
+                for v, waiting, node in zip(values, pending, nodes, strict=True)
+            ]
         rows = priorities.tolist()
         if whole:
             rows = [rows[node] for node in nodes]
-        return [(*(_LAST if isnan(v) else -v for v in row), tie[node]) for row, node in zip(rows, nodes, strict=True)]
+        return [
+            (*(_LAST if isnan(v) else -v for v in row), -depth[node], -waiting, tie[node])
+            for row, waiting, node in zip(rows, pending, nodes, strict=True)
+        ]
 
     def _push(self, node: int, key: Key) -> None:
         self._count += 1
@@ -109,45 +124,62 @@ class LocalRanking:
 
 
 class FullRanking:
-    """All runnable nodes ranked anew at each decision, then dealt out to their lanes. Methods as above."""
+    """All nodes given their priorities anew at each decision; a lane's best is then found without sorting them, and
+    what breaks ties is looked up only for those that are equal. Methods as above."""
 
-    def __init__(self, policy: Policy, lane_of: Ints):
+    def __init__(self, policy: Policy, lane_of: Ints, lanes: int):
         self._policy = policy
-        self._lane_of = lane_of
-        self._order: Ints = np.empty(0, dtype=np.intp)
-        self._lanes: dict[int, list[tuple[Key, int]]] = {}
+        self._lane_of = lane_of if lanes > 1 else None
+        self._nodes: Ints = np.empty(0, dtype=np.intp)
+        self._view: FeatureView | None = None
+        #: by node: the columns of its priority; larger goes first
+        self._columns: list[Floats] = []
 
     def changed(self, node: int) -> None:
         """Nothing to note: everything is ranked again anyway."""
 
     def prepare(self, view: FeatureView, runnable: Iterable[int]) -> None:
-        nodes = np.fromiter(runnable, dtype=np.intp)
+        self._view, self._columns = view, []
+        self._nodes = nodes = np.array([*runnable], dtype=np.intp)
         if len(nodes) == 1:  # the usual case on a machine that keeps up
-            self._order = nodes
-        else:
-            table = as_table(priorities_of(self._policy, view))[nodes]
-            self._order = nodes[best_first(table, view.graph.tie[nodes])]
-        self._lanes.clear()
-
-    def _lane(self, lane: int) -> list[tuple[Key, int]]:
-        if lane not in self._lanes:
-            places = np.flatnonzero(self._lane_of[self._order] == lane)[::-1]
-            self._lanes[lane] = [((float(p),), int(self._order[p])) for p in places]
-        return self._lanes[lane]
+            return
+        priorities = priorities_of(self._policy, view)
+        self._columns = [priorities] if priorities.ndim == 1 else [*priorities.T]
 
     def head(self, lane: int) -> tuple[Key, int] | None:
-        best_last = self._lane(lane)
-        return best_last[-1] if best_last else None
+        """The best runnable node of a lane with its key, or None."""
+        best, view = self._nodes, self._view
+        if self._lane_of is not None:
+            best = best[self._lane_of[best] == lane]
+        if not len(best) or view is None:
+            return None
+        for column in self._columns:
+            if len(best) == 1:
+                break
+            values = column[best]
+            highest = values.item(values.argmax())
+            if isnan(highest):  # a priority that is no number comes last
+                values = np.where(np.isnan(values), -inf, values)
+                highest = values.max()
+            best = best[values == highest]
+        if len(best) > 1:
+            best = best[np.lexsort(ties(view.only(best)))]
+        node = best.item(0)
+        if self._lane_of is None or not self._columns:
+            return (), node  # there is no other head to compare it with
+        priority = (column.item(node) for column in self._columns)
+        waiting = view["pending"].item(node) if "pending" in view else 0.0
+        key = (*(_LAST if isnan(value) else -value for value in priority), -view.graph.depth.item(node), -waiting)
+        return (*key, view.graph.tie.item(node)), node
 
     def drop(self, lane: int, node: int) -> None:
-        waiting = self._lane(lane)
-        waiting[:] = [item for item in waiting if item[1] != node]
+        """Nothing to do: everything is ranked again before the next choice."""
 
 
 def ranking_for(
-    policy: Policy, lane_of: Ints, lanes: int, tie: Ints, runnable: Callable[[int], bool]
+    policy: Policy, lane_of: Ints, lanes: int, graph: Graph, runnable: Callable[[int], bool]
 ) -> LocalRanking | FullRanking:
     """The cheaper of the two rankings that is right for ``policy``."""
     if policy.local:
-        return LocalRanking(policy, lane_of.tolist(), lanes, tie.tolist(), runnable)
-    return FullRanking(policy, lane_of)
+        return LocalRanking(policy, lane_of.tolist(), lanes, graph, runnable)
+    return FullRanking(policy, lane_of, lanes)

@@ -233,9 +233,9 @@ def _number(text: str) -> float:
 
 
 def _truth(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
+    if text.lower() not in ("true", "false", "on", "off"):
         raise ValueError(text)
-    return text.lower() == "true"
+    return text.lower() in ("true", "on")
 
 
 #: by type: what messages call a value, and how it is read

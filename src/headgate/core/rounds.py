@@ -43,7 +43,7 @@ from headgate.core.graph import Floats, Graph, Ints, uniform
 from headgate.core.loop import LoopStatistics
 from headgate.core.matrix import FeatureMatrix, FeatureView, Reader
 from headgate.core.placement import Placement, Workers, one_worker_each
-from headgate.core.policy import Policy, as_table, priorities_of
+from headgate.core.policy import Policy, as_table, portions_are_stated, portions_of, priorities_of, ties
 from headgate.core.worklist import CanRun, Counts, NodeRecords, Phase, RoundsConfig, Step, Worklist
 
 Answer = TypeVar("Answer")
@@ -201,18 +201,15 @@ class Rounds:
         except HeadgateError as error:
             self._failure = error
             rows = np.array(own.nodes, dtype=np.intp)
-            own.sort(np.zeros((len(rows), 1)), self.graph.tie[rows], self._patience()[rows], forces=False)
+            own.sort(np.zeros((len(rows), 1)), (self.graph.tie[rows],), self._patience()[rows], forces=False)
 
     def _sort(self, own: Worklist) -> None:
         rows = np.array(own.nodes, dtype=np.intp)
-        if self._table is None:
-            view = self._view
-            table = self._priorities(
-                FeatureView(self.matrix.columns, self.graph, view.now, view.turn, view.seed, view.memory, rows)
-            )
-        else:
-            table = self._table[rows]
-        own.sort(table, self.graph.tie[rows], self._patience()[rows], forces=self._forces())
+        then = self._view
+        view = FeatureView(self.matrix.columns, self.graph, then.now, then.turn, then.seed, then.memory, rows)
+        table = self._priorities(view) if self._table is None else self._table[rows]
+        portions = self._portions(view) if portions_are_stated(self.policy) else None
+        own.sort(table, ties(view), self._patience()[rows], forces=self._forces(), portions=portions)
 
     # --- change while running -------------------------------------------------------------------------------
 
@@ -430,6 +427,9 @@ class Rounds:
         if not len(view):
             return np.empty((0, 1))
         return as_table(self._ask(self.policy, priorities_of, self.policy, view))
+
+    def _portions(self, view: FeatureView) -> Floats:
+        return self._ask(self.policy, portions_of, self.policy, view)
 
     def _deal(self, worker_of: Ints) -> None:
         for own in self._lists:

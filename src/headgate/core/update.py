@@ -10,7 +10,7 @@ epoch, as in the commits of a table.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from traceback import format_exception
 from typing import Any, Literal
@@ -30,7 +30,9 @@ class OperatorFigures:
 
     ``processor`` is processor time in seconds. ``peak_rows_waiting`` is the most rows in its queue in any one task.
     ``utilisation`` is the share of the tasks' time in which rows waited for it or were being processed (EdgeWise,
-    equation 11). ``seconds`` is the time of all tasks together.
+    equation 11). ``seconds`` is the time of all tasks together. ``in_queue``, ``for_a_turn`` and ``computing`` are the
+    mean seconds that a row spent in the middle of the queue, at its head, and with a worker (EdgeWise's T_Q, T_S and
+    T_C). ``inputs`` are the operators that feed it.
     """
 
     query: str
@@ -43,6 +45,10 @@ class OperatorFigures:
     peak_rows_waiting: int
     utilisation: float
     seconds: float
+    in_queue: float = 0.0
+    for_a_turn: float = 0.0
+    computing: float = 0.0
+    inputs: tuple[str, ...] = ()
 
     @property
     def cost(self) -> float:
@@ -72,13 +78,14 @@ class Update:
     what the update reads; only the node that planned it uses it.
 
     Running: it began on ``track`` at ``began``. The rest of what was waiting needs about ``left`` more updates.
+    ``together`` are the tables whose updates share its job, in the order in which they run; none if it has its own.
 
     Ended: it took ``seconds``, of which ``work`` were reading, computing and writing data. ``overhead`` is the time
     spent in Headgate, including planning. ``rows`` were written and ``rejected`` were rejected. ``freshness`` is the
     event time that the table has reached, ``repairs`` how many seconds of event time before it are still to be
     recomputed. ``operators`` are those of the stream queries inside the table. ``error`` is
     None if it was committed, ``transient`` whether it may pass by itself; ``traceback`` is for the owner of the code
-    that failed.
+    that failed. ``was_passed_over`` is whether its job ended before its turn: it failed for no fault of its own.
     """
 
     table: str
@@ -96,7 +103,8 @@ class Update:
     error: str | None = None
     operators: tuple[OperatorFigures, ...] = ()
     repairs: float = 0.0
-    # The fields below are not in the trace of a run, so they do not count when updates are compared.
+    together: tuple[str, ...] = ()
+    # The fields below, but for ``work``, are not in the trace of a run, so they do not count when updates are compared.
     status: Status = field(default="planned", compare=False)
     size: float = field(default=0.0, compare=False)
     unit: str = field(default="", compare=False)
@@ -104,6 +112,7 @@ class Update:
     left: int = field(default=0, compare=False)
     work: float = field(default=0.0, compare=False)
     transient: bool = field(default=False, compare=False)
+    was_passed_over: bool = field(default=False, compare=False)
     traceback: str = field(default="", compare=False, repr=False)
     plan: Any = field(default=None, compare=False, repr=False)
 
@@ -118,8 +127,23 @@ class Update:
         return self.size if self.unit else self.gained
 
     @property
+    def has_joined(self) -> bool:
+        """Whether it runs in a job that another update has set up."""
+        return bool(self.together) and self.together[0] != self.table
+
+    @property
     def ended(self) -> float:
         return self.began + self.seconds
+
+    @property
+    def committing(self) -> float:
+        """The part of ``seconds`` that is no work: the commit, and what leads to it."""
+        return max(0.0, self.seconds - self.work)
+
+    @property
+    def planning(self) -> float:
+        """The part of ``overhead`` that was spent before it began."""
+        return max(0.0, self.overhead - self.committing)
 
     @property
     def committed(self) -> bool:
@@ -146,10 +170,24 @@ class Update:
         self.traceback = "" if says_all else _traceback(error.__cause__ or error)
 
 
+_TRACEBACK = "Traceback (most recent call last):"
+
+
 def first_line(error: BaseException) -> str:
-    """What an error says, in a line: some go on with a trace of where they come from, or with all of the data."""
+    """What an error says, in a line: some go on with a trace of where they come from, or with all of the data.
+
+    An error that has the traceback of another one in its text, as those of functions that Spark's workers run, says
+    what that one said.
+    """
     lines = said_by(error).strip().splitlines()
-    return _shortened(lines[0], LONGEST_LINE) if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    said = lines[0]
+    at = next((number for number, line in enumerate(lines[:3]) if line.endswith(_TRACEBACK)), None)
+    if at is not None:
+        raised = next((line for line in lines[at + 1 :] if line and not line[0].isspace()), "")
+        said = f"{said.removesuffix(_TRACEBACK).rstrip()} {raised}".strip()
+    return _shortened(said, LONGEST_LINE)
 
 
 def _traceback(error: BaseException) -> str:
@@ -181,13 +219,21 @@ def _sum(same: Sequence[OperatorFigures]) -> OperatorFigures:
     # Shares are weighted by the time that they are a share of.
     seconds = sum(each.seconds for each in same)
     busy = sum(each.seconds * each.utilisation for each in same)
+    rows = sum(each.rows_in for each in same)
+
+    def per_row(of: Callable[[OperatorFigures], float]) -> float:
+        return sum(each.rows_in * of(each) for each in same) / rows if rows else 0.0
+
     return replace(
         same[0],
-        rows_in=sum(each.rows_in for each in same),
+        rows_in=rows,
         rows_out=sum(each.rows_out for each in same),
         rejected=sum(each.rejected for each in same),
         processor=sum(each.processor for each in same),
         peak_rows_waiting=max(each.peak_rows_waiting for each in same),
         utilisation=busy / seconds if seconds else 0.0,
         seconds=seconds,
+        in_queue=per_row(lambda each: each.in_queue),
+        for_a_turn=per_row(lambda each: each.for_a_turn),
+        computing=per_row(lambda each: each.computing),
     )

@@ -22,8 +22,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.core.errors import InvariantError, ParameterError
 from headgate.core.graph import Floats, Ints
@@ -169,6 +171,8 @@ class Worklist:
         self.nodes: list[int] = []
         self.groups: list[int] = [_END]
         self.table: Floats = np.empty((0, 1))
+        #: {node: how much of what is pending a run may take}, of those for which the policy limits it
+        self.portions: dict[int, float] = {}
         self.running = NOBODY
         self.executed: dict[int, float] = {}
         #: what of ``executed`` has been reported
@@ -206,6 +210,7 @@ class Worklist:
         self.nodes = nodes.tolist()
         self.groups = [0] * len(self.nodes) + [_END]
         self.table = np.zeros((len(self.nodes), 1))
+        self.portions = {}
         self.config = config
         self.executed.clear()
         self._reported = {}
@@ -220,23 +225,34 @@ class Worklist:
             return executed
         return {node: spent - before.get(node, 0.0) for node, spent in executed.items() if spent != before.get(node)}
 
-    def sort(self, table: Floats, tie: Ints, patience: Floats, *, forces: bool) -> None:
+    def sort(
+        self,
+        table: Floats,
+        ties: tuple[NDArray[Any], ...],
+        patience: Floats,
+        *,
+        forces: bool,
+        portions: Floats | None = None,
+    ) -> None:
         """Put the nodes dealt in order; row k of each argument is about the k-th of them.
 
-        Among equals the one that ran longest ago goes first, then the one whose name sorts first: otherwise a period
-        shorter than one walk along the equals would serve the same few in every round. ``forces`` says
-        whether delayed nodes are to be forced.
+        Among equals the one that ran longest ago goes first, or a period shorter than one walk along the equals would
+        serve the same few in every round; then as ``ties`` says, the first of which is the rank of the name. ``forces``
+        says whether delayed nodes are to be forced. ``portions`` are those of the policy, if it has any.
         """
         nodes = np.array(self.nodes, dtype=np.intp)
         last_run = np.array([self._records.last_run[node] for node in self.nodes])
-        order = best_first(table, tie, last_run)
+        order = best_first(table, *ties, last_run)
         self.nodes = nodes[order].tolist()
         self.table = table[order]
         self.groups = [*_tie_groups(self.table), _END]
         guarded = np.flatnonzero(patience < math.inf)
-        guarded = guarded[np.argsort(tie[guarded])]
+        guarded = guarded[np.argsort(ties[0][guarded])]
         self._guarded = list(zip(nodes[guarded].tolist(), patience[guarded].tolist(), strict=True))
         self._forces = forces
+        if portions is not None:
+            limited = np.flatnonzero(portions < math.inf)
+            self.portions = dict(zip(nodes[limited].tolist(), portions[limited].tolist(), strict=True))
         self.phase = Phase.SORTED
 
     # --- in the round ---------------------------------------------------------------------------------------
@@ -367,7 +383,10 @@ class Worklist:
         self.running = node
         self._running_since = now
         self.counts.starts[reason] += 1
-        return Start(node, self.worker, reason, self.config.batch)
+        batch = self.config.batch
+        if self.portions and (portion := self.portions.get(node, math.inf)) < math.inf:
+            return Start(node, self.worker, reason, max(1, min(batch, math.floor(portion))), portion)
+        return Start(node, self.worker, reason, batch)
 
     def _back_off(self, now: float) -> Wait | Reschedule:
         rest = self._ends - now

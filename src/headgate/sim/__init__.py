@@ -10,6 +10,9 @@
 * Tables on tracks: write down a ``TableScenario`` and run it with ``simulate_tables``.
 * Operators with queues, on a few workers: an ``OperatorScenario``, with ``simulate_operators``.
 * The trace of a real run: ``replay_of`` makes it a ``TraceReplay``, which runs it again under any policy.
+* ``simulate_autopilot`` runs a ``TableScenario`` under the policy ``auto``, which changes its settings meanwhile.
+* ``lower_bound`` is the weighted staleness of a ``TableScenario`` that no policy can beat; ``run_bound`` is that of a
+  recorded run.
 * ``read_scenario`` reads a scenario from a TOML file; ``compare`` and ``compare_replay`` put several runs side by side.
 
 Import from here: the modules below are internal.
@@ -43,7 +46,10 @@ from headgate.sim.operators.scenario import (
     ThreadsModel,
     chain,
 )
+from headgate.sim.run_bound import run_bound
 from headgate.sim.scenario_file import ScenarioFile, loop_from, parse_scenario, read_scenario
+from headgate.sim.tables.autopilot import AutopilotRun, simulate_autopilot
+from headgate.sim.tables.bound import LowerBound, lower_bound, may_cut
 from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
 from headgate.sim.tables.simulation import (
     TableOutcome,
@@ -57,6 +63,7 @@ from headgate.sim.trace_replay import TraceReplay, replay_of
 __all__ = [
     "AddQuery",
     "ArrivalPattern",
+    "AutopilotRun",
     "BatchArrivals",
     "BurstyArrivals",
     "Compared",
@@ -65,6 +72,7 @@ __all__ = [
     "DispatchModel",
     "EventQueue",
     "LoopModel",
+    "LowerBound",
     "NodeRow",
     "OperatorModel",
     "OperatorResult",
@@ -93,9 +101,13 @@ __all__ = [
     "compare",
     "compare_replay",
     "loop_from",
+    "lower_bound",
+    "may_cut",
     "parse_scenario",
     "read_scenario",
     "replay_of",
+    "run_bound",
+    "simulate_autopilot",
     "simulate_operators",
     "simulate_tables",
     "simulate_without_waiting",

@@ -12,10 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from headgate.core import LatencyRecorder, LatencySummary, Placement, Policy
-from headgate.core.policies import MaxBenefit
+from headgate.core.autopilot import refuse_replay
+from headgate.core.policies import Autopilot, MaxBenefit
 from headgate.core.trace import MeasuredTable, track_use
 from headgate.sim.operators.engine import simulate_operators
 from headgate.sim.operators.scenario import LoopModel, OperatorScenario, ThreadsModel
+from headgate.sim.run_bound import run_bound
+from headgate.sim.tables.autopilot import simulate_autopilot
+from headgate.sim.tables.bound import lower_bound, may_cut
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.tables.simulation import TableOutcome, TableResult, simulate_tables, simulate_without_waiting
 from headgate.sim.trace_replay import TraceReplay
@@ -38,7 +42,8 @@ class NodeRow:
     """A table or an operator of one run.
 
     ``utilisation`` of a table is the share of time it was being updated; of an operator EdgeWise's rho. ``staleness``
-    is the mean in seconds of a table, None for an operator.
+    is the mean in seconds of a table, None for an operator. ``target_met`` is the share of time in which its lag was
+    within its target, None without one.
     """
 
     name: str
@@ -46,11 +51,16 @@ class NodeRow:
     utilisation: float
     staleness: float | None
     max_staleness: float | None
+    target_lag: float | None = None
+    target_met: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One variant's outcome. What a grain does not have is None; queues are in tuples, of tables in seconds of data."""
+    """One variant's outcome. What a grain does not have is None; queues are in tuples, of tables in seconds of data.
+
+    ``lower_bound`` is what no policy can beat in a run of that length, if it was asked for.
+    """
 
     grain: Literal["tables", "operators"]
     loop: str
@@ -58,6 +68,7 @@ class Compared:
     placement: str
     relative_lateness: float | None
     weighted_staleness: float | None
+    lower_bound: float | None
     latency: LatencySummary
     throughput: float
     queue_mean: float
@@ -69,6 +80,9 @@ class Compared:
     simulated_seconds: float
     events: int
     events_per_second: float
+    #: of tables with target lags: the share of time in which all were within them, and the largest lag to target
+    targets_met: float | None = None
+    worst_ratio: float | None = None
 
 
 def variants(
@@ -91,10 +105,12 @@ def compare(
     chosen: Sequence[Variant],
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    bound: bool = False,
 ) -> Iterator[Compared]:
     """Run the scenario under each variant in turn.
 
-    ``progress`` is called with the variants done and the events of the present one.
+    ``progress`` is called with the variants done and the events of the present one. With ``bound``, tables come with
+    the lower bound of their weighted staleness.
     """
     if isinstance(scenario, OperatorScenario):
         for done, variant in enumerate(chosen):
@@ -104,7 +120,15 @@ def compare(
         return
     ideal = simulate_without_waiting(replace(scenario, events=min(scenario.events, _IDEAL_EVENTS)), MaxBenefit(), seed)
     for done, variant in enumerate(chosen):
-        yield _tables(scenario, variant, seed, ideal, progress, done)
+        row = _tables(scenario, variant, seed, ideal, progress, done)
+        yield replace(row, lower_bound=_bound(scenario, variant.policy, row, seed)) if bound else row
+
+
+def _bound(scenario: TableScenario, policy: Policy, row: Compared, seed: int) -> float:
+    portions = may_cut(scenario, policy)
+    if isinstance(policy, Autopilot):  # it may use more
+        scenario = replace(scenario, tracks=max(scenario.tracks, policy.tracks))
+    return lower_bound(scenario, row.simulated_seconds, seed=seed, portions=portions).weighted_staleness
 
 
 def _tables(
@@ -117,7 +141,10 @@ def _tables(
 ) -> Compared:
     report = None if progress is None else lambda events: progress(done, events)
     start = time.perf_counter()
-    result = simulate_tables(scenario, variant.policy, variant.placement, seed, report)
+    if isinstance(variant.policy, Autopilot):
+        result = simulate_autopilot(scenario, variant.policy, variant.placement, seed, report).result
+    else:
+        result = simulate_tables(scenario, variant.policy, variant.placement, seed, report)
     wall = time.perf_counter() - start
     return Compared(
         grain="tables",
@@ -126,6 +153,7 @@ def _tables(
         placement=result.placement,
         relative_lateness=_relative(result.weighted_staleness, ideal.weighted_staleness),
         weighted_staleness=result.weighted_staleness,
+        lower_bound=None,
         latency=result.latency,
         throughput=result.latency.count / result.seconds if result.seconds else 0.0,
         queue_mean=result.queue_mean,
@@ -137,14 +165,19 @@ def _tables(
         simulated_seconds=result.seconds,
         events=result.events,
         events_per_second=result.events / wall,
+        targets_met=result.targets_met,
+        worst_ratio=result.worst_ratio,
     )
 
 
 def _table_rows(tables: Sequence[TableOutcome] | Sequence[MeasuredTable]) -> tuple[NodeRow, ...]:
-    return tuple(
-        NodeRow(table.name, table.priority, table.utilisation, table.mean_staleness, table.max_staleness)
-        for table in tables
-    )
+    rows = []
+    for table in tables:
+        targets = (table.target_lag, table.target_met) if isinstance(table, TableOutcome) else (None, None)
+        rows.append(
+            NodeRow(table.name, table.priority, table.utilisation, table.mean_staleness, table.max_staleness, *targets)
+        )
+    return tuple(rows)
 
 
 def _operators(scenario: OperatorScenario, variant: Variant, seed: int) -> Compared:
@@ -163,6 +196,7 @@ def _operators(scenario: OperatorScenario, variant: Variant, seed: int) -> Compa
         placement="-" if threads else result.placement,
         relative_lateness=None,
         weighted_staleness=None,
+        lower_bound=None,
         latency=result.overall.latency,
         throughput=result.overall.throughput_in,
         queue_mean=result.overall.queued_mean,
@@ -190,7 +224,10 @@ def _stated_priorities(scenario: OperatorScenario) -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRow:
-    """How a run went or would have gone. What a trace does not tell is None where it was measured."""
+    """How a run went or would have gone. What a trace does not tell is None where it was measured.
+
+    ``lower_bound`` is what no policy could have beaten in the simulator, if it was asked for.
+    """
 
     run: Literal["measured", "simulated"]
     policy: str
@@ -199,6 +236,7 @@ class ReplayRow:
     seconds: float
     weighted_staleness: float
     relative_lateness: float | None
+    lower_bound: float | None
     latency: LatencySummary
     updates: int
     track_utilisation: tuple[float, ...]
@@ -207,13 +245,22 @@ class ReplayRow:
 
 
 def compare_replay(
-    replay: TraceReplay, chosen: Sequence[tuple[Policy, Placement]], tracks: int | None = None, seed: int = 0
+    replay: TraceReplay,
+    chosen: Sequence[tuple[Policy, Placement]],
+    tracks: int | None = None,
+    seed: int = 0,
+    bound: bool = False,
 ) -> Iterator[ReplayRow]:
     """The run as it was, then as it would have been under each of ``chosen``, on the tracks it had unless stated."""
+    for policy, _ in chosen:
+        refuse_replay(policy)
     ideal = replay.without_waiting(seed).weighted_staleness
-    yield _measured(replay, ideal)
+    least = run_bound(replay, everything=True).least if bound else None
+    yield replace(_measured(replay, ideal), lower_bound=least)
     for policy, placement in chosen:
-        yield _simulated(replay.run(policy, placement, tracks, seed), ideal)
+        row = _simulated(replay.run(policy, placement, tracks, seed), ideal)
+        portions = may_cut(replay.scenario, policy)
+        yield replace(row, lower_bound=replay.lower_bound(tracks, portions).weighted_staleness) if bound else row
 
 
 def _measured(replay: TraceReplay, ideal: float) -> ReplayRow:
@@ -232,6 +279,7 @@ def _measured(replay: TraceReplay, ideal: float) -> ReplayRow:
         seconds=found.seconds,
         weighted_staleness=found.weighted_staleness,
         relative_lateness=_relative(found.weighted_staleness, ideal),
+        lower_bound=None,
         latency=latency.summary(),
         updates=sum(table.updates for table in found.tables),
         track_utilisation=track_use(trace, replay.skip),
@@ -249,6 +297,7 @@ def _simulated(result: TableResult, ideal: float) -> ReplayRow:
         seconds=result.seconds,
         weighted_staleness=result.weighted_staleness,
         relative_lateness=_relative(result.weighted_staleness, ideal),
+        lower_bound=None,
         latency=result.latency,
         updates=sum(table.updates for table in result.tables),
         track_utilisation=result.worker_utilisation,

@@ -8,38 +8,45 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import get_args
+from types import MappingProxyType
+from typing import Literal, TypeVar
 
 from headgate.core import (
     BACKFILL,
     LIVE,
     MAINTENANCE,
     CostModel,
-    Inheritance,
+    DeclarationError,
+    InheritanceRule,
     Layer,
+    ParameterError,
     Placement,
     Policy,
     ScenarioError,
     UnknownNameError,
-    Update,
+    inheritance_from,
 )
+from headgate.core.autopilot import autopilot_in
+from headgate.core.joint import AUTO
 from headgate.core.placements import Anywhere
 from headgate.core.policies import MaxBenefit
 from headgate.core.trace import FreshnessHistory, Measured, StreamArrival, Trace, TraceTable, arrivals, measured
 from headgate.core.trace.measures import MICROS
-from headgate.sim.tables.replay import NewEstimate, OnUpdate, RecordedTable, ReplaySimulation
+from headgate.sim.tables.bound import LowerBound, lower_bound
+from headgate.sim.tables.replay import NewEstimate, OnUpdate, RecordedTable, ReplayChange, ReplaySimulation
 from headgate.sim.tables.scenario import Table, TableScenario
 from headgate.sim.tables.simulation import TableResult
+from headgate.sim.trace_costs import TraceCosts, seen_before
+
+Setting = TypeVar("Setting")
 
 #: compared with the run's own policy unless the command line says otherwise
 OTHER_POLICIES = ("fifo", "max-benefit")
-
-#: how long updates took compared with what was to be expected, by seconds from the beginning of the replay
-Slowness = tuple[tuple[float, float], ...]
 
 _LAYERS: dict[Layer, float] = {"live": LIVE, "backfill": BACKFILL, "maintenance": MAINTENANCE, "publish": BACKFILL}
 #: seconds after which the guard puts work that brings no event time in front, as in the warehouse
@@ -73,8 +80,12 @@ class TraceReplay:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """To be compared unless somebody says otherwise: the run's own first."""
-        return tuple(dict.fromkeys((self.trace.policy(self.begin), *OTHER_POLICIES)))
+        """To be compared unless somebody says otherwise: the run's own first, or what ``auto`` chose for longest."""
+        own = self.trace.policy(self.begin)
+        with suppress(DeclarationError):  # whoever uses it is told
+            autopilot = autopilot_in(own, imports=False)
+            own = own if autopilot is None else str(autopilot.now)
+        return tuple(dict.fromkeys((own, *OTHER_POLICIES)))
 
     @property
     def placement(self) -> str:
@@ -87,8 +98,8 @@ class TraceReplay:
         began = datetime.fromtimestamp(self.trace.header.started, UTC)
         skipped = f", without the first {self.skip:g} s" if self.skip else ""
         return (
-            f"A run of {self.scenario.name} from {began:%Y-%m-%d %H:%M:%S} UTC on, under {self.policies[0]} and"
-            f" {self.placement}: {self.scenario.horizon:.0f} s of it{skipped}."
+            f"A run of {self.scenario.name} from {began:%Y-%m-%d %H:%M:%S} UTC on, under "
+            f"{self.trace.policy(self.begin)} and {self.placement}: {self.scenario.horizon:.0f} s of it{skipped}."
         )
 
     def measured(self) -> Measured:
@@ -110,6 +121,58 @@ class TraceReplay:
             ReplaySimulation(scenario, self.recorded, policy, placement, seed, self.new_estimate, on_update)
         )
 
+    def run_as_it_was(
+        self,
+        policy_of: Callable[[str], Policy],
+        placement_of: Callable[[str], Placement],
+        instead: ReplayChange | None = None,
+        stated: Collection[str] = (),
+        seed: int = 0,
+        on_update: OnUpdate | None = None,
+    ) -> TableResult:
+        """What the simulator makes of the run with all changes of its settings when they were made.
+
+        ``instead`` are settings that are in force all the time, and ``stated`` are tables whose priority is that of the
+        scenario all the time.
+        """
+        new = ReplayChange(0.0) if instead is None else instead
+        changes: list[ReplayChange] = []
+        policy, placement, tracks = new.policy, new.placement, new.tracks
+        if policy is None:
+            policy, *later = (policy_of(text) for _, text in self.over_time("policy"))
+            moments = [at for at, _ in self.over_time("policy")[1:]]
+            changes += [ReplayChange(at, policy=each) for at, each in zip(moments, later, strict=True)]
+        if placement is None:
+            placement, *others = (placement_of(text) for _, text in self.over_time("placement"))
+            moments = [at for at, _ in self.over_time("placement")[1:]]
+            changes += [ReplayChange(at, placement=each) for at, each in zip(moments, others, strict=True)]
+        if tracks is None:
+            (_, first), *counts = self.over_time("tracks")
+            tracks = int(first)
+            changes += [ReplayChange(at, tracks=int(count)) for at, count in counts]
+        changes += self._priority_changes(stated)
+        scenario = replace(self.scenario, tracks=tracks)
+        changes.sort(key=lambda change: change.at)
+        return _within_limit(
+            ReplaySimulation(scenario, self.recorded, policy, placement, seed, self.new_estimate, on_update, changes)
+        )
+
+    def over_time(self, setting: Literal["policy", "placement", "tracks"]) -> list[tuple[float, str]]:
+        """The values of a setting, each with the moment of the replay since when it was in force; the first with 0."""
+        header = self.trace.header
+        later = [(change.at, change.what.get(setting)) for change in self.trace.changes]
+        kind = int if setting == "tracks" else str
+        known = [(header.started, str(getattr(header, setting)))]
+        known += [(at, str(value)) for at, value in later if isinstance(value, kind)]
+        return _in_force(known, self.begin)
+
+    def _priority_changes(self, stated: Collection[str]) -> Iterator[ReplayChange]:
+        tables = {table.name for table in self.scenario.tables}
+        for table in self.trace.header.tables:
+            if table.name in tables and table.name not in stated:
+                for at, priority in _in_force(self.trace.priorities(table), self.begin):
+                    yield ReplayChange(at, priority=(table.name, priority))
+
     def changed(self, priorities: Mapping[str, float], without: Collection[str] = ()) -> TraceReplay:
         """The same run with other priorities of some tables, and without some and all that is computed from them."""
         known = {table.name for table in self.scenario.tables}
@@ -130,10 +193,21 @@ class TraceReplay:
         scenario = replace(self.scenario, tables=tuple(table for table, _ in kept))
         return replace(self, scenario=scenario, recorded=tuple(recorded for _, recorded in kept))
 
+    def lower_bound(self, tracks: int | None = None, portions: bool | None = None) -> LowerBound:
+        """What no policy could have beaten, if data and costs are as in ``run``; see ``headgate.sim.lower_bound``."""
+        scenario = self.scenario if tracks is None else replace(self.scenario, tracks=tracks)
+        return lower_bound(scenario, portions=portions, recorded=self.recorded)
+
     def without_waiting(self, seed: int = 0) -> TableResult:
         """What would have happened with a track for every table; relative lateness is in proportion to this."""
         unlimited = replace(self.scenario, tracks=len(self.scenario.tables), guard=False)
         return _within_limit(ReplaySimulation(unlimited, self.recorded, MaxBenefit(), Anywhere(), seed))
+
+
+def _in_force(values: Sequence[tuple[float, Setting]], begin: float) -> list[tuple[float, Setting]]:
+    """Values with the moments from which on they were in force, from ``begin`` on, which is 0."""
+    first = [value for at, value in values if at <= begin][-1:] or [values[0][1]]
+    return [(0.0, first[0]), *((at - begin, value) for at, value in values if at > begin)]
 
 
 def _within_limit(simulation: ReplaySimulation) -> TableResult:
@@ -146,11 +220,16 @@ def _within_limit(simulation: ReplaySimulation) -> TableResult:
     return result
 
 
-def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None = None) -> TraceReplay:
+def replay_of(
+    trace: Trace,
+    skip: float = 0.0,
+    new_estimate: NewEstimate | None = None,
+    costs: Mapping[str, CostModel] = MappingProxyType({}),
+) -> TraceReplay:
     """The run without its first ``skip`` seconds: neither replayed, nor measured, nor counted for the costs.
 
     With ``new_estimate=CostModel``, policies go by costs that they learn meanwhile, as those of the run did; without,
-    they know them.
+    they know them. ``costs`` are those of tables of which more is known than the trace tells.
     """
     begin = trace.header.started + skip
     length = trace.finish - begin
@@ -159,7 +238,9 @@ def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None 
             f"the run of {trace.header.warehouse!r} was recorded for {trace.finish - trace.header.started:.3g} s; "
             f"nothing is left of it after the first {skip:g} s: skip less"
         )
-    entries = [*_tables(trace, begin), *_below(trace, begin)]
+    priced = TraceCosts(trace, begin, costs)
+    entries = [*_tables(trace, begin, priced), *_below(trace, begin)]
+    rule = _inheritance(trace, begin)
     known = len(trace.updates) + sum(len(table.arrivals) for table, _ in entries)
     scenario = TableScenario(
         tables=tuple(table for table, _ in entries),
@@ -168,24 +249,27 @@ def replay_of(trace: Trace, skip: float = 0.0, new_estimate: NewEstimate | None 
         spread=None,
         chop=math.inf if trace.header.chop is None else trace.header.chop,
         budget=math.inf if trace.header.budget is None or trace.header.chop is not None else trace.header.budget,
-        inheritance=_inheritance(trace),
+        inheritance=None if rule is None else rule.mode,
+        inheritance_k=InheritanceRule().k if rule is None else rule.k,
+        shared_setup=priced.shared_setup,
+        together="auto" if trace.together(begin) == AUTO else "never",
         events=_MOST_EVENTS + _MOST_EVENTS_PER_RECORDED * known,
         horizon=length,
     )
     return TraceReplay(trace, skip, scenario, tuple(recorded for _, recorded in entries), new_estimate)
 
 
-def _inheritance(trace: Trace) -> Inheritance:
-    for known in get_args(Inheritance):
-        if trace.header.inheritance == known:
-            return known  # type: ignore[no-any-return]
-    raise ScenarioError(f"the trace says inheritance {trace.header.inheritance!r}, which does not exist")
+def _inheritance(trace: Trace, begin: float) -> InheritanceRule | None:
+    try:
+        return inheritance_from(trace.inheritance(begin))
+    except ParameterError as error:
+        raise ScenarioError(f"the trace says something that does not exist: {error}") from None
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
 
 
-def _tables(trace: Trace, begin: float) -> Iterator[tuple[Table, RecordedTable]]:
+def _tables(trace: Trace, begin: float, costs: TraceCosts) -> Iterator[tuple[Table, RecordedTable]]:
     without_time = _without_time(trace)
     for table in trace.header.tables:
         if table.name in without_time:
@@ -193,12 +277,12 @@ def _tables(trace: Trace, begin: float) -> Iterator[tuple[Table, RecordedTable]]
                 yield work
             continue
         history = FreshnessHistory.of(trace, table)
-        cost, slowness = _cost(trace, table, begin)
+        cost, slowness = costs.of(table)
         recorded = RecordedTable(
             fresh=_fresh_at(trace, table, history, begin) - begin,
             empty=history.at(begin) is None,
             since=_waiting_since(trace, table, begin),
-            seen=_seen(trace.updates_of(table.name), begin),
+            seen=seen_before(trace, table.name, begin),
             slowness=slowness,
             counts=history.at(trace.finish) is not None,
         )
@@ -211,6 +295,7 @@ def _tables(trace: Trace, begin: float) -> Iterator[tuple[Table, RecordedTable]]
             time_per_unit=cost.beta,
             importance_class=table.importance_class,
             patience=table.patience,
+            target_lag=table.target_lag,
         )
         yield _with_arrivals(trace, table, begin, stated, recorded) if table.kind == "stream" else (stated, recorded)
 
@@ -277,43 +362,6 @@ def _unrecorded(trace: Trace, table: TraceTable, known: Sequence[StreamArrival])
             yield StreamArrival(last.at + number * period, last.reaches + number * period)
 
 
-# --- costs --------------------------------------------------------------------------------------------------------
-
-
-def _cost(trace: Trace, table: TraceTable, begin: float) -> tuple[CostModel, Slowness]:
-    """Of a table's updates since ``begin``; if there were none, of all of them; if it had none, of other tables'."""
-    updates = trace.updates_of(table.name)
-    if not updates:
-        others = [update.seconds for update in trace.updates if update.layer == "live" and update.error is None]
-        return CostModel.fitted([(0.0, statistics.median(others) if others else 1.0)]), ()
-    since = [i for i, update in enumerate(updates) if update.began >= begin] or range(len(updates))
-    amounts = _amounts(updates, table.freshness)
-    cost = CostModel.fitted((amounts[i], updates[i].seconds) for i in since)
-    return cost, _slowness(cost, ((updates[i], amounts[i]) for i in since), begin)
-
-
-def _seen(updates: Sequence[Update], begin: float) -> tuple[tuple[float, float], ...]:
-    """The updates that were complete when the replay begins, as the run learned from them."""
-    return tuple((update.gained, update.seconds) for update in updates if update.ended <= begin)
-
-
-def _slowness(cost: CostModel, updates: Iterable[tuple[Update, float]], begin: float) -> Slowness:
-    """Of updates with the amounts of event time that they brought."""
-    return tuple(sorted((update.began - begin, cost.slowness(amount, update.seconds)) for update, amount in updates))
-
-
-def _amounts(updates: Sequence[Update], before: int | None) -> list[float]:
-    """How much event time each update brought, as expected only where it is not known how much it really was."""
-    found = []
-    for update in updates:
-        gained = update.gained
-        if update.freshness is not None:
-            gained = gained if before is None else max(0, update.freshness - before) / MICROS
-            before = update.freshness if before is None else max(before, update.freshness)
-        found.append(gained)
-    return found
-
-
 # --- what is no update of a table with event time -----------------------------------------------------------------
 
 
@@ -343,11 +391,11 @@ def _work(
         patience=_PATIENCE[layer],
     )
     reaches = tuple(_NO_DATA * number for number in range(1, len(times) + 1))
-    slowness = _slowness(cost, ((update, 0.0) for update in done), begin)
+    slowness = tuple(sorted((update.began - begin, cost.slowness(0.0, update.seconds)) for update in done))
     return table, RecordedTable(
         fresh=0.0,
         reaches=reaches,
-        seen=_seen(trace.updates_of(name, layer), begin),
+        seen=seen_before(trace, name, begin, layer),
         slowness=slowness,
         layer=_LAYERS[layer],
         counts=False,

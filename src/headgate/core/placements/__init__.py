@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.core.placement import Placement
+from headgate.core.placements.by_length import ByLength
 from headgate.core.placements.edf_partitioned import EdfPartitioned, Track
 from headgate.core.placements.layered import LayeredPlacement
 from headgate.core.placements.proportional import Cluster, ClusterShare, Proportional
@@ -16,11 +17,13 @@ SHIPPED: tuple[type[Placement], ...] = (
     ByNode,
     EdfPartitioned,
     Proportional,
+    ByLength,
 )
 
 __all__ = [
     "SHIPPED",
     "Anywhere",
+    "ByLength",
     "ByNode",
     "Cluster",
     "ClusterShare",

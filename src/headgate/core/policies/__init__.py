@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from headgate.core.policies.arrival import FirstCome, LongestQueue, RandomChoice, ReleaseOrder, RoundRobin
 from headgate.core.policies.aurora import MinCost, MinLatency, MinMemory
+from headgate.core.policies.auto import Autopilot
 from headgate.core.policies.chain import Chain
 from headgate.core.policies.classes import Layered, MultiClass, WeightedClasses
 from headgate.core.policies.ordered import EstimatedTime, LastInPipeline, LowestThroughput, QueueThrottle
+from headgate.core.policies.priced import PricedBenefit
 from headgate.core.policies.rates import HighestRate, LongestStretch, RateBased
 from headgate.core.policies.tables import (
     EarliestDeadline,
@@ -16,6 +18,7 @@ from headgate.core.policies.tables import (
     PriorityDeadline,
     look_ahead,
 )
+from headgate.core.policies.targets import TargetLag
 from headgate.core.policy import Policy
 
 SHIPPED: tuple[type[Policy], ...] = (
@@ -38,6 +41,9 @@ SHIPPED: tuple[type[Policy], ...] = (
     PriorityDeadline,
     MaxBenefit,
     MaxBenefitLookahead,
+    PricedBenefit,
+    TargetLag,
+    Autopilot,
     RoundRobin,
     RandomChoice,
     ReleaseOrder,
@@ -45,6 +51,7 @@ SHIPPED: tuple[type[Policy], ...] = (
 
 __all__ = [
     "SHIPPED",
+    "Autopilot",
     "Chain",
     "EarliestDeadline",
     "EstimatedTime",
@@ -62,12 +69,14 @@ __all__ = [
     "MinLatency",
     "MinMemory",
     "MultiClass",
+    "PricedBenefit",
     "PriorityDeadline",
     "QueueThrottle",
     "RandomChoice",
     "RateBased",
     "ReleaseOrder",
     "RoundRobin",
+    "TargetLag",
     "WeightedClasses",
     "look_ahead",
 ]

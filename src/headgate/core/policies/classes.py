@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from headgate.core.errors import ParameterError
 from headgate.core.flow import output_rate
 from headgate.core.graph import Floats
-from headgate.core.matrix import FeatureView
+from headgate.core.inheritance import Inheritance
+from headgate.core.matrix import FeatureView, in_view
 from headgate.core.policies.arrival import FirstCome
 from headgate.core.policies.rates import HighestRate
 from headgate.core.policy import Policy, as_table, priorities_of
@@ -46,9 +47,7 @@ class MultiClass(Policy):
 
     def __post_init__(self) -> None:
         _check_unlike(self.name, (number for number, _ in self.policies))
-        for parameter, policy in (*self.policies, ("default", self.default)):
-            if not isinstance(policy, Policy):
-                raise ParameterError(f"policy 'multi-class': {parameter} must be a policy; got {policy!r}")
+        _check_policies(self.name, (*self.policies, ("default", self.default)))
 
     def requires(self) -> tuple[str, ...]:
         stated = [policy for _, policy in self.policies] or [_FIRST_COME]
@@ -58,6 +57,10 @@ class MultiClass(Policy):
     def priorities(self, view: FeatureView) -> Floats:
         groups = [group for group in self._groups(view) if group[1].any()]
         return _stacked(view["class"], [(members, policy.priorities(inner)) for policy, members, inner in groups])
+
+    def portion(self, view: FeatureView) -> Floats:
+        groups = self._groups(view.only(None))
+        return in_view(view, np.sum([np.where(mine, policy.portion(shown), 0.0) for policy, mine, shown in groups], 0))
 
     def remember(self, view: FeatureView, node: int) -> tuple[object, ...]:
         return tuple(
@@ -78,10 +81,8 @@ class MultiClass(Policy):
         yield self.default, others, _shown(view, self.default, memories[-1])
 
     def __str__(self) -> str:
-        words = [f"{number}={_nested(policy)}" for number, policy in self.policies]
-        if self.default != _HIGHEST_RATE:
-            words.append(f"default={_nested(self.default)}")
-        return _written(self.name, words)
+        default = [] if self.default == _HIGHEST_RATE else [f"default={_nested(self.default)}"]
+        return _written(self.name, [*(f"{number}={_nested(policy)}" for number, policy in self.policies), *default])
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,12 @@ def _check_unlike(policy: str, classes: Iterable[int]) -> None:
         seen.add(number)
 
 
+def _check_policies(name: str, stated: Iterable[tuple[object, object]]) -> None:
+    for parameter, policy in stated:
+        if not isinstance(policy, Policy):
+            raise ParameterError(f"policy {name!r}: {parameter} must be a policy; got {policy!r}")
+
+
 def _nested(policy: Policy) -> str:
     """A policy as a parameter of another one; in parentheses if it has parameters of its own."""
     text = str(policy)
@@ -201,6 +208,16 @@ class Layered(Policy):
 
     def priorities(self, view: FeatureView) -> Floats:
         return np.column_stack((view["layer"], as_table(priorities_of(self.inner, view))))
+
+    def portion(self, view: FeatureView) -> Floats:
+        return self.inner.portion(view)
+
+    @property
+    def inheritance(self) -> Inheritance | None:
+        return self.inner.inheritance
+
+    def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
+        return self.inner.notes(view, node)
 
     def remember(self, view: FeatureView, node: int) -> object:
         return self.inner.remember(view, node)

@@ -23,6 +23,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar, get_args
 
 from headgate.core.errors import DeclarationError
+from headgate.core.joint import DECLARED, Together
 from headgate.core.placement import MOST_TRACKS
 from headgate.core.trace.measures import MOST_STEPS
 from headgate.core.trace.records import Change, Redeclared, RunNotice, TableKind, Trace, TraceHeader, TraceTable
@@ -33,7 +34,8 @@ _Item = TypeVar("_Item")
 _Entry = dict[str, Any]
 
 VERSION = 1
-#: what is written of an update; what it left to be repaired, and its operators, follow if there are any
+#: what is written of an update; its work, what it left to be repaired, the tables that shared its job, and its
+#: operators follow if there are any
 TRACED_FIELDS = (
     *("table", "layer", "track", "released", "began", "seconds", "gained"),
     *("rows", "rejected", "freshness", "arrived", "overhead", "error"),
@@ -80,6 +82,10 @@ def update_line(update: Update) -> str:
     fields = {name: getattr(update, name) for name in TRACED_FIELDS}
     if update.repairs:
         fields["repairs"] = update.repairs
+    if update.work:
+        fields["work"] = update.work
+    if update.together:
+        fields["together"] = list(update.together)
     if update.operators:
         fields["operators"] = [asdict(operator) for operator in update.operators]
     return _line(_renamed(fields, {"table": "update"}))
@@ -224,6 +230,7 @@ def _header(entry: _Entry, where: str) -> TraceHeader:
             chop=_or_none(_number, entry, "chop"),
             tables=_read_tables(entry),
             budget=_or_none(_number, {"budget": None} | entry, "budget"),
+            together=_one_of({"together": DECLARED} | entry, "together", get_args(Together)),
         )
     except (KeyError, ValueError) as error:
         raise TraceError(f"{where}: {_complaint(error)}") from None
@@ -253,7 +260,7 @@ def _table(given: _Entry) -> TraceTable:
 
 
 def _update(entry: _Entry) -> Update:
-    return Update(
+    update = Update(
         table=_text(entry, "update"),
         layer=_one_of(entry, "layer", get_args(Layer)),
         # An update that could not begin has no track.
@@ -270,8 +277,20 @@ def _update(entry: _Entry) -> Update:
         error=None if entry["error"] is None else _text(entry, "error", MOST_LETTERS_SAID),
         operators=tuple(map(_operator, _list(entry, "operators", dict))) if "operators" in entry else (),
         repairs=_number(entry, "repairs") if "repairs" in entry else 0.0,
+        together=_together(entry),
         status="committed" if entry["error"] is None else "failed",
     )
+    # Older traces do not tell planning and committing apart.
+    without = max(0.0, update.seconds - max(0.0, update.overhead))
+    update.work = _number(entry, "work", 0.0, LONGEST) if "work" in entry else without
+    return update
+
+
+def _together(entry: _Entry) -> tuple[str, ...]:
+    names = _list(entry, "together", str) if "together" in entry else []
+    if len(names) > MOST_TABLES or any(len(name) > MOST_LETTERS for name in names):
+        raise ValueError(f"the key 'together' takes the names of at most {MOST_TABLES:,} tables; got {_shown(names)}")
+    return tuple(names)
 
 
 def _arrived(value: Any) -> tuple[float, float, int]:
@@ -281,7 +300,8 @@ def _arrived(value: Any) -> tuple[float, float, int]:
     return _moment(entry, "first arrived"), _moment(entry, "last arrived"), _whole(entry, "chunks", 0, MOST_CHUNKS)
 
 
-def _operator(entry: _Entry) -> OperatorFigures:
+def _operator(given: _Entry) -> OperatorFigures:
+    entry = {"in_queue": 0.0, "for_a_turn": 0.0, "computing": 0.0, "inputs": []} | given
     return OperatorFigures(
         query=_text(entry, "query"),
         name=_text(entry, "name"),
@@ -293,15 +313,21 @@ def _operator(entry: _Entry) -> OperatorFigures:
         peak_rows_waiting=_whole(entry, "peak_rows_waiting"),
         utilisation=_number(entry, "utilisation"),
         seconds=_number(entry, "seconds"),
+        in_queue=_number(entry, "in_queue"),
+        for_a_turn=_number(entry, "for_a_turn"),
+        computing=_number(entry, "computing"),
+        inputs=tuple(_list(entry, "inputs", str)),
     )
 
 
 def _change(what: Any) -> Mapping[str, Any]:
     if not isinstance(what, dict):
         raise ValueError(f"the key 'change' takes an object; got {_shown(what)}")
-    for key in ("policy", "placement"):
+    for key in ("policy", "placement", "inheritance"):
         if key in what:
             _text(what, key, MOST_LETTERS_SAID)
+    if "together" in what:
+        _one_of(what, "together", get_args(Together))
     if "tracks" in what:
         _whole(what, "tracks", 1, MOST_TRACKS)
     match what.get("priority", ["", 0]):

@@ -49,7 +49,8 @@ class FreshnessHistory:
         if table.freshness is not None:
             moments.append(trace.begin_of(table))
             reached.append(table.freshness / MICROS)
-        for update in trace.updates_of(table.name):
+        updates = (*trace.updates_of(table.name), *trace.updates_of(table.name, "backfill"))  # as of a rebuilt table
+        for update in sorted(updates, key=lambda update: update.ended):
             if update.freshness is not None and (not reached or update.freshness / MICROS > reached[-1]):
                 moments.append(update.ended)
                 reached.append(update.freshness / MICROS)
@@ -101,8 +102,8 @@ def arrivals(trace: Trace, stream: TraceTable) -> tuple[StreamArrival, ...]:
             before = reached
     failed = [
         update.arrived[0] if update.arrived else update.released
-        for update in trace.updates
-        if update.table == stream.name and update.error is not None and update.began >= loaded
+        for update in trace.failed_of(stream.name)
+        if update.began >= loaded
     ]
     return (*found, StreamArrival(min(failed), math.inf)) if failed else tuple(found)
 
@@ -215,6 +216,31 @@ class Measured:
 
     def of(self, name: str) -> MeasuredTable:
         return next(table for table in self.tables if table.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class RunBound:
+    """A run, or the last ``seconds`` of it, beside a lower bound: what no policy could have beaten.
+
+    ``weighted_staleness`` and the bound, ``least``, are sums over ``tables`` tables of priority times mean staleness.
+    ``left_out`` are tables that are in neither: their data is of the past, they had no rows to begin with, or they were
+    declared while the run went on. ``price`` is what a second of a track was worth, 0 if tracks were not scarce. With
+    ``portions`` the bound holds for updates of any size, without for those that take everything that waits.
+    """
+
+    weighted_staleness: float
+    least: float
+    price: float
+    seconds: float
+    tracks: int
+    portions: bool
+    tables: int
+    left_out: int
+
+    @property
+    def times(self) -> float | None:
+        """How many times the bound the run was at, at least 1; None if the bound is 0."""
+        return max(1.0, self.weighted_staleness / self.least) if self.least > 0 else None
 
 
 def measured(trace: Trace, skip: float = 0.0) -> Measured:

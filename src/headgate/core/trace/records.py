@@ -6,12 +6,15 @@ epoch, as in the commits of a table.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
 from typing import Literal, TypeVar
 
+from headgate.core.joint import DECLARED, Together, together_from
 from headgate.core.update import Layer, Update
 
 TableKind = Literal["stream", "dimension", "table"]
@@ -41,7 +44,7 @@ class TraceTable:
 class TraceHeader:
     """How a run began. ``policy`` and ``placement`` are as one would write them to choose them.
 
-    ``chop`` and ``budget`` are None if there is no such limit on an update.
+    ``chop`` and ``budget`` are None if there is no such limit on an update. ``together`` says which tables shared jobs.
     """
 
     warehouse: str
@@ -53,6 +56,7 @@ class TraceHeader:
     chop: float | None
     tables: tuple[TraceTable, ...]
     budget: float | None = None
+    together: Together = DECLARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,18 @@ class Trace:
                 found.setdefault((update.table, update.layer), []).append(update)
         return {key: tuple(updates) for key, updates in found.items()}
 
+    def failed_of(self, name: str) -> tuple[Update, ...]:
+        """The updates of one table that were not committed, of all layers, in the order in which they were written."""
+        return self._failed.get(name, ())
+
+    @cached_property
+    def _failed(self) -> Mapping[str, tuple[Update, ...]]:
+        found: dict[str, list[Update]] = {}
+        for update in self.updates:
+            if update.error is not None:
+                found.setdefault(update.table, []).append(update)
+        return {name: tuple(updates) for name, updates in found.items()}
+
     def policy(self, since: float | None = None) -> str:
         """The policy that was in force for longest, from ``since`` on."""
         return _held_longest(self.header.policy, self._texts("policy"), self._since(since), self.finish)
@@ -150,15 +166,37 @@ class Trace:
         """The placement that was in force for longest, from ``since`` on."""
         return _held_longest(self.header.placement, self._texts("placement"), self._since(since), self.finish)
 
+    def inheritance(self, since: float | None = None) -> str:
+        """The way to inherit priorities that was in force for longest, from ``since`` on."""
+        return _held_longest(self.header.inheritance, self._texts("inheritance"), self._since(since), self.finish)
+
+    def together(self, since: float | None = None) -> Together:
+        """The way to share jobs that was in force for longest, from ``since`` on."""
+        return _held_longest(self.header.together, self._together[1:], self._since(since), self.finish)
+
+    def together_at(self, moment: float) -> Together:
+        """The way to share jobs that was in force at a moment."""
+        return self._together[max(0, bisect_right(self._together, moment, key=itemgetter(0)) - 1)][1]
+
+    @cached_property
+    def _together(self) -> list[tuple[float, Together]]:
+        """The ways to share jobs, each with the moment from which on, the earliest first."""
+        changes = sorted(self._texts("together"), key=itemgetter(0))
+        return [(self.header.started, self.header.together), *((at, together_from(text)) for at, text in changes)]
+
     def tracks(self, since: float | None = None) -> int:
         """How many tracks there were for longest, from ``since`` on."""
         return _held_longest(self.header.tracks, self.track_changes(), self._since(since), self.finish)
 
     def priority(self, table: TraceTable, since: float | None = None) -> float:
         """The priority that a table had for longest, from ``since`` on."""
-        first, *later = self._declared_priorities(table)
-        changes = sorted((*later, *self._priorities(table.name)))
+        first, *changes = self.priorities(table)
         return _held_longest(first[1], changes, self._since(since), self.finish)
+
+    def priorities(self, table: TraceTable) -> list[tuple[float, float]]:
+        """The priorities that a table had, each with the moment from which on, the earliest first."""
+        first, *later = self._declared_priorities(table)
+        return [first, *sorted((*later, *self._priorities(table.name)))]
 
     def track_changes(self) -> list[tuple[float, int]]:
         """When the number of tracks was changed, and to what."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headgate.core import Dispatch, Floats, OperatorColumns, Placement, Policy
+from headgate.core import Dispatch, Floats, OperatorColumns, Placement, Policy, Start
 from headgate.sim.kernel import EventQueue, Rank
 from headgate.sim.operators.executor import READINGS, Turn, TurnExecutor, matrix_for
 from headgate.sim.operators.node import SimulatedNode
@@ -87,7 +87,7 @@ class DispatchRun(TurnExecutor):
             if not starts:
                 self._due_since = math.inf
                 return
-            idle = [start.worker for start in starts if not self._begin(self._nodes[start.node], start.worker, now)]
+            idle = [start.worker for start in starts if not self._begin(start, now)]
             if not idle:
                 self._due_since = math.inf
                 return
@@ -96,13 +96,15 @@ class DispatchRun(TurnExecutor):
             for worker in idle:
                 self.dispatch.finished(worker, now)
 
-    def _begin(self, node: SimulatedNode, worker: int, now: float) -> bool:
+    def _begin(self, start: Start, now: float) -> bool:
+        node, worker = self._nodes[start.node], start.worker
         if node.blocked or not node.length:
             return False
         begin = now
         if self._deciding_costs:
             begin = self._decided(node, worker, now)
-        self._begin_turn(worker, node, self._consumption.take(node.length, node.seen_cost), now, begin)
+        most = start.at_most(self._consumption.take(node.length, node.seen_cost))
+        self._begin_turn(worker, node, most, now, begin)
         return True
 
     def _decided(self, node: SimulatedNode, worker: int, now: float) -> float:

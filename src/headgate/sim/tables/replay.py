@@ -13,9 +13,20 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from headgate.core import LEAST_UPDATE_TIME, LIVE, CostModel, LatencyRecorder, Placement, Policy, StalenessMeter
+from headgate.core import (
+    LEAST_UPDATE_TIME,
+    LIVE,
+    CostModel,
+    Inheritance,
+    LatencyRecorder,
+    Placement,
+    Policy,
+    StalenessMeter,
+    Workers,
+)
 from headgate.core.placements import LayeredPlacement
 from headgate.core.policies import Layered
+from headgate.sim.kernel import Rank
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.tables.simulation import Progress, TableResult, TableSimulation
 
@@ -43,6 +54,17 @@ class RecordedTable:
     counts: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayChange:
+    """Settings that change ``at`` a moment, in seconds from the beginning of the replay; None for those that stay."""
+
+    at: float
+    policy: Policy | None = None
+    placement: Placement | None = None
+    tracks: int | None = None
+    priority: tuple[str, float] | None = None
+
+
 #: makes the model by which an engine learns what updates of one table cost
 NewEstimate = Callable[[], CostModel]
 #: told of every update that has ended: its table, when, and up to which event time the table is complete
@@ -53,7 +75,8 @@ class ReplaySimulation(TableSimulation):
     """One run of a scenario from where ``recorded``, one for each of its tables, says that it began.
 
     With ``new_estimate``, policies go by costs that are learned from update to update; else they know the true ones.
-    ``on_update`` is told of every update.
+    ``on_update`` is told of every update. ``changes`` are made while it runs, as a user would; the staleness of a table
+    counts with its stated priority all the same.
     """
 
     def __init__(
@@ -65,8 +88,11 @@ class ReplaySimulation(TableSimulation):
         seed: int = 0,
         new_estimate: NewEstimate | None = None,
         on_update: OnUpdate | None = None,
+        changes: Sequence[ReplayChange] = (),
     ) -> None:
         self._recorded = tuple(recorded)
+        self._changes = tuple(changes)
+        self._priorities = {table.name: table.priority for table in scenario.tables}
         self._on_update = on_update
         super().__init__(scenario, Layered(policy), LayeredPlacement(placement), seed)
         for i, table in enumerate(self._recorded):
@@ -79,15 +105,18 @@ class ReplaySimulation(TableSimulation):
         for estimate, table in zip(self._estimates, self._recorded, strict=False):
             for amount, time in table.seen:
                 estimate.observe(amount, time)
-        #: {track: the seconds of data that its update brings}
-        self._amounts: dict[int, float] = {}
 
-    def _fill_stated_features(self) -> None:
-        super()._fill_stated_features()
+    def _fill_stated_features(self, inheritance: Inheritance) -> None:
+        super()._fill_stated_features(inheritance)
         self.matrix.fill("layer", [table.layer for table in self._recorded])
 
     def run(self, progress: Progress | None = None) -> TableResult:
         """Go on from where the recorded run was, until the scenario's end, and report."""
+        for change in self._changes:
+            if change.at <= 0:
+                self._change(change, 0.0)
+            else:
+                self._events.at(change.at, Rank.CHANGE, self._change, change)
         for i, upstream in enumerate(self._upstream):
             table = self._recorded[i]
             reached = min((self._meters[source].fresh for source in upstream), default=table.waiting)
@@ -95,8 +124,26 @@ class ReplaySimulation(TableSimulation):
         # Counted from now on, whatever lay there before.
         self._waiting_area = self._waiting_since = 0.0
         for start in self.loop.decide(0.0):
-            self._start(start.node, start.worker, 0.0)
+            self._start(start, 0.0)
         return super().run(progress)
+
+    def _change(self, change: ReplayChange, now: float) -> None:
+        if change.tracks is not None:
+            self.loop.set_workers(Workers.of(change.tracks))
+            self._busy_track += [0.0] * (change.tracks - len(self._busy_track))
+        if change.placement is not None:
+            self.loop.replace_placement(LayeredPlacement(change.placement))
+        if change.policy is not None:
+            self.loop.replace_policy(Layered(change.policy))
+        if change.priority is not None:
+            name, priority = change.priority
+            self._priorities[name] = priority
+        if change.policy is not None or change.priority is not None:
+            tables = (replace(table, priority=self._priorities[table.name]) for table in self.scenario.tables)
+            inheritance = self.scenario.inheritance or self.loop.policy.inheritance or "max"
+            self.matrix.fill("priority", replace(self.scenario, tables=tuple(tables)).priorities(inheritance))
+            for table in range(len(self._recorded)):
+                self.loop.note_change(table)
 
     def _arrive(self, table: int, now: float) -> None:
         self._offer(table, next(self._still_to_come[table], -math.inf), now)
@@ -111,24 +158,18 @@ class ReplaySimulation(TableSimulation):
             self._columns.set_cost(table, estimate.alpha, estimate.beta)
             self.loop.note_change(table)
 
-    def _start(self, table: int, track: int, now: float) -> None:
-        before = self._target[table]
-        super()._start(table, track, now)
-        self._amounts[track] = self._target[table] - before
-
-    def _duration(self, table: int, amount: float, now: float) -> float:
-        return super()._duration(table, amount, now) * _nearest(self._recorded[table].slowness, now)
+    def _duration(self, table: int, amount: float, now: float, first: int) -> float:
+        return super()._duration(table, amount, now, first) * _nearest(self._recorded[table].slowness, now)
 
     def _complete(self, track: int, now: float) -> None:
-        table, came, _, duration = self._running[track]
-        amount = self._amounts.pop(track)
-        if self._estimates:
-            self._estimates[table].observe(amount, duration)
-        if self._recorded[table].counts:
-            self._counted_latency.add(now - came)
+        run = self._running[track][1][0]
+        if self._estimates and run.table not in self._joined:  # one that shared the set-up of another tells less
+            self._estimates[run.table].observe(run.amount, run.duration)
+        if self._recorded[run.table].counts:
+            self._counted_latency.add(now - run.came)
         super()._complete(track, now)
         if self._on_update is not None:
-            self._on_update(self.scenario.tables[table].name, now, self._meters[table].fresh)
+            self._on_update(self.scenario.tables[run.table].name, now, self._meters[run.table].fresh)
 
     def _report(self, end: float, events: int) -> TableResult:
         """Of the tables that count, each from when it had rows."""

@@ -7,12 +7,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
-from headgate.core import Floats, Graph, Inheritance, PeriodReading, ScenarioError, derive_periods, inherit_priorities
+from headgate.core import (
+    LEAST_UPDATE_TIME,
+    Floats,
+    Graph,
+    Inheritance,
+    PeriodReading,
+    ScenarioError,
+    TargetPlan,
+    TargetTables,
+    derive_periods,
+    inherit_priorities,
+    plan_targets,
+)
+
+#: which tables with the same sources share a job
+SimulatedTogether = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +38,7 @@ class Table:
     A base table has a ``period`` (data arrives every so many seconds, first at ``offset``, by default at a random
     moment of the first period) or a list of ``arrivals`` to replay. A derived table names its ``sources``. Data comes
     ``delay`` seconds after the moment it tells of. An update that brings n seconds of data takes
-    ``setup_time + time_per_unit * n`` seconds.
+    ``setup_time + time_per_unit * n`` seconds. ``target_lag`` is the lag that is still acceptable, in seconds.
     """
 
     name: str
@@ -36,6 +52,7 @@ class Table:
     time_per_unit: float = 0.1
     importance_class: int = 0
     patience: float | None = None
+    target_lag: float | None = None
 
     def __post_init__(self) -> None:
         where = f"table {self.name!r}"
@@ -44,6 +61,8 @@ class Table:
                 raise ScenarioError(f"{where}: {key} must be a finite number of at least 0; got {getattr(self, key)}")
         if self.patience is not None and not self.patience > 0:
             raise ScenarioError(f"{where}: patience must be more than 0 seconds; got {self.patience}")
+        if self.target_lag is not None and not 0 < self.target_lag < math.inf:
+            raise ScenarioError(f"{where}: target_lag must be more than 0 seconds; got {self.target_lag}")
         if self.setup_time + self.time_per_unit == 0:
             raise ScenarioError(f"{where}: setup_time and time_per_unit are both 0; an update must take some time")
         if self.offset is not None and not 0 <= self.offset < math.inf:
@@ -63,11 +82,17 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """The machine alternates between ``normal`` seconds at full speed and ``slow`` seconds ``factor`` times slower."""
+    """The machine alternates between ``normal`` seconds at full speed and ``slow`` seconds ``factor`` times slower.
+
+    As in the paper, an update keeps the speed at which it starts. So a long one that starts just before a slow period
+    escapes it, and whoever makes long updates has more of the machine. ``throughout``: a running update slows down and
+    speeds up with the machine.
+    """
 
     factor: float
     normal: float
     slow: float
+    throughout: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.factor < math.inf or self.normal < 0 or self.slow < 0 or not self.normal + self.slow > 0:
@@ -76,8 +101,31 @@ class Slowdown:
             )
 
     def at(self, now: float) -> float:
-        """By how much an update that starts now takes longer."""
+        """By how much the machine is slower now."""
         return self.factor if now % (self.normal + self.slow) >= self.normal else 1.0
+
+    @property
+    def mean(self) -> float:
+        """By how much updates take longer on the mean."""
+        cycle = self.normal + self.slow
+        if self.throughout:
+            return cycle / (self.normal + self.slow / self.factor)
+        return (self.normal + self.factor * self.slow) / cycle
+
+    def lasts(self, seconds: float, now: float) -> float:
+        """How long an update takes that starts now and would take ``seconds`` at full speed."""
+        if not self.throughout:
+            return seconds * self.at(now)
+        cycle = self.normal + self.slow
+        cycles, rest = divmod(seconds, self.normal + self.slow / self.factor)
+        phase, elapsed = now % cycle, cycles * cycle
+        while True:
+            slow = phase >= self.normal
+            left = (cycle if slow else self.normal) - phase
+            speed = 1 / self.factor if slow else 1.0
+            if rest <= left * speed:
+                return elapsed + rest / speed
+            rest, elapsed, phase = rest - left * speed, elapsed + left, 0.0 if slow else self.normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +134,10 @@ class TableScenario:
 
     ``spread`` is Golab's b: execution times are uniform in [b E, (1 + b) E]; None means exactly E. ``chop`` limits an
     update to so many periods of data; ``budget`` limits it to as much as should take so many seconds, as a warehouse
-    does. The run ends after ``events`` arrivals and completions or ``horizon`` seconds.
+    does. ``inheritance`` left out is the one that the policy asks for, or else ``max``. Derived tables with the same
+    sources may share a job: then the set-up of all but the first is shorter by ``shared_setup`` times it, or times that
+    of the first if that is less. ``together`` says which do: those that the scheduler chooses (``auto``), all that wait
+    (``always``), or none (``never``). The run ends after ``events`` arrivals and completions or ``horizon`` seconds.
     """
 
     tables: tuple[Table, ...]
@@ -96,8 +147,10 @@ class TableScenario:
     slowdown: Slowdown | None = None
     chop: float = math.inf
     budget: float = math.inf
-    inheritance: Inheritance = "max"
+    inheritance: Inheritance | None = None
     inheritance_k: float = 2.0
+    shared_setup: float = 0.0
+    together: SimulatedTogether = "auto"
     period_reading: PeriodReading = "ancestors"
     guard: bool = True
     events: int = 100_000
@@ -114,24 +167,64 @@ class TableScenario:
             raise ScenarioError(f"chop must be at least 1 period; got {self.chop}")
         if not self.budget > 0:
             raise ScenarioError(f"budget must be a number of seconds above 0; got {self.budget}")
+        if not 0 <= self.shared_setup <= 1:
+            raise ScenarioError(f"shared_setup must be a share between 0 and 1; got {self.shared_setup}")
         if self.events < 1 or not self.horizon > 0:
             raise ScenarioError(f"events and horizon must be positive; got {self.events} and {self.horizon}")
-        inherit_priorities(self.graph(), self.stated_priorities(), self.inheritance, self.inheritance_k)
-        derive_periods(self.graph(), self.periods_of_streams(), self.period_reading)
+        self.priorities(self.inheritance or "max")
 
     def graph(self) -> Graph:
         edges = [(source, table.name) for table in self.tables for source in table.sources]
         return Graph((table.name for table in self.tables), edges)
 
+    def sharing(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of tables that may share a job: derived from the same sources."""
+        same: dict[frozenset[str], list[int]] = {}
+        for number, table in enumerate(self.tables):
+            if table.sources and self.shared_setup > 0 and self.together != "never":
+                same.setdefault(frozenset(table.sources), []).append(number)
+        return tuple(tuple(numbers) for numbers in same.values() if len(numbers) > 1)
+
+    def at_best(self) -> TableScenario:
+        """Every table alone, with the set-up that it has at best: in a job that another one has set up."""
+        tables = list(self.tables)
+        for numbers in self.sharing():
+            for number in numbers:
+                setup = tables[number].setup_time
+                longest = max(self.tables[other].setup_time for other in numbers if other != number)
+                least = max(setup - self.shared_setup * min(setup, longest), LEAST_UPDATE_TIME * (setup > 0))
+                tables[number] = replace(self.tables[number], setup_time=min(setup, least))
+        return replace(self, tables=tuple(tables), together="never")
+
     def stated_priorities(self) -> Floats:
         return np.array([table.priority for table in self.tables])
+
+    def priorities(self, inheritance: Inheritance) -> Floats:
+        """The priorities after inheritance in this way."""
+        work = _column(self.tables, "time_per_unit") + _column(self.tables, "setup_time") / self.periods()
+        return inherit_priorities(self.graph(), self.stated_priorities(), inheritance, self.inheritance_k, work)
+
+    def target_lags(self) -> Floats:
+        """Infinite for a table without one."""
+        return np.array([math.inf if table.target_lag is None else table.target_lag for table in self.tables])
+
+    def target_plan(self) -> TargetPlan:
+        """Whether all targets can be kept, by the costs that are stated."""
+        graph = self.graph()
+        alpha, beta = _column(self.tables, "setup_time"), _column(self.tables, "time_per_unit")
+        tables = TargetTables(graph, self.target_lags(), self.periods(), alpha, beta, self.stated_priorities())
+        return plan_targets(tables, self.tracks)
 
     def periods_of_streams(self) -> Floats:
         return np.array([_stated_period(table) for table in self.tables])
 
+    def periods(self) -> Floats:
+        """The period of every table; of a derived one, from those of its sources."""
+        return derive_periods(self.graph(), self.periods_of_streams(), self.period_reading)
+
     def utilisation(self) -> float:
         """The offered load: the sum of E(P) / P over all tables, in tracks."""
-        periods = derive_periods(self.graph(), self.periods_of_streams(), self.period_reading)
+        periods = self.periods()
         alpha, beta = _column(self.tables, "setup_time"), _column(self.tables, "time_per_unit")
         return float(((alpha + beta * periods) / periods).sum())
 

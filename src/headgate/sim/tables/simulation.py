@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from headgate.core import (
     PATIENCE_PERIODS,
@@ -18,21 +19,24 @@ from headgate.core import (
     TABLE_FEATURES,
     Dispatch,
     FeatureMatrix,
+    Inheritance,
+    JointJobs,
     LatencyRecorder,
     LatencySummary,
     Placement,
     Policy,
     StalenessMeter,
+    Start,
     TableColumns,
     Workers,
-    derive_periods,
     features_named,
+    fill_targets,
     fits,
-    inherit_priorities,
     keeping_up,
 )
 from headgate.core.placements import Anywhere
 from headgate.sim.kernel import EventQueue, Rank, first_moment, periodic
+from headgate.sim.tables.lags import SimulatedLags
 from headgate.sim.tables.scenario import Table, TableScenario
 
 #: called now and then with the number of events done
@@ -43,7 +47,10 @@ _ROUNDING = 1 + 1e-9
 
 @dataclass(frozen=True, slots=True)
 class TableOutcome:
-    """One table: staleness in seconds (weighted by nothing), number of updates, share of time it was being updated."""
+    """One table: staleness in seconds (weighted by nothing), number of updates, share of time it was being updated.
+
+    Of a table with a target: the highest lag, and the share of time in which the lag was within the target.
+    """
 
     name: str
     priority: float
@@ -52,6 +59,9 @@ class TableOutcome:
     updates: int
     longest_wait: float
     utilisation: float
+    target_lag: float | None = None
+    max_lag: float | None = None
+    target_met: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +70,8 @@ class TableResult:
 
     ``weighted_staleness`` is the mean over time of the sum of priority times staleness. ``latency`` is the time from
     the arrival of the oldest data of an update to its commit. Queues are the amount of data waiting, in seconds of data
-    over all tables.
+    over all tables. ``targets_met`` is the share of time in which all tables were within their targets; None without
+    targets.
     """
 
     scenario: str
@@ -76,31 +87,60 @@ class TableResult:
     worker_utilisation: tuple[float, ...]
     guard_strikes: int
     tables: tuple[TableOutcome, ...]
+    targets_met: float | None = None
+
+    @property
+    def worst_ratio(self) -> float | None:
+        """The largest ratio of lag to target of any table; None without targets."""
+        ratios = [t.max_lag / t.target_lag for t in self.tables if t.max_lag is not None and t.target_lag]
+        return max(ratios, default=None)
+
+
+class TableRun(NamedTuple):
+    """An update on a track, running or after others of its job: its amount of data, when the oldest of it came, and how
+    long it takes."""
+
+    table: int
+    came: float
+    amount: float
+    duration: float
 
 
 class TableSimulation:
     """One run. Make it, ``run`` it once.
 
+    ``believed`` is the same scenario with the costs that policies and limits go by, if these are not the true ones.
+
     Invariants:
     1. ``_meters[i].fresh <= _target[i] <= _available[i]``: what is loaded, what will be when the running update is
        done, and what has arrived (for a derived table: the trailing edge of its sources).
-    2. Table i is ready if and only if ``_available[i] > _target[i]``.
+    2. Table i is ready if and only if ``_available[i] > _target[i]`` and it is not in ``_joined``.
     """
 
-    def __init__(self, scenario: TableScenario, policy: Policy, placement: Placement, seed: int = 0) -> None:
+    def __init__(
+        self,
+        scenario: TableScenario,
+        policy: Policy,
+        placement: Placement,
+        seed: int = 0,
+        believed: TableScenario | None = None,
+    ) -> None:
         self.scenario = scenario
+        self._believed = scenario if believed is None else believed
         self.seed = seed
         tables, graph = scenario.tables, scenario.graph()
         count = len(tables)
         self.matrix = FeatureMatrix(graph, features_named(TABLE_FEATURES))
         self._columns = TableColumns(self.matrix)
-        self._fill_stated_features()
+        self._fill_stated_features(scenario.inheritance or policy.inheritance or "max")
         self.loop = Dispatch(self.matrix, policy, placement, Workers.of(scenario.tracks), seed=seed)
 
         self._downstream = graph.downstream
         self._upstream = graph.upstream
         self._alpha = [table.setup_time for table in tables]
         self._beta = [table.time_per_unit for table in tables]
+        self._known_alpha = [table.setup_time for table in self._believed.tables]
+        self._known_beta = [table.time_per_unit for table in self._believed.tables]
         self._period: list[float] = self.matrix.columns["period"].tolist()
         self._most: list[float] = [scenario.chop * period for period in self._period]
         #: what the last update of each table left waiting because of the budget; empty if there is none
@@ -115,8 +155,16 @@ class TableSimulation:
         self._updates = [0] * count
         self._busy_table = [0.0] * count
         self._busy_track = [0.0] * scenario.tracks
-        self._running: dict[int, tuple[int, float, float, float]] = {}
+        #: {track: (since when its update runs, that update and those after it)}
+        self._running: dict[int, tuple[float, tuple[TableRun, ...]]] = {}
+        #: the tables whose update runs, or waits for others of its job, without the loop knowing it
+        self._joined: set[int] = set()
+        sharing = scenario.sharing()
+        #: None if no tables share jobs
+        self._joint = JointJobs(self.matrix, sharing) if sharing else None
         self._latency = LatencyRecorder()
+        #: None if no table has a target
+        self._lags = SimulatedLags.of(graph, [table.target_lag for table in tables])
         self._waiting = 0.0
         self._waiting_area = 0.0
         self._waiting_max = 0.0
@@ -125,12 +173,10 @@ class TableSimulation:
         self._events: EventQueue[float] = EventQueue(0.0)
         self._arrivals = [self._arrival_times(i, table) for i, table in enumerate(tables)]
 
-    def _fill_stated_features(self) -> None:
-        scenario, matrix = self.scenario, self.matrix
-        graph = matrix.graph
-        periods = derive_periods(graph, scenario.periods_of_streams(), scenario.period_reading)
-        stated = scenario.stated_priorities()
-        matrix.fill("priority", inherit_priorities(graph, stated, scenario.inheritance, scenario.inheritance_k))
+    def _fill_stated_features(self, inheritance: Inheritance) -> None:
+        scenario, matrix = self._believed, self.matrix
+        periods = scenario.periods()
+        matrix.fill("priority", scenario.priorities(inheritance))
         matrix.fill("period", periods)
         matrix.fill("class", (float(table.importance_class) for table in scenario.tables))
         for number, table in enumerate(scenario.tables):
@@ -142,6 +188,7 @@ class TableSimulation:
                 for table, period in zip(scenario.tables, periods.tolist(), strict=True)
             ]
             matrix.fill("patience", patience)
+        fill_targets(matrix, scenario.target_lags(), scenario.stated_priorities(), scenario.tracks)
 
     def _arrival_times(self, number: int, table: Table) -> Iterator[float]:
         if table.arrivals or table.sources:
@@ -162,7 +209,7 @@ class TableSimulation:
             now = moment
             done += 1
             for start in loop.decide(now):
-                self._start(start.node, start.worker, now)
+                self._start(start, now)
             if progress is not None and not done % _PROGRESS_EVERY:
                 progress(done)
         nothing_left = done < limit or not events
@@ -184,6 +231,8 @@ class TableSimulation:
         if more <= 0:
             return
         self._available[table] = edge
+        if self._lags is not None and not self._upstream[table]:
+            self._lags.arrived(table, edge, now)
         self._note_waiting(table, more, now)
         chunks = self._chunks[table]
         if not chunks:
@@ -198,18 +247,47 @@ class TableSimulation:
         pending = self._available[table] - self._target[table]
         if pending > 0:
             amount = min(pending, self._limit(table, pending) if self._left else self._most[table])
-            self._columns.set_pending(table, pending, amount, self._alpha[table] + self._beta[table] * amount)
-            self.loop.set_ready(table, True, now)
+            seconds = self._known_alpha[table] + self._known_beta[table] * amount
+            self._columns.set_pending(table, pending, amount, seconds)
+            if self._lags is not None:
+                self._columns.waiting_since[table] = self._lags.since(table, self._target[table])
+            self.loop.set_ready(table, table not in self._joined, now)
         else:
-            self._columns.set_idle(table, self._alpha[table])
+            self._columns.set_idle(table, self._known_alpha[table])
             self.loop.set_ready(table, False, now)
 
-    def _start(self, table: int, track: int, now: float) -> None:
+    def _start(self, start: Start, now: float) -> None:
+        """Begin the job of a start: the update of its table, and of those that share it."""
+        first, track = start.node, start.worker
+        job = [first] if self._joint is None else self._job(start)
+        self._joined.update(job[1:])
+        portion = start.portion
+        if len(job) > 1:  # all take in the same data, as in the warehouse
+            portion = min(portion, *(self._limit(table, self._available[table] - self._target[table]) for table in job))
+        runs = tuple([self._begin_update(table, now, portion, first) for table in job])
+        self._running[track] = (now, runs)
+        self._events.at(now + runs[0].duration, Rank.WORK, self._complete, track)
+
+    def _job(self, start: Start) -> list[int]:
+        """The tables of a job, the first of them the one that was chosen."""
+        assert self._joint is not None
+        ready, workers = self.matrix.columns["ready"], self.matrix.columns["workers"]
+        offered = [
+            table
+            for table in self._joint.companions(start.node)
+            if ready[table] and not workers[table] and self.loop.allows(table, start.worker)
+        ]
+        if not offered or self.scenario.together == "always":
+            return [start.node, *offered]
+        return list(self._joint.choose(start.node, offered, self._believed.shared_setup).members)
+
+    def _begin_update(self, table: int, now: float, portion: float, first: int) -> TableRun:
+        """Take in what waits for a table, or as much of it as one update may; ``first`` has set up its job."""
         chunks = self._chunks[table]
         came = chunks[0][1]
         pending = self._available[table] - self._target[table]
         # What is left over by rounding only is not left over.
-        most = self._limit(table, pending) if self._left else self._most[table]
+        most = min(portion, self._limit(table, pending) if self._left else self._most[table])
         whole = pending <= most * _ROUNDING
         amount = pending if whole else most
         if self._left:
@@ -220,34 +298,46 @@ class TableSimulation:
         if chunks:
             self._columns.head_time[table] = chunks[0][1]
         self._longest_wait[table] = max(self._longest_wait[table], now - came)
-        duration = self._duration(table, amount, now)
-        self._running[track] = (table, came, now, duration)
         self._note_waiting(table, -amount, now)
-        self._events.at(now + duration, Rank.WORK, self._complete, track)
         self._refresh(table, now)
+        return TableRun(table, came, amount, self._duration(table, amount, now, first))
 
     def _limit(self, table: int, pending: float) -> float:
-        """How much of what is pending an update may take in, if updates have a budget."""
-        alpha, beta, budget = self._alpha[table], self._beta[table], self.scenario.budget
+        """How much of what is pending an update may take in."""
+        if not self._left:
+            return self._most[table]
+        alpha, beta, budget = self._known_alpha[table], self._known_beta[table], self.scenario.budget
         within, stretched = fits(alpha, beta, budget), fits(alpha, beta, STRETCH * budget)
         return min(self._most[table], keeping_up(within, stretched, pending, self._left[table]))
 
-    def _duration(self, table: int, amount: float, now: float) -> float:
+    def _duration(self, table: int, amount: float, now: float, first: int) -> float:
         duration = self._alpha[table] + self._beta[table] * amount
+        if table != first:
+            duration -= self.scenario.shared_setup * min(self._alpha[table], self._alpha[first])
         if self.scenario.spread is not None:
             duration *= self.scenario.spread + self._random[table].random()
         if self.scenario.slowdown is not None:
-            duration *= self.scenario.slowdown.at(now)
+            duration = self.scenario.slowdown.lasts(duration, now)
         return duration
 
     def _complete(self, track: int, now: float) -> None:
-        table, came, started, duration = self._running.pop(track)
+        started, (run, *after) = self._running.pop(track)
+        table = run.table
         self._busy_track[track] += now - started
-        self._busy_table[table] += duration
+        self._busy_table[table] += run.duration
         self._updates[table] += 1
-        self._latency.add(now - came)
+        self._latency.add(now - run.came)
         self._meters[table].refresh(now, self._target[table])
-        self.loop.finished(track, now)
+        if self._lags is not None:
+            self._lags.completed(table, self._target[table], now)
+        if after:
+            self._running[track] = (now, tuple(after))
+            self._events.at(now + after[0].duration, Rank.WORK, self._complete, track)
+        else:
+            self.loop.finished(track, now)
+        if table in self._joined:
+            self._joined.discard(table)
+            self._refresh(table, now)
         for dependent in self._downstream[table]:
             self._offer(dependent, min(self._meters[s].fresh for s in self._upstream[dependent]), now)
 
@@ -264,12 +354,13 @@ class TableSimulation:
     # --- the report -----------------------------------------------------------------------------------------
 
     def _report(self, end: float, events: int) -> TableResult:
-        for track, (table, _, started, _) in self._running.items():
+        for track, (started, runs) in self._running.items():
             self._busy_track[track] += end - started
-            self._busy_table[table] += end - started
+            self._busy_table[runs[0].table] += end - started
         for meter in self._meters:
             meter.advance(end)
         self._waiting_area += self._waiting * (end - self._waiting_since)
+        lags = {} if self._lags is None else self._lags.meters_at(end)
         length = max(end, 1e-12)
         outcomes = tuple(
             TableOutcome(
@@ -280,6 +371,9 @@ class TableSimulation:
                 updates=self._updates[i],
                 longest_wait=self._longest_wait[i],
                 utilisation=self._busy_table[i] / length,
+                target_lag=table.target_lag,
+                max_lag=lags[i].maximum if i in lags else None,
+                target_met=lags[i].target_met if i in lags else None,
             )
             for i, (table, meter) in enumerate(zip(self.scenario.tables, self._meters, strict=True))
         )
@@ -297,14 +391,23 @@ class TableSimulation:
             worker_utilisation=tuple(busy / length for busy in self._busy_track),
             guard_strikes=self.loop.statistics().guard_strikes,
             tables=outcomes,
+            targets_met=None if self._lags is None else self._lags.together(end),
         )
 
 
 def simulate_tables(
-    scenario: TableScenario, policy: Policy, placement: Placement, seed: int = 0, progress: Progress | None = None
+    scenario: TableScenario,
+    policy: Policy,
+    placement: Placement,
+    seed: int = 0,
+    progress: Progress | None = None,
+    believed: TableScenario | None = None,
 ) -> TableResult:
-    """Run ``scenario`` once; the same seed gives the same result, number for number."""
-    return TableSimulation(scenario, policy, placement, seed).run(progress)
+    """Run ``scenario`` once; the same seed gives the same result, number for number.
+
+    ``believed`` is the same scenario with the costs that the policy goes by, if these are not the true ones.
+    """
+    return TableSimulation(scenario, policy, placement, seed, believed).run(progress)
 
 
 def simulate_without_waiting(scenario: TableScenario, policy: Policy, seed: int = 0) -> TableResult:

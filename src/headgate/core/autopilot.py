@@ -1,0 +1,292 @@
+"""When to change the settings of a run, and why: the rule of the autopilot (policy ``auto``).
+
+Somebody replays one stretch of a run after the other, each a *window*, under the settings in force and under others,
+all from the same beginning to the same end. This is told here window by window, and answered with a ``Verdict``.
+
+* Nothing is changed while hardly anybody has to wait: then no settings can gain much.
+* Other settings are taken over if they were better by a share of the weighted staleness in several windows in a row,
+  and in enough arrivals and updates altogether. Windows in which nobody waits neither count nor break the row.
+* The replay is believed only if it tells about what was measured.
+* After a change, what is measured is compared with what the settings before would have given: their replay, corrected
+  by how far replays were off before the change. If it is worse in several windows in a row, the settings before are
+  taken back, and the others are left alone for a while, and for longer each time.
+
+Everything here is pure: no clock, no state but ``AutopilotMemory``, which is passed in and returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from headgate.core.errors import ParameterError
+from headgate.core.policies.auto import Autopilot
+from headgate.core.policy import Policy
+from headgate.core.registry import policy_from
+
+#: what is tried instead of the settings in force, written as policies write themselves; portions are the policy's
+POLICIES_TRIED = ("max-benefit", "priced-benefit", "priced-benefit:portions=False")
+PLACEMENTS_TRIED = ("proportional", "by-length", "anywhere")
+
+
+def autopilot_in(text: str, imports: bool = True) -> Autopilot | None:
+    """The autopilot that a policy is, as written; None if it is another policy. ``imports`` as for ``policy_from``."""
+    if text.partition(":")[0].strip() != Autopilot.name:
+        return None
+    policy = policy_from(text, imports=imports)
+    return policy if isinstance(policy, Autopilot) else None
+
+
+def refuse_replay(policy: Policy) -> None:
+    """Raise an error if the replay of a whole run under this policy would be that of another one."""
+    if isinstance(policy, Autopilot):
+        raise ParameterError(
+            "policy 'auto' cannot be replayed: a replay does not change its settings as the autopilot would. Name a "
+            f"policy for all of it, such as {policy.now}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What the autopilot may change. Policy and placement are as one would write them."""
+
+    policy: str
+    placement: str
+    tracks: int
+
+    def __str__(self) -> str:
+        return f"{self.policy} with {self.placement}"
+
+    def told_beside(self, other: RunSettings) -> str:
+        """As text, with the number of tracks if that is what differs."""
+        tracks = f" on {self.tracks} track{'' if self.tracks == 1 else 's'}" if self.tracks != other.tracks else ""
+        return f"{self}{tracks}"
+
+
+def settings_to_try(
+    autopilot: Autopilot, now: RunSettings, home: RunSettings, before: RunSettings | None = None
+) -> tuple[RunSettings, ...]:
+    """Those that differ from ``now`` in one thing, so that there are few of them; ``home``, where the run began; and
+    those ``before`` the last change, with which it is compared.
+
+    Nothing is tried that the autopilot, as it is stated now, may not change.
+    """
+    if not autopilot.placements:
+        home = replace(home, placement=now.placement)
+    if home.tracks > autopilot.tracks:
+        home = replace(home, tracks=now.tracks)
+    policies = [replace(now, policy=policy) for policy in (*POLICIES_TRIED, home.policy)]
+    placements = [replace(now, placement=placement) for placement in (*PLACEMENTS_TRIED, home.placement)]
+    most = max(home.tracks, autopilot.tracks)
+    tracks = [replace(now, tracks=count) for count in (2 * now.tracks, now.tracks // 2) if home.tracks <= count <= most]
+    tried = dict.fromkeys((*policies, *(placements if autopilot.placements else ()), *tracks, home, before or home))
+    return tuple(each for each in tried if each != now)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedWindow:
+    """One stretch of a run: ``seconds`` long, with so many arrivals and updates, all of it under the settings ``now``.
+
+    Weighted staleness as it was ``measured``; as ``replayed`` under some settings, ``now`` among them; and as it would
+    have been ``without_waiting``.
+    """
+
+    seconds: float
+    events: int
+    now: RunSettings
+    measured: float
+    without_waiting: float
+    replayed: Mapping[RunSettings, float]
+
+    @property
+    def to_gain(self) -> float:
+        """The share of the weighted staleness that comes from waiting: nobody can gain more."""
+        here = self.replayed[self.now]
+        return max(0.0, 1.0 - self.without_waiting / here) if here > 0 else 0.0
+
+    def gain(self, other: RunSettings) -> float:
+        """The share of the weighted staleness that other settings would have saved."""
+        return 1.0 - self.replayed[other] / self.replayed[self.now]
+
+
+Answer = Literal["idle", "stay", "switch", "switch back"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be done, and why, in a sentence."""
+
+    answer: Answer
+    settings: RunSettings
+    why: str
+
+    @property
+    def changes(self) -> bool:
+        return self.answer in ("switch", "switch back")
+
+
+@dataclass(frozen=True, slots=True)
+class Probation:
+    """The settings before the last change, what was measured then as a multiple of what was replayed, for how many
+    windows the change is still watched, and in how many in a row it was worse."""
+
+    before: RunSettings
+    off: float
+    left: int
+    worse: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AutopilotMemory:
+    """What the rule remembers from window to window.
+
+    ``better`` are, for other settings, the windows in a row in which they were better. ``barred`` are settings that
+    have disappointed: for how many windows more they are left alone, and for how many the last time.
+    """
+
+    now: RunSettings | None = None
+    better: Mapping[RunSettings, tuple[ReplayedWindow, ...]] = field(default_factory=dict)
+    probation: Probation | None = None
+    barred: Mapping[RunSettings, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AutopilotRule:
+    """The rule and its numbers.
+
+    Other settings must be better by the share ``gain`` in so many ``windows`` in a row, which have ``events`` arrivals
+    and updates altogether. A replay that is off from what was measured by more than ``trusted`` times is not believed.
+    A change is watched for ``watched`` windows in which somebody waits; settings that have disappointed are left alone
+    for ``barred`` windows, then for twice as many.
+    """
+
+    gain: float = 0.03
+    windows: int = 3
+    events: int = 1_000
+    trusted: float = 2.0
+    watched: int = 12
+    barred: int = 24
+
+    def judge(self, memory: AutopilotMemory, window: ReplayedWindow) -> tuple[AutopilotMemory, Verdict]:
+        """What to do after one more window."""
+        barred = {each: (left - 1, last) for each, (left, last) in memory.barred.items()}
+        if memory.now != window.now:  # the first one, or somebody else has changed something
+            memory = AutopilotMemory(window.now)
+        memory = replace(memory, barred=barred)
+        if window.to_gain < self.gain:
+            why = f"stays with {window.now}: hardly anybody waits, at most {window.to_gain:.1%} could be gained"
+            return memory, Verdict("idle", window.now, why)
+        memory = replace(memory, probation=self._watched(memory.probation, window))
+        if memory.probation is not None and memory.probation.worse >= self.windows:
+            return self._back(memory, memory.probation, window)
+        better = {
+            other: (*memory.better.get(other, ()), window)[-4 * self.windows :]
+            for other in window.replayed
+            if other != window.now and window.gain(other) >= self.gain
+        }
+        memory = replace(memory, better=better)
+        return self._forward(memory, window)
+
+    # --- to other settings --------------------------------------------------------------------------------------
+
+    def _forward(self, memory: AutopilotMemory, window: ReplayedWindow) -> tuple[AutopilotMemory, Verdict]:
+        now = window.now
+        allowed = [other for other in window.replayed if other != now and memory.barred.get(other, (0, 0))[0] <= 0]
+        free = {other: memory.better[other] for other in allowed if other in memory.better}
+        if not free:
+            best = max(map(window.gain, allowed), default=0.0)
+            why = f"stays with {now}: other settings that may be taken would have saved at most {max(0.0, best):.1%}"
+            return memory, Verdict("stay", now, why)
+        best_one = max(free, key=lambda other: (len(free[other]) >= self.windows, _saved(free[other], other)))
+        seen = free[best_one]
+        saved, events = _saved(seen, best_one), sum(each.events for each in seen)
+        other, share = best_one.told_beside(now), f"{saved:.1%} of the weighted staleness"
+        told = f"{other} would have saved {share}"
+        if len(seen) < self.windows or events < self.events:
+            lacking = f"{self.windows} windows in a row" if len(seen) < self.windows else f"{self.events:,} of them"
+            why = f"stays with {now}: {told} in {_stretch(seen)}; {lacking} are asked for"
+            return memory, Verdict("stay", now, why)
+        off = _off(seen)
+        if not 1 / self.trusted <= off <= self.trusted:
+            why = f"stays with {now}: {told}, but what was measured is {off:.2g} times what the replay says of {now}"
+            return memory, Verdict("stay", now, why)
+        least = min(each.gain(best_one) for each in seen)
+        why = (
+            f"{now.told_beside(best_one)} is replaced by {other}, which would have saved {share} in {_stretch(seen)}, "
+            f"{least:.1%} in the worst of them"
+        )
+        after = AutopilotMemory(best_one, {}, Probation(now, off, self.watched), memory.barred)
+        return after, Verdict("switch", best_one, why)
+
+    # --- and back -----------------------------------------------------------------------------------------------
+
+    def _watched(self, probation: Probation | None, window: ReplayedWindow) -> Probation | None:
+        """The last change after one more window in which somebody waits; None if it need not be watched any more."""
+        if probation is None or probation.before not in window.replayed:
+            return probation
+        expected = probation.off * window.replayed[probation.before]
+        worse = probation.worse + 1 if window.measured > (1 + self.gain) * expected else 0
+        if probation.left <= 1 and worse == 0:
+            return None
+        return replace(probation, left=probation.left - 1, worse=worse)
+
+    def _back(
+        self, memory: AutopilotMemory, probation: Probation, window: ReplayedWindow
+    ) -> tuple[AutopilotMemory, Verdict]:
+        before, now = probation.before, window.now
+        _, last = memory.barred.get(now, (0, 0))
+        rest = 2 * last or self.barred
+        expected = probation.off * window.replayed[before]
+        more = window.measured / expected - 1
+        why = (
+            f"back from {now.told_beside(before)} to {before.told_beside(now)}: in {self.windows} windows in a row the "
+            f"weighted staleness was higher than it would have been without the change, in the last one by {more:.1%}"
+        )
+        after = AutopilotMemory(before, {}, None, {**memory.barred, now: (rest, rest)})
+        return after, Verdict("switch back", before, why)
+
+
+def _saved(seen: tuple[ReplayedWindow, ...], other: RunSettings) -> float:
+    """The share that other settings would have saved over all of these windows."""
+    here = sum(each.replayed[each.now] * each.seconds for each in seen)
+    return 1.0 - sum(each.replayed[other] * each.seconds for each in seen) / here
+
+
+def _off(seen: tuple[ReplayedWindow, ...]) -> float:
+    """What was measured, as a multiple of what was replayed."""
+    return sum(each.measured for each in seen) / sum(each.replayed[each.now] for each in seen)
+
+
+def _stretch(seen: tuple[ReplayedWindow, ...]) -> str:
+    windows = "the last window" if len(seen) == 1 else f"the last {len(seen)} windows"
+    minutes, events = sum(each.seconds for each in seen) / 60, sum(each.events for each in seen)
+    return f"{windows} ({minutes:.3g} min, {events:,} arrivals and updates)"
+
+
+# --- between processes ----------------------------------------------------------------------------------------------
+
+
+def window_told(window: ReplayedWindow) -> dict[str, object]:
+    """A window as plain values, for ``window_from``."""
+    return {
+        "seconds": window.seconds,
+        "events": window.events,
+        "now": [window.now.policy, window.now.placement, window.now.tracks],
+        "measured": window.measured,
+        "without_waiting": window.without_waiting,
+        "replayed": [[each.policy, each.placement, each.tracks, value] for each, value in window.replayed.items()],
+    }
+
+
+def window_from(told: Mapping[str, Any]) -> ReplayedWindow:
+    return ReplayedWindow(
+        seconds=told["seconds"],
+        events=told["events"],
+        now=RunSettings(*told["now"]),
+        measured=told["measured"],
+        without_waiting=told["without_waiting"],
+        replayed={
+            RunSettings(policy, placement, tracks): value for policy, placement, tracks, value in told["replayed"]
+        },
+    )

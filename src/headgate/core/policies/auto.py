@@ -1,0 +1,92 @@
+"""The policy ``auto``: another policy, which a running warehouse replaces when replays say that one would do better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.core.errors import ParameterError
+from headgate.core.graph import Floats
+from headgate.core.inheritance import Inheritance
+from headgate.core.matrix import FeatureView
+from headgate.core.placement import MOST_TRACKS
+from headgate.core.policies.tables import MaxBenefit
+from headgate.core.policy import Policy, priorities_of
+
+_DEFAULT = MaxBenefit()
+
+
+@dataclass(frozen=True)
+class Autopilot(Policy):
+    """Another policy, ``now``, until a replay of the last minutes has shown again and again that one is better.
+    A running warehouse and the simulator of tables look; elsewhere it stays as it is.
+
+    Rule: that of ``now``. Every ``window`` seconds, the last ones are replayed under other settings, and those are
+    taken over that had at least the share ``gain`` less weighted staleness each time: see ``headgate.core.autopilot``.
+    ``placements``: the placement may be changed, too. ``tracks``: how many tracks it may use; 0 for those there are.
+    Features: those of ``now``.
+    Fails: what the replay does not model it does not see; and as ``now`` does: with max-benefit, a table with a low
+    ratio can wait for ever.
+    Paper: none.
+    """
+
+    name = "auto"
+    summary = "max-benefit, until replays of the last minutes show that another policy or placement is better"
+    paper = "our own"
+    needs = MaxBenefit.needs
+    starves = True
+
+    now: Policy = _DEFAULT
+    window: float = 300.0
+    gain: float = 0.03
+    placements: bool = True
+    tracks: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def local(self) -> bool:  # type: ignore[override]
+        return self.now.local
+
+    @property
+    def inheritance(self) -> Inheritance | None:
+        return self.now.inheritance
+
+    def requires(self) -> tuple[str, ...]:
+        return self.now.requires()
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return priorities_of(self.now, view)
+
+    def portion(self, view: FeatureView) -> Floats:
+        return self.now.portion(view)
+
+    def remember(self, view: FeatureView, node: int) -> object:
+        return self.now.remember(view, node)
+
+    def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
+        return self.now.notes(view, node)
+
+    def __str__(self) -> str:
+        return _written(self)
+
+
+def _written(policy: Autopilot) -> str:
+    """As a user would write it: what differs from the defaults, and the policy in parentheses if it has parameters."""
+    now = str(policy.now)
+    stated = {"now": f"({now})" if ":" in now else now, "window": f"{policy.window:g}", "gain": f"{policy.gain:g}"}
+    stated |= {"placements": str(policy.placements).lower(), "tracks": str(policy.tracks)}
+    plain = {"now": str(_DEFAULT), "window": "300", "gain": "0.03", "placements": "true", "tracks": "0"}
+    words = [f"{name}={text}" for name, text in stated.items() if text != plain[name]]
+    return f"{policy.name}:{','.join(words)}" if words else policy.name
+
+
+def _check(policy: Autopilot) -> None:
+    if not isinstance(policy.now, Policy) or isinstance(policy.now, Autopilot):
+        raise ParameterError(f"policy 'auto': now must be another policy; got {policy.now!r}")
+    if not policy.window > 0:
+        raise ParameterError(f"policy 'auto': window is a number of seconds above 0; got {policy.window}")
+    if not 0 < policy.gain < 1:
+        raise ParameterError(f"policy 'auto': gain is a share between 0 and 1, such as 0.03; got {policy.gain}")
+    if not 0 <= policy.tracks <= MOST_TRACKS:
+        raise ParameterError(f"policy 'auto': tracks is a number from 0 to {MOST_TRACKS}; got {policy.tracks}")

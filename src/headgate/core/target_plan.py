@@ -1,0 +1,288 @@
+"""Whether target lags can be kept on so many tracks, for people: which cannot, by how much, and what would help.
+
+The arithmetic is that of ``headgate.core.targets``. Everything that is named as help was tried in it: with it, all
+targets would be kept with room to spare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from headgate.core.graph import Floats
+from headgate.core.targets import (
+    MOST_COARSER,
+    TargetTables,
+    blocking,
+    demand,
+    has_room,
+    impossible,
+    kept_targets,
+)
+
+Verdict = Literal["kept", "tight", "impossible"]
+
+#: a single coarser target is looked for among so many tables, those that take most of a track
+_MOST_SINGLE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TargetDemand:
+    """One table with a target. ``least`` is the lowest lag that it can have, infinite if it cannot keep up at all.
+
+    ``within`` is the lag that it must have for its own target and those of all tables built on it. ``share`` is what
+    that takes of a track.
+    """
+
+    name: str
+    target: float
+    least: float
+    within: float
+    share: float
+
+    @property
+    def is_impossible(self) -> bool:
+        return self.least > self.target * (1 + 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetHelp:
+    """What would help, each by itself; None or empty if it alone does not.
+
+    ``tracks``: so many tracks. ``coarser``: these targets in place of the stated ones. ``without``: these tables left
+    out.
+    """
+
+    tracks: int | None = None
+    coarser: Mapping[str, float] | None = None
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """What all targets ask of ``tracks`` tracks.
+
+    ``verdict``: "impossible" if no policy can keep all targets, "tight" if some will be missed now and then, "kept"
+    otherwise. ``busy`` is how many tracks the targets take, sources included, and ``others`` how many the other tables
+    need at least to keep up. ``longest`` is how long an update may have to wait because others are not interrupted.
+    ``unknown`` are the tables whose cost or period is not known: they count as nothing.
+    """
+
+    tracks: int
+    verdict: Verdict
+    tables: tuple[TargetDemand, ...]
+    busy: float
+    others: float
+    longest: float
+    given_up: tuple[str, ...]
+    unknown: tuple[str, ...]
+    help: TargetHelp
+
+    @property
+    def impossible(self) -> tuple[TargetDemand, ...]:
+        """The tables whose target is below the lowest lag that they can have, however many tracks there are."""
+        return tuple(table for table in self.tables if table.is_impossible)
+
+
+def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
+    """Whether the targets can be kept on so many tracks, and what would help if not."""
+    asked = demand(tables)
+    names = tables.graph.names
+    stated = tables.stated.tolist()
+    hopeless = impossible(tables, asked)
+    verdict: Verdict = "kept"
+    if hopeless.any() or asked.tracks > tracks * (1 + 1e-9):
+        verdict = "impossible"
+    elif not has_room(tables, tracks):
+        verdict = "tight"
+    nothing_asked = asked.share == 0
+    kept = kept_targets(tables, tracks) if verdict == "impossible" else tables.target
+    return TargetPlan(
+        tracks=tracks,
+        verdict=verdict,
+        tables=tuple(
+            TargetDemand(
+                names[i],
+                float(tables.target[i]),
+                float(asked.least[i]),
+                float(asked.within[i]),
+                float(asked.share[i]),
+            )
+            for i in stated
+        ),
+        busy=asked.tracks,
+        others=float(asked.keep_up[nothing_asked].sum()),
+        longest=blocking(tables, tracks),
+        given_up=tuple(names[i] for i in stated if math.isinf(kept[i])),
+        unknown=tuple(names[i] for i in np.flatnonzero(~tables.known & np.isfinite(asked.within)).tolist()),
+        help=TargetHelp() if verdict == "kept" else _help(tables, tracks),
+    )
+
+
+# --- what would help ----------------------------------------------------------------------------------------------
+
+
+def _help(tables: TargetTables, tracks: int) -> TargetHelp:
+    return TargetHelp(_more_tracks(tables, tracks), _coarser(tables, tracks), _fewer(tables, tracks))
+
+
+def _more_tracks(tables: TargetTables, tracks: int) -> int | None:
+    # A table is updated on one track at a time, so more tracks than tables are no help.
+    return next((more for more in range(tracks + 1, len(tables.graph) + 1) if has_room(tables, more)), None)
+
+
+def _coarser(tables: TargetTables, tracks: int) -> Mapping[str, float] | None:
+    """Targets that are coarse enough: of one table if that is enough, else of those that are too low, else of all."""
+    alone = _single(tables, tracks)
+    if alone is not None:
+        return alone
+    waiting = demand(tables, blocking(tables, tracks))
+    least = np.where(np.isfinite(tables.target), np.maximum(tables.target, waiting.least), np.inf)
+    if np.isinf(least[tables.stated]).any():
+        return None
+
+    def scaled(factor: float) -> Floats:
+        target: Floats = np.where(np.isfinite(tables.target), np.maximum(tables.target * factor, least), np.inf)
+        return target
+
+    factor = _smallest(lambda f: has_room(tables.with_target(scaled(f)), tracks), 1.0, MOST_COARSER)
+    if factor is None:
+        return None
+    return _changed(tables, scaled(factor), tracks)
+
+
+def _single(tables: TargetTables, tracks: int) -> Mapping[str, float] | None:
+    """The one target that has to become least coarser, relative to what it is, if one alone is enough."""
+    asked = demand(tables)
+    shares = np.where(impossible(tables, asked), np.inf, asked.share)
+    candidates = sorted(tables.stated.tolist(), key=lambda i: (-shares[i], tables.graph.tie[i]))[:_MOST_SINGLE]
+    best: tuple[float, Floats] | None = None
+    for i in candidates:
+
+        def scaled(factor: float, table: int = i) -> Floats:
+            target = tables.target.copy()
+            target[table] *= factor
+            return target
+
+        if not has_room(tables.with_target(scaled(MOST_COARSER)), tracks):
+            continue
+        factor = _smallest(lambda f: has_room(tables.with_target(scaled(f)), tracks), 1.0, MOST_COARSER)
+        if factor is not None and (best is None or factor < best[0]):
+            best = (factor, scaled(factor))
+    return None if best is None else _changed(tables, best[1], tracks)
+
+
+def _changed(tables: TargetTables, target: Floats, tracks: int) -> Mapping[str, float] | None:
+    """The targets that differ, rounded up to two digits: people write those."""
+    rounded = np.array([_rounded_up(t) if t > before else t for t, before in zip(target, tables.target, strict=True)])
+    if not has_room(tables.with_target(rounded), tracks):
+        return None
+    names = tables.graph.names
+    return {names[i]: float(rounded[i]) for i in tables.stated.tolist() if rounded[i] > tables.target[i]}
+
+
+def _fewer(tables: TargetTables, tracks: int) -> tuple[str, ...]:
+    """Tables to leave out: those that cannot be kept, then those that are worth least for what they take of a track.
+
+    Only tables that nothing else is built on: leaving out another one would leave out more.
+    """
+    graph = tables.graph
+    asked = demand(tables)
+    hopeless = impossible(tables, asked)
+    candidates = [i for i in tables.stated.tolist() if not graph.downstream[i]]
+    worth = tables.priority / np.maximum(asked.share, 1e-12)
+    order = sorted(candidates, key=lambda i: (not hopeless[i], worth[i], graph.tie[i]))
+    target, alpha = tables.target.copy(), tables.setup_time.copy()
+    left_out: list[str] = []
+    for i in order:
+        target[i], alpha[i] = np.inf, np.nan
+        left_out.append(graph.names[i])
+        rest = TargetTables(graph, target, tables.period, alpha, tables.time_per_unit, tables.priority)
+        if has_room(rest, tracks):
+            return tuple(left_out)
+    return ()
+
+
+def _smallest(holds: Callable[[float], bool], low: float, high: float) -> float | None:
+    """The smallest factor between ``low`` and ``high`` that holds, to a hundredth; None if none does."""
+    if holds(low):
+        return low
+    if not holds(high):
+        return None
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _rounded_up(seconds: float) -> float:
+    """With two digits, upwards."""
+    if not 0 < seconds < math.inf:
+        return seconds
+    step = 10.0 ** (math.floor(math.log10(seconds)) - 1)
+    return round(math.ceil(seconds / step - 1e-9) * step, 9)
+
+
+# --- in words -----------------------------------------------------------------------------------------------------
+
+#: how a number of seconds is written
+Written = Callable[[float], str]
+
+
+def seconds_of(length: float) -> str:
+    return f"{length:.3g} s"
+
+
+def plan_lines(plan: TargetPlan, written: Written = seconds_of) -> list[str]:
+    """What there is to say of the targets as a whole, a line for each thing; nothing if all can be kept."""
+    if plan.verdict == "kept":
+        return []
+    return [*_said(plan, written), *(f"it would help: {line}" for line in help_lines(plan, written))]
+
+
+def _said(plan: TargetPlan, written: Written) -> Iterator[str]:
+    for table in plan.impossible:
+        yield f"{table.name}: {impossible_line(table, written)}"
+    tracks = f"{plan.tracks} track{'' if plan.tracks == 1 else 's'}"
+    if plan.busy > plan.tracks * (1 + 1e-9):
+        yield (
+            f"the target lags cannot all be met: they take {plan.busy:.2f} tracks at least, and there "
+            f"{'is' if plan.tracks == 1 else 'are'} {tracks}"
+        )
+        if plan.given_up:
+            yield f"the policy target-lag:goal=count gives up {', '.join(plan.given_up)}"
+    elif plan.verdict == "tight":
+        yield (
+            f"target lags may be missed now and then: they take {plan.busy:.2f} of {tracks}, and an update may have to "
+            f"wait {written(plan.longest)} for a track"
+        )
+
+
+def impossible_line(table: TargetDemand, written: Written = seconds_of) -> str:
+    """Why no number of tracks helps a table."""
+    if math.isinf(table.least):
+        return (
+            f"its target lag of {written(table.target)} cannot be met: its updates take longer than the time whose "
+            "data they bring"
+        )
+    return (
+        f"its target lag of {written(table.target)} cannot be met: with its sources, an update takes "
+        f"{written(table.least)} at least"
+    )
+
+
+def help_lines(plan: TargetPlan, written: Written = seconds_of) -> list[str]:
+    """What would help, each by itself."""
+    found = []
+    if plan.help.tracks is not None:
+        found.append(f"{plan.help.tracks} tracks")
+    if plan.help.coarser:
+        targets = [f"{written(target)} for {name}" for name, target in plan.help.coarser.items()]
+        found.append(f"a target_lag of {', '.join(targets)}")
+    if plan.help.without:
+        found.append(f"to leave out {', '.join(plan.help.without)}")
+    return found

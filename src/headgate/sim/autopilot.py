@@ -1,0 +1,153 @@
+"""The last stretch of a run, replayed under other settings: what the rule of the autopilot goes by.
+
+The same code looks at a real run, in a process of its own, and at a simulated one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from headgate.core import LEAST_UPDATE_TIME, CostModel, DeclarationError, Update, placement_from, policy_from
+from headgate.core.autopilot import ReplayedWindow, RunSettings, autopilot_in, settings_to_try
+from headgate.core.joint import Together
+from headgate.core.policies import Autopilot
+from headgate.core.trace import Change, Redeclared, TraceHeader
+from headgate.core.trace.measures import MICROS
+from headgate.core.trace.recent import RecentTrace
+from headgate.sim.tables.replay import NewEstimate
+from headgate.sim.trace_costs import tells_cost
+from headgate.sim.trace_replay import TraceReplay, replay_of
+
+#: the most updates that a window has: what is replayed of a busier run is shorter
+MOST_UPDATES = 20_000
+#: by how much an update counts less with each later one
+FADING = 0.998
+#: a window of fewer updates tells nothing
+LEAST_UPDATES = 20
+
+
+class TableCosts:
+    """What updates of each table cost, by all that were seen; recent ones count more.
+
+    A window tells too little: updates of a table that are all of one size do not tell its set-up from the rest.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[str, CostModel] = {}
+        self._reached: dict[str, int] = {}
+
+    def note(self, update: Update, together: Together) -> None:
+        if update.layer != "live" or update.error is not None:
+            return
+        amount, before = update.gained, self._reached.get(update.table)
+        if update.freshness is not None:
+            amount = amount if before is None else max(0, update.freshness - before) / MICROS
+            self._reached[update.table] = max(update.freshness, update.freshness if before is None else before)
+        if not tells_cost(update, together):
+            return
+        model = self.known.get(update.table)
+        if model is None:
+            model = self.known[update.table] = CostModel(fading=FADING, least=LEAST_UPDATE_TIME)
+        model.observe(amount, update.seconds)
+
+
+class WindowReplays:
+    """Hears of everything that happens in a run, and replays one window of it after the other.
+
+    ``between`` is called after every replay: a process that may use only so much of a processor waits in it.
+    ``new_estimate`` is as for ``replay_of``; ``guard`` is whether the run has one.
+    """
+
+    def __init__(
+        self,
+        recent: RecentTrace,
+        new_estimate: NewEstimate | None = None,
+        between: Callable[[], object] = lambda: None,
+        most: int = MOST_UPDATES,
+        guard: bool = True,
+    ) -> None:
+        self.recent = recent
+        self._costs = TableCosts()
+        self._new_estimate = new_estimate
+        self._between = between
+        self.most = most
+        self._guard = guard
+        #: up to when the run was looked at
+        self._looked = recent.began
+        #: the settings that the run was first seen with since somebody has stated any
+        self._home: RunSettings | None = None
+        #: those before the last change that the autopilot has made since then
+        self._before: RunSettings | None = None
+
+    def note(self, entry: Update | Change | Redeclared) -> None:
+        """Something has happened."""
+        header = self.recent.header
+        self.recent.add(entry)
+        if isinstance(entry, Update):
+            self._costs.note(entry, header.together)
+        elif isinstance(entry, Change) and any(key in entry.what for key in ("policy", "placement", "tracks")):
+            if "why" in entry.what:  # as the autopilot says, and nobody else
+                autopilot = autopilot_in(header.policy)
+                self._before = None if autopilot is None else _settings(autopilot, header)
+            else:
+                self._home = self._before = None
+
+    @property
+    def window(self) -> float:
+        """How long a window is, in seconds."""
+        return (autopilot_in(self.recent.header.policy) or Autopilot()).window
+
+    def due(self) -> float:
+        """When the next window ends."""
+        return max(self._looked, self.recent.settled) + self.window
+
+    def look(self, now: float) -> ReplayedWindow | None:
+        """The window that ends now, replayed; None if there is nothing to look at."""
+        header = self.recent.header
+        autopilot = autopilot_in(header.policy)
+        if autopilot is None:
+            return None
+        begin = self.recent.begins(max(self._looked, now - autopilot.window), self.most)
+        self._looked = now
+        self.recent.forget(begin, self.most)
+        if len(self.recent) < LEAST_UPDATES or begin >= now:
+            return None
+        trace = self.recent.trace(now)
+        trace = replace(trace, header=replace(header, policy=str(autopilot.now), started=min(header.started, begin)))
+        replay = replay_of(trace, begin - trace.header.started, self._new_estimate, self._costs.known)
+        replay = replace(replay, scenario=replace(replay.scenario, guard=self._guard))
+        return self._replayed(replay, autopilot, _settings(autopilot, header))
+
+    def _replayed(self, replay: TraceReplay, autopilot: Autopilot, now: RunSettings) -> ReplayedWindow:
+        self._home = self._home or now
+        here, events = _run(replay, now)
+        self._between()
+        window = ReplayedWindow(
+            seconds=replay.scenario.horizon,
+            events=events,
+            now=now,
+            measured=replay.measured().weighted_staleness,
+            without_waiting=replay.without_waiting().weighted_staleness,
+            replayed={now: here},
+        )
+        self._between()
+        if window.to_gain < autopilot.gain:  # no other settings could be better by that much
+            return window
+        found = {now: here}
+        for other in settings_to_try(autopilot, now, self._home, self._before):
+            with suppress(DeclarationError):  # it does not take these tables
+                found[other], _ = _run(replay, other)
+            self._between()
+        return replace(window, replayed=found)
+
+
+def _settings(autopilot: Autopilot, header: TraceHeader) -> RunSettings:
+    return RunSettings(str(autopilot.now), header.placement, header.tracks)
+
+
+def _run(replay: TraceReplay, settings: RunSettings) -> tuple[float, int]:
+    """The weighted staleness, and how many arrivals and updates there were."""
+    result = replay.run(policy_from(settings.policy), placement_from(settings.placement), settings.tracks)
+    return result.weighted_staleness, result.events

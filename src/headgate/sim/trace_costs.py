@@ -1,0 +1,123 @@
+"""What the updates of a recorded run cost, as a replay has to know it: alone, and in a job that another one has set up.
+
+Jobs that tables share count only if the scheduler chose them (``together="auto"``): a declared group is replayed as if
+each of its updates had been alone, at what it took.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from headgate.core import LEAST_UPDATE_TIME, CostModel, Update
+from headgate.core.joint import AUTO, Together
+from headgate.core.trace import Trace, TraceTable
+from headgate.core.trace.measures import MICROS
+from headgate.core.update import Layer
+
+#: how long updates took compared with what was to be expected, by seconds from the beginning of the replay
+Slowness = tuple[tuple[float, float], ...]
+#: updates with the seconds of data that they brought
+_Amounts = Sequence[tuple[Update, float]]
+
+
+class TraceCosts:
+    """The costs of all tables of a run since ``begin``; ``shared_setup`` as in ``TableScenario``.
+
+    ``known`` are those of tables of which more is known than the trace tells.
+    """
+
+    def __init__(self, trace: Trace, begin: float, known: Mapping[str, CostModel] = MappingProxyType({})) -> None:
+        self._trace = trace
+        self._begin = begin
+        self._updates: Mapping[str, _Amounts] = {table.name: self._of(table) for table in trace.header.tables}
+        self._alone = {name: CostModel.fitted(those) for name in self._updates if (those := self._seen(name, False))}
+        self._alone |= {name: cost for name, cost in known.items() if name in self._updates}
+        self.shared_setup = self._share()
+
+    def of(self, table: TraceTable) -> tuple[CostModel, Slowness]:
+        """Of a table's updates since ``begin``; if there were none, of all of them; if it had none, of others."""
+        updates = self._updates[table.name]
+        if not updates:
+            others = [update.seconds for update in self._trace.updates if update.layer == "live" and not update.error]
+            return CostModel.fitted([(0.0, statistics.median(others) if others else 1.0)]), ()
+        cost = self._alone.get(table.name)
+        if cost is None:
+            # It never ran alone: what its set-up would have been then follows from what others have shared.
+            part = max(1.0 - self.shared_setup, 0.1)
+            joined = CostModel.fitted(self._seen(table.name, True))
+            cost = CostModel.fitted(
+                (n, seconds + joined.alpha * (1 / part - 1)) for n, seconds in self._seen(table.name, True)
+            )
+        slowness = (
+            (update.began - self._begin, max(update.seconds, LEAST_UPDATE_TIME) / self._expected(cost, update, amount))
+            for update, amount in updates
+        )
+        return cost, tuple(sorted(slowness))
+
+    def _of(self, table: TraceTable) -> _Amounts:
+        updates = self._trace.updates_of(table.name)
+        amounts = list(zip(updates, _amounts(updates, table.freshness), strict=True))
+        return [(update, amount) for update, amount in amounts if update.began >= self._begin] or amounts
+
+    def _seen(self, table: str, joined: bool) -> list[tuple[float, float]]:
+        """(seconds of data, seconds of work) of the updates that had a job of their own or set it up, or had not."""
+        return [
+            (amount, update.seconds) for update, amount in self._updates[table] if self._has_joined(update) == joined
+        ]
+
+    def _has_joined(self, update: Update) -> bool:
+        return not tells_cost(update, self._trace.together_at(update.began))
+
+    def _share(self) -> float:
+        """What updates took less in a job that another one had set up, as a share of the set-up."""
+        saved = shareable = 0.0
+        for name, updates in self._updates.items():
+            joined = [(update, amount) for update, amount in updates if self._has_joined(update)]
+            inside = CostModel.fitted(self._seen(name, True)) if joined else None
+            for update, amount in joined:
+                cost, first = self._alone.get(name), self._alone.get(update.together[0])
+                if cost is not None:
+                    saved += cost.predict(amount) - update.seconds
+                    shareable += self._shareable(cost, update)
+                elif inside is not None and first is not None:
+                    # It never ran alone: then its set-up is taken to be like that of the first one.
+                    saved += first.alpha - inside.alpha
+                    shareable += first.alpha
+        return min(1.0, max(0.0, saved / shareable)) if shareable > 0 else 0.0
+
+    def _shareable(self, cost: CostModel, update: Update) -> float:
+        first = self._alone.get(update.together[0])
+        return cost.alpha if first is None else min(cost.alpha, first.alpha)
+
+    def _expected(self, cost: CostModel, update: Update, amount: float) -> float:
+        """What an update should have taken in the job that it had."""
+        seconds = cost.predict(amount)
+        if self._has_joined(update):
+            seconds -= self.shared_setup * self._shareable(cost, update)
+        return max(seconds, LEAST_UPDATE_TIME)
+
+
+def tells_cost(update: Update, together: Together) -> bool:
+    """Whether an update tells what one takes alone, if tables shared jobs in this way when it began."""
+    return not (together == AUTO and update.has_joined)
+
+
+def seen_before(trace: Trace, name: str, begin: float, layer: Layer = "live") -> tuple[tuple[float, float], ...]:
+    """The updates of a table that were complete when the replay begins, as the run learned from them."""
+    complete = (update for update in trace.updates_of(name, layer) if update.ended <= begin)
+    telling = (update for update in complete if tells_cost(update, trace.together_at(update.began)))
+    return tuple((update.gained, update.seconds) for update in telling)
+
+
+def _amounts(updates: Sequence[Update], before: int | None) -> list[float]:
+    """How much event time each update brought, as expected only where it is not known how much it really was."""
+    found = []
+    for update in updates:
+        gained = update.gained
+        if update.freshness is not None:
+            gained = gained if before is None else max(0, update.freshness - before) / MICROS
+            before = update.freshness if before is None else max(before, update.freshness)
+        found.append(gained)
+    return found

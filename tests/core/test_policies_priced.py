@@ -1,0 +1,241 @@
+"""priced-benefit: the price of a worker's second, what it keeps waiting, how it cuts, and when it is Max Benefit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.core import Dispatch, FeatureMatrix, FeatureView, Graph, Workers, features_named, policy_from
+from headgate.core.observe import TABLE_FEATURES
+from headgate.core.placements import Anywhere
+from headgate.core.policies import Layered, MaxBenefit, PricedBenefit
+from headgate.core.policies.priced import Overload, price_of, worth_of
+from headgate.testing import check_policy, make_view, ranking
+
+WHOLE = math.inf
+
+
+def table(pending: float = 100.0, **features: float) -> dict[str, float]:
+    """A table that waits with table 2's costs, and what follows from them unless said otherwise."""
+    known = {"priority": 1.0, "period": 100.0, "setup_time": 1.0, "time_per_unit": 0.1, "ready": 1.0} | features
+    seconds = known["setup_time"] + known["time_per_unit"] * pending
+    return {"pending": pending, "freshness_delta": pending, "execution_time": seconds, "release_time": 0.0} | known
+
+
+def view_at(price: float, tables: Mapping[str, Mapping[str, float]]) -> FeatureView:
+    """A view in which a worker's second has this price."""
+    view = make_view(tables, now=10.0)
+    view.memory = Overload(0.0, np.full(len(tables), price / 10.0))
+    assert price_of(view) == pytest.approx(price)
+    return view
+
+
+# --- price ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_price_is_the_time_that_somebody_has_waited_times_the_least_density_served() -> None:
+    view = make_view({"a": table(), "b": table()}, now=30.0)
+    view.memory = Overload(10.0, np.array([4.0, 3.0]))
+    assert price_of(view) == 60.0
+
+
+@pytest.mark.parametrize(
+    "memory", [None, Overload(0.0, np.array([math.inf])), (1, 2)], ids=["nothing", "nobody started", "another's"]
+)
+def test_without_a_memory_the_price_is_0(memory: object) -> None:
+    view = make_view({"a": table()}, now=30.0, memory=memory)
+    assert price_of(view) == 0.0
+
+
+def test_a_start_that_leaves_nobody_waiting_ends_the_overload() -> None:
+    view = make_view({"a": table(), "b": table(ready=0.0, pending=0.0)}, now=30.0)
+    view.memory = Overload(10.0, np.array([4.0, 3.0]))
+    memory = PricedBenefit().remember(view, 0)
+    assert (memory.since, memory.density.tolist()) == (30.0, [math.inf, math.inf])
+
+
+def test_a_start_that_leaves_somebody_waiting_is_remembered_with_its_density() -> None:
+    view = make_view({"a": table(pending=100.0), "b": table()}, now=30.0)
+    view.memory = Overload(10.0, np.array([4.0, 3.0]))
+    memory = PricedBenefit().remember(view, 0)
+    assert (memory.since, memory.density.tolist()) == (10.0, [pytest.approx(100 / 11), 3.0])
+    assert view.memory.density.tolist() == [4.0, 3.0]
+
+
+def test_the_overload_begins_when_the_first_that_has_to_wait_was_released() -> None:
+    view = make_view({"a": table(release_time=25.0), "b": table(release_time=28.0)}, now=30.0)
+    view.memory = Overload(10.0, np.array([math.inf, math.inf]))
+    assert PricedBenefit().remember(view, 0).since == 25.0
+
+
+@pytest.mark.parametrize(
+    ("left", "since"),
+    [pytest.param(100.0, 30.0, id="one period: nobody waits"), pytest.param(101.0, 10.0, id="more: it waits")],
+)
+def test_what_waits_beside_a_running_update_counts_if_it_is_more_than_a_period(left: float, since: float) -> None:
+    view = make_view({"a": table(), "b": table(pending=left, workers=1.0)}, now=30.0)
+    view.memory = Overload(10.0, np.array([4.0, 3.0]))
+    assert PricedBenefit().remember(view, 0).since == since
+
+
+def test_what_the_started_update_leaves_behind_counts_too() -> None:
+    view = make_view({"a": table(pending=3000.0)}, now=30.0)
+    view.memory = Overload(10.0, np.array([4.0]))
+    assert PricedBenefit().portion(view).tolist() == [400.0]
+    assert PricedBenefit().remember(view, 0).since == 10.0
+    assert PricedBenefit(portions=False).remember(view, 0).since == 30.0
+
+
+def test_upkeep_of_no_priority_neither_waits_nor_sets_the_price() -> None:
+    view = make_view({"a": table(), "b": table(), "upkeep": table(priority=0.0)}, now=30.0)
+    view.memory = Overload(10.0, np.array([4.0, 3.0, math.inf]))
+    assert PricedBenefit().remember(view, 2).density.tolist() == [4.0, 3.0, math.inf]
+    alone = make_view({"a": table(), "upkeep": table(priority=0.0)}, now=30.0)
+    assert PricedBenefit().remember(alone, 0).since == 30.0
+
+
+# --- gate -----------------------------------------------------------------------------------------------------------
+
+#: d is 9.1, 45.5 and 8; the worth is 13,500, 5,020 and 4,860
+EAGER = {"long": table(100.0), "dense": table(50.0, time_per_unit=0.002), "early": table(40.0)}
+
+
+def test_the_worth_grows_with_the_square_of_what_waits_and_falls_with_set_up() -> None:
+    assert worth_of(make_view(EAGER)).tolist() == pytest.approx([13_500, 5_020, 4_860])
+    assert worth_of(make_view({"a": table(100.0, setup_time=2.0)})).tolist() == pytest.approx([6_750])
+
+
+@pytest.mark.parametrize(
+    ("price", "order"),
+    [
+        pytest.param(0.0, ["dense", "long", "early"], id="no price: Max Benefit"),
+        pytest.param(4_000.0, ["dense", "long", "early"], id="all are worth it"),
+        pytest.param(7_000.0, ["dense", "long", "early"], id="0.7 of the price is enough"),
+        pytest.param(7_200.0, ["long", "dense", "early"], id="less is not"),
+        pytest.param(10_000.0, ["long", "dense", "early"], id="an update that does not earn its set-up yet waits"),
+        pytest.param(50_000.0, ["long", "dense", "early"], id="nobody is worth it: the most worth first"),
+    ],
+)
+def test_the_gate_lets_data_gather_while_others_earn_their_set_up(price: float, order: list[str]) -> None:
+    assert ranking(PricedBenefit(), view_at(price, EAGER)) == order
+    assert ranking(PricedBenefit(gate=False), view_at(price, EAGER)) == ["dense", "long", "early"]
+
+
+def test_between_equals_the_downstream_table_goes_first_then_the_most_pending() -> None:
+    tables = {"a": table(), "z": table(), "k": table()}
+    assert ranking(PricedBenefit(), make_view(tables, edges=[("a", "z")])) == ["z", "a", "k"]
+
+
+# --- portions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("features", "price", "portion"),
+    [
+        pytest.param({}, 0.0, 400.0, id="32 set-ups, in whole periods"),
+        pytest.param({"period": 1000.0}, 0.0, 3000.0, id="at least three periods"),
+        pytest.param({}, 1e6, 3900.0, id="grows with the root of the price"),
+        pytest.param({"priority": 100.0}, 1e6, 400.0, id="less for an important table"),
+        pytest.param({"time_per_unit": 0.9}, 0.0, 400.0, id="nearly as long as its data: 32 set-ups of what is left"),
+        pytest.param({"time_per_unit": 1.0}, 0.0, WHOLE, id="longer than its data: never catches up, so everything"),
+        pytest.param({"time_per_unit": 0.0}, 1e6, WHOLE, id="all set-up: slope unknown"),
+        pytest.param({"setup_time": 0.0}, 1e6, WHOLE, id="no set-up: slope unknown"),
+        pytest.param({"period": 0.0}, 0.0, 320.0, id="no period: not rounded"),
+        pytest.param({"priority": 0.0}, 1e6, WHOLE, id="of no priority"),
+    ],
+)
+def test_portions_follow_set_up_and_price(features: dict[str, float], price: float, portion: float) -> None:
+    view = view_at(price, {"a": table(**features)}) if price else make_view({"a": table(**features)})
+    assert PricedBenefit().portion(view).tolist() == [pytest.approx(portion)]
+    assert PricedBenefit(portions=False).portion(view).tolist() == [WHOLE]
+
+
+@pytest.mark.parametrize(
+    "features",
+    [{"setup_time": 0.0}, {"setup_time": 1e-3}, {"time_per_unit": 0.0}],
+    ids=["no set-up", "the least set-up of a fit", "all set-up"],
+)
+def test_a_table_of_unknown_slope_passes_the_gate_at_any_price(features: dict[str, float]) -> None:
+    tables = {"a": table(1.0, **features), "b": table(1.0), "c": table(100.0)}
+    assert worth_of(make_view(tables))[0] == math.inf
+    assert PricedBenefit().priorities(view_at(1e12, tables))[:, 0].tolist() == [1.0, 0.0, 0.0]
+    assert "not known apart" in PricedBenefit().notes(make_view(tables), 0)[0]
+
+
+def test_jobs_that_differ_a_hundredfold_are_all_known() -> None:
+    """Figure 9: the set-up of a long update is a thousandth of it; without it in the price, short updates starve."""
+    long = table(10_000.0, period=10_000.0)
+    assert math.isfinite(worth_of(make_view({"long": long}))[0])
+    memory = PricedBenefit().remember(make_view({"long": long, "short": table()}, now=30.0), 0)
+    assert memory.least == pytest.approx(10_000 / 1_001)
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "inheritance"),
+    [
+        ("priced-benefit", "density"),
+        ("priced-benefit:density=off", None),
+        ("priced-benefit:gate=off", None),
+        ("priced-benefit:gate=false,portions=false,density=false", None),
+        ("priced-benefit:portions=off", "density"),
+    ],
+)
+def test_density_is_asked_for_only_together_with_the_gate(text: str, inheritance: str | None) -> None:
+    policy = policy_from(text)
+    assert policy.inheritance == inheritance
+    assert Layered(policy).inheritance == inheritance
+    assert policy_from(str(policy)) == policy
+
+
+def test_without_its_parts_it_is_max_benefit() -> None:
+    bare = PricedBenefit(gate=False, portions=False, density=False)
+    view = view_at(1e9, EAGER)
+    assert bare.priorities(view).tolist() == MaxBenefit().priorities(view).tolist()
+    assert bare.portion(view).tolist() == MaxBenefit().portion(view).tolist()
+
+
+@pytest.mark.parametrize("text", ["priced-benefit", "priced-benefit:gate=off", "priced-benefit:portions=off"])
+def test_it_is_what_a_loop_can_rely_on(text: str) -> None:
+    check_policy(policy_from(text), cases=40)
+
+
+@given(st.permutations(["a", "b", "c", "d"]), st.floats(0.0, 1e6))
+@settings(max_examples=40)
+def test_the_order_of_declaration_changes_nothing(names: list[str], price: float) -> None:
+    tables = {
+        "a": table(50.0),
+        "b": table(120.0, priority=3.0),
+        "c": table(900.0, time_per_unit=0.01),
+        "d": table(40.0, setup_time=9.0),
+    }
+    straight, other = view_at(price, tables), view_at(price, {name: tables[name] for name in names})
+    assert ranking(PricedBenefit(), straight) == ranking(PricedBenefit(), other)
+    portions = dict(zip(names, PricedBenefit().portion(other).tolist(), strict=True))
+    assert [portions[name] for name in tables] == PricedBenefit().portion(straight).tolist()
+
+
+def test_a_loop_of_it_reaches_a_price_and_cuts_updates_under_overload() -> None:
+    graph = Graph(["a", "b", "c"])
+    matrix = FeatureMatrix(graph, features_named(TABLE_FEATURES))
+    for name, values in {"period": 100.0, "setup_time": 1.0, "time_per_unit": 0.1, "priority": 1.0}.items():
+        matrix.fill(name, [values] * 3)
+    loop = Dispatch(matrix, PricedBenefit(), Anywhere(), Workers.of(1))
+    for node in range(3):
+        for column, value in (("pending", 5_000.0), ("freshness_delta", 5_000.0), ("execution_time", 501.0)):
+            matrix.columns[column][node] = value
+        matrix.columns["release_time"][node] = 0.0
+        loop.set_ready(node, True, 0.0)
+    portions = []
+    for now in (0.0, 1_000.0, 1_000_000.0):
+        (start,) = loop.decide(now)
+        portions.append(start.portion)
+        loop.finished(start.worker, now + 500.0)
+    assert portions[0] == portions[1] == 400.0 < portions[2]

@@ -1,0 +1,156 @@
+"""A recorded run beside its bound: never below it, whatever its updates took, and at it if none is better."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from headgate.core import CostModel
+from headgate.core.trace import Change, RunBound, Trace
+from headgate.sim import Table, TableScenario, replay_of, run_bound
+from headgate.sim.run_bound import settled
+from tests.sim.recording import BUSY, START, recorded
+from tests.sim.test_bound import some_scenario
+
+DAY = 86_400.0
+
+
+def bounded(trace: Trace, skip: float = 0.0) -> RunBound:
+    return run_bound(replay_of(trace, skip, CostModel))
+
+
+def is_below(found: RunBound) -> bool:
+    return found.weighted_staleness < found.least * (1 - 1e-9) - 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["max-benefit", "priced-benefit", "fifo"])
+@pytest.mark.parametrize("seed", range(6))
+def test_no_recorded_run_is_below_its_bound(seed: int, policy: str) -> None:
+    scenario = replace(some_scenario(seed), spread=0.3)
+    _, trace = recorded(scenario, policy, seed=seed)
+    for skip in (0.0, scenario.horizon / 3):
+        found = bounded(trace, skip)
+        assert not is_below(found), f"without {skip} s: {found}"
+
+
+def too_good(trace: Trace, chance: Random) -> Trace:
+    """Updates took less than others of the same size, and loaded data that came later, by the clock of its source."""
+    updates = []
+    for update in trace.updates:
+        seconds = update.seconds * (chance.uniform(0.0, 0.5) if chance.random() < 0.3 else 1.0)
+        arrived = update.arrived
+        if arrived is not None:
+            first, last, chunks = arrived
+            arrived = (first + 4.0, last + 4.0, chunks)
+        updates.append(replace(update, seconds=seconds, arrived=arrived))
+    return replace(trace, updates=tuple(updates))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nor_is_one_that_was_better_than_its_own_costs_and_arrivals_allow(seed: int) -> None:
+    chance = Random(seed)
+    scenario = replace(BUSY, tracks=chance.randint(1, 2), spread=chance.choice((None, 0.0)))
+    trace = too_good(recorded(scenario, chance.choice(("max-benefit", "fifo")), seed=seed)[1], chance)
+    found = bounded(trace)
+    assert not is_below(found), found
+    assert found.weighted_staleness < replay_of(trace).lower_bound(found.tracks).weighted_staleness
+
+
+def test_nor_is_one_that_had_more_tracks_for_a_while() -> None:
+    # Recorded on two tracks, said to have had one until shortly before the end and two before.
+    _, trace = recorded(replace(BUSY, tracks=2), "max-benefit")
+    fewer = replace(trace, changes=(Change(START + 1.0, {"tracks": 1}),))
+    found = bounded(fewer)
+    assert found.tracks == 2
+    assert not is_below(found)
+
+
+def test_clocks_that_do_not_agree_make_no_further_track() -> None:
+    _, trace = recorded(BUSY, "max-benefit")
+    longer = tuple(replace(update, seconds=update.seconds + 1e-3) for update in trace.updates)
+    assert bounded(replace(trace, updates=longer)).tracks == 1
+
+
+def test_a_run_in_which_nobody_waits_is_at_the_bound() -> None:
+    tables = (Table("a", period=10.0, offset=10.0, setup_time=1.0), Table("b", period=10.0, offset=15.0, priority=3.0))
+    _, trace = recorded(TableScenario(tables, tracks=1, spread=None, horizon=95.0, events=10**6), "fifo")
+    found = bounded(trace)
+    assert found.times == pytest.approx(1.0, abs=1e-4)
+    assert (found.tables, found.left_out) == (2, 0)
+
+
+def test_one_that_serves_the_wrong_table_is_far_above_it() -> None:
+    tables = (
+        Table("dear", period=10.0, offset=10.0, priority=100.0, setup_time=1.0, time_per_unit=0.0),
+        *(Table(f"cheap{i}", period=10.0, offset=9.0, setup_time=4.0, time_per_unit=0.0) for i in range(4)),
+    )
+    scenario = TableScenario(tables, tracks=1, spread=None, horizon=400.0, events=10**6, guard=False)
+    good, bad = (bounded(recorded(scenario, policy)[1]).times for policy in ("max-benefit", "fifo"))
+    assert good is not None and bad is not None
+    assert bad > 1.5 * good
+
+
+def test_data_of_the_past_is_in_neither_figure() -> None:
+    _, trace = recorded(BUSY, "max-benefit")
+    old = [
+        replace(update, freshness=None if update.freshness is None else update.freshness - round(2 * DAY * 1e6))
+        if update.table == "meters"
+        else update
+        for update in trace.updates
+    ]
+    tables = tuple(
+        replace(table, freshness=round((START - 2 * DAY) * 1e6)) if table.name == "meters" else table
+        for table in trace.header.tables
+    )
+    trace = replace(trace, updates=tuple(old), header=replace(trace.header, tables=tables))
+    found = bounded(trace)
+    assert (found.tables, found.left_out) == (2, 1)
+    assert found.weighted_staleness < 100 * DAY / 1000
+    with_past = run_bound(replay_of(trace, 0.0, CostModel), everything=True)
+    assert with_past.tables == 3
+    assert with_past.weighted_staleness > 2 * DAY
+    assert with_past.times == pytest.approx(1.0, abs=1e-3)
+
+
+def late(trace: Trace, *names: str) -> Trace:
+    """The same run, but these tables were empty when it began."""
+    tables = tuple(replace(each, freshness=None) if each.name in names else each for each in trace.header.tables)
+    return replace(trace, header=replace(trace.header, tables=tables))
+
+
+@pytest.mark.parametrize(
+    ("names", "after"),
+    [
+        pytest.param((), (0.0, 0.0), id="all had rows"),
+        pytest.param(("meters",), (0.0, 0.0), id="a table of a thirtieth of the priorities had none"),
+        pytest.param(("air",), (0.5, 10.0), id="one of a third had none"),
+    ],
+)
+def test_a_run_has_begun_when_most_tables_have_rows(names: tuple[str, ...], after: tuple[float, float]) -> None:
+    _, trace = recorded(BUSY, "fifo")
+    assert after[0] <= settled(late(trace, *names)) <= after[1]
+
+
+def test_a_table_that_is_empty_at_first_is_in_neither_figure() -> None:
+    found = bounded(late(recorded(BUSY, "fifo")[1], "meters"))
+    assert (found.tables, found.left_out) == (2, 1)
+
+
+def test_a_run_of_a_policy_that_nobody_knows_may_have_cut_its_updates() -> None:
+    _, trace = recorded(BUSY, "max-benefit")
+    assert not bounded(trace).portions
+    own = replace(trace, header=replace(trace.header, policy="mine.py:Mine"))
+    assert bounded(own).portions
+    limited = replace(trace, changes=(Change(START + 5.0, {"budget": 2.0}),))
+    assert bounded(limited).portions
+
+
+def test_a_bound_of_nothing_is_no_number_of_times() -> None:
+    nothing = RunBound(0.0, 0.0, 0.0, 10.0, 1, False, 0, 0)
+    assert nothing.times is None
+    assert replace(nothing, weighted_staleness=1.0 - 1e-12, least=1.0).times == 1.0
+    assert math.isclose(replace(nothing, weighted_staleness=1.06, least=1.0).times or 0.0, 1.06)
