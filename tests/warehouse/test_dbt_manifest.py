@@ -15,6 +15,7 @@ from headgate.core import DeclarationError
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.spec import WarehouseSpec
 from headgate.warehouse.pipelines.dbt import ImportedPipeline, import_manifest
+from headgate.warehouse.pipelines.dbt_incremental import for_whole, is_for_whole
 from headgate.warehouse.run.run import resolved
 from headgate.warehouse.updates.open_warehouse import open_warehouse
 from tests.warehouse.test_opened import rows_of
@@ -160,7 +161,19 @@ LEFT = {
     "Jinja": (alone(model("x", "select {{ cents('n') }} from {{ ref('staged') }}", [])), "run dbt compile first"),
     "compiled for an increment": (
         alone(model("x", "", [], "incremental", compiled="select * from shop.x")),
-        "its compiled code reads the table itself: compile with --full-refresh",
+        "its compiled code reads the table itself: run dbt compile --full-refresh",
+    ),
+    "maybe compiled for an increment": (
+        alone(
+            model(
+                "x",
+                "select * from {{ ref('staged') }} {% if is_incremental() %} where ts > current_date - 3 {% endif %}",
+                [],
+                "incremental",
+                compiled="select * from `shop`.`staged` where ts > current_date  - 3",
+            )
+        ),
+        "its compiled code may be the one for an increment, which would leave out rows from before: run dbt ",
     ),
     "an unknown option": (
         alone(model("x", "select * from {{ ref('staged') }}", ["model.shop.staged"], meta={"headgate": {"prio": 1}})),
@@ -185,11 +198,94 @@ def test_what_cannot_be_taken_over_is_named_with_its_file(tmp_path: Path, case: 
     spec_of(made, tmp_path)
 
 
+WHOLE = {
+    "nothing else": ("a{% if is_incremental() %} b {% endif %}c", "ac"),
+    "else": ("a {%- if is_incremental() -%} b {%- else -%} c {%- endif %}d", "a  c d"),
+    "not": ("a {% if not is_incremental() %}b{% else %}c{% endif %}", "a b"),
+    "and": ("a {% if is_incremental() and var('x') %}b{% endif %}", "a "),
+    "one in another": (
+        "a{% if is_incremental() %}{% if x %}b{% else %}c{% endif %}d{% else %}e{% if is_incremental() %}f{% endif %}"
+        "{% endif %}g",
+        "aeg",
+    ),
+    "elif": ("{% if is_incremental() %}a{% elif x %}b{% else %}c{% endif %}", "{% if x %}b{% else %}c{% endif %}"),
+    "or": ("{% if is_incremental() or x %}a{% endif %}", "{% if is_incremental() or x %}a{% endif %}"),
+    "another condition": ("{% if x %}a{% endif %}", "{% if x %}a{% endif %}"),
+}
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_of_an_incremental_model_the_query_for_the_whole_table_is_left(case: str) -> None:
+    code, whole = WHOLE[case]
+    assert for_whole(code) == whole
+
+
+INCREMENT = "select * from t {% if is_incremental() %} where ts > (select max(d) from {{ ref('d') }}){% endif %}"
+HIDDEN = {
+    "macro.shop.a": {"depends_on": {"macros": ["macro.shop.b"]}},
+    "macro.shop.b": {"macro_sql": "is_incremental()"},
+}
+COMPILED = {
+    "without the branch": (INCREMENT, "select * from t", [], True),
+    "with the branch": (INCREMENT, "select * from t where  ts > (select max(d) from shop.d)", [], False),
+    "no branch at all": ("select * from t", "select * from t", [], True),
+    "a branch that is not in the code": ("select * from t", "select * from t", ["macro.dbt.is_incremental"], False),
+    "in a macro": ("select {{ a() }} from t", "select 1 from t", ["macro.shop.a"], False),
+    "in a variable": ("{% set x = is_incremental() %} select 1", "select 1", [], False),
+    "a loop in the branch": ("a {% if is_incremental() %}{% for i in x %}b{% endfor %}{% endif %}", "a", [], False),
+    "not": ("a {% if not is_incremental() %}b{% else %}c{% endif %}", "a b", [], True),
+    "not, without else": ("a {% if not is_incremental() %}b{% endif %}", "a b", [], False),
+}
+
+
+@pytest.mark.parametrize("case", COMPILED)
+def test_compiled_code_is_taken_for_the_whole_table_only_if_it_lacks_what_is_for_increments(case: str) -> None:
+    code, compiled, macros, expected = COMPILED[case]
+    assert is_for_whole(code, compiled, macros, HIDDEN) is expected
+
+
+def test_code_that_was_compiled_for_a_full_refresh_is_taken_over(tmp_path: Path) -> None:
+    nodes, _ = LEFT["maybe compiled for an increment"]
+    file = written(tmp_path, nodes)
+    file.write_text(file.read_text().replace('"adapter_type"', '"invocation_id": "i-1", "adapter_type"'))
+    results = tmp_path / "target" / "run_results.json"
+    for invocation, full, left in (("i-0", True, 1), ("i-1", False, 1), ("i-1", True, 0)):
+        said = {"metadata": {"invocation_id": invocation}, "args": {"full_refresh": full}}
+        results.write_text(json.dumps(said))
+        assert len(import_manifest(file).left) == left
+
+
 def test_what_is_built_on_something_left_out_is_left_out_too(tmp_path: Path) -> None:
     made = import_manifest(written(tmp_path, NODES, {"source.shop.raw.orders": {**ORDERS, "meta": {}}}))
     assert made.taken == ["countries"]
     assert "source 'orders': it is not known where its rows come from" in made.left[0]
     assert any("model 'staged': it is built on 'orders', which is not taken over" in line for line in made.left)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sources", "said"),
+    [
+        ({}, {"x": [1]}, "'x' in 'sources' is to be an object; got list"),
+        ({}, [1], "'sources' is to be an object; got list"),
+        ({"m": {**model("m", "", []), "name": 5}}, {}, "'m' is to have a text as 'name'; got 5"),
+        ({"m": {**model("m", "", []), "depends_on": [1]}}, {}, "'depends_on' of 'm' is to be an object; got list"),
+    ],
+)
+def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, nodes: Any, sources: Any, said: str) -> None:
+    with pytest.raises(DeclarationError, match=said):
+        import_manifest(written(tmp_path, nodes, sources))
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("select * from {{ ref('nope') }}", "it refers to 'nope', which is no model or seed"),
+        ("select * from {{ source('raw', 'nope') }}", "it refers to the source raw.nope"),
+    ],
+)
+def test_a_reference_to_nothing_is_named(tmp_path: Path, query: str, said: str) -> None:
+    made = import_manifest(written(tmp_path, {"model.shop.m": model("m", query, ["model.shop.nope"])}))
+    assert said in made.left[0]
 
 
 def test_a_file_that_is_no_manifest_is_refused(tmp_path: Path) -> None:

@@ -23,12 +23,12 @@ import pytest
 import headgate as hg
 from headgate.core import DeclarationError
 from headgate.warehouse import PublishedVersion, PublishError, TableChanges
-from headgate.warehouse.publish.kafka_changes import as_json, keyed, unkeyed
+from headgate.warehouse.publish.kafka_changes import as_json, keyed, keyed_anew, unkeyed
 from headgate.warehouse.publish.node import PublishNode
 from headgate.warehouse.sources import ServerUnreachable
-from headgate.warehouse.sources.kafka_options import KafkaClients
-from tests.services.kafka import PASSWORD, QUIET, USER, KafkaBroker, why_not
-from tests.warehouse.written import Row, Written, table_of
+from headgate.warehouse.sources.kafka.options import KafkaClients
+from tests.services.kafka import PASSWORD, PATIENCE, QUIET, USER, KafkaBroker, why_not
+from tests.warehouse.written import Row, Written, rows_of
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -49,12 +49,13 @@ def committed(broker: KafkaBroker, topic: str) -> Iterator[Any]:
     """All records that a reader of what is committed sees, by partition; needs nothing of Headgate."""
     from confluent_kafka import Consumer, TopicPartition
 
+    broker.wait_for_transactions(topic)
     settings = {"bootstrap.servers": broker.servers, "group.id": "oracle", "isolation.level": "read_committed"}
     consumer = Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "earliest"}, logger=QUIET)
     try:
         for partition in consumer.list_topics(topic).topics[topic].partitions:
             consumer.assign([TopicPartition(topic, partition, 0)])
-            while (record := consumer.poll(30)) is not None:
+            while (record := consumer.poll(PATIENCE)) is not None:
                 if record.error() is not None:
                     break  # the end
                 yield record
@@ -102,15 +103,19 @@ def next_rows(rows: dict[int, Row], chance: random.Random, step: int) -> None:
 # --- records ----------------------------------------------------------------------------------------------------
 
 
-def test_only_rows_that_changed_become_records() -> None:
-    before, after = table_of([(1, "a", 1.0), (2, "b", 2.0), (3, "c", 3.0)]), table_of([(1, "a", 1.0), (2, "b", 9.0)])
-    by_key = {(r.change, r.key, r.value) for r in keyed(after, before, ["id"], as_json)}
-    assert by_key == {("delete", b"3", None), ("update", b"2", b'{"id":2,"city":"b","amount":9.0}')}
-    whole = {(r.change, r.key) for r in keyed(after, before.slice(0, 0), ["id"], as_json, {b"1", b"7"})}
-    assert whole == {("delete", b"7"), ("update", b"1"), ("insert", b"2")}
-    two_of_one = table_of([(1, "a", 1.0), (1, "a", 1.0)])
-    assert [r.change for r in unkeyed(two_of_one, two_of_one.slice(1), as_json)] == ["insert"]
-    assert [(r.change, r.partition) for r in unkeyed(two_of_one.slice(2), two_of_one, as_json, [0])] == [
+@pytest.mark.parametrize("most", [500_000, 2], ids=["at once", "in rounds"])
+def test_only_rows_that_changed_become_records(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.warehouse.publish.kafka_changes.MOST_IN_MEMORY", most)
+    before, after = rows_of([(1, "a", 1.0), (2, "b", 2.0), (3, "c", 3.0)]), rows_of([(1, "a", 1.0), (2, "b", 9.0)])
+    by_key = [(r.change, r.key, r.value) for r in keyed(after, before, ["id"], as_json) if r]
+    assert sorted(by_key) == [("delete", b"3", None), ("update", b"2", b'{"id":2,"city":"b","amount":9.0}')]
+    whole = [(r.change, r.key) for r in keyed_anew(after, ["id"], as_json, {b"1", b"7"})]
+    assert whole == [("update", b"1"), ("insert", b"2"), ("delete", b"7")]
+    without = [(r.change, json.loads(r.value or b"{}")["id"]) for r in unkeyed(after, before, as_json) if r]
+    assert sorted(without) == [("delete", 2), ("delete", 3), ("insert", 2)]
+    one, two_of_one = rows_of([(1, "a", 1.0)]), rows_of([(1, "a", 1.0), (1, "a", 1.0)])
+    assert [r.change for r in unkeyed(two_of_one, one, as_json) if r] == ["insert"]
+    assert [(r.change, r.partition) for r in unkeyed(rows_of([]), two_of_one, as_json, [0]) if r] == [
         *[("reset", 0), ("delete", -1), ("delete", -1)]
     ]
 
@@ -141,11 +146,11 @@ def test_values_are_json_that_spark_reads() -> None:
 
 
 def test_keys_are_texts_or_json_and_never_null() -> None:
-    rows = table_of([(1, "bern", 1.0)])
-    assert [r.key for r in keyed(rows, rows.slice(1), ["city"], as_json)] == [b"bern"]
-    assert [r.key for r in keyed(rows, rows.slice(1), ["city", "id"], as_json)] == [b'{"city":"bern","id":1}']
+    rows, none = rows_of([(1, "bern", 1.0)]), rows_of([])
+    assert [r.key for r in keyed(rows, none, ["city"], as_json) if r] == [b"bern"]
+    assert [r.key for r in keyed(rows, none, ["city", "id"], as_json) if r] == [b'{"city":"bern","id":1}']
     with pytest.raises(PublishError, match="'city' is null"):
-        list(keyed(table_of([(1, None, 1.0)]), rows.slice(1), ["city"], as_json))
+        list(keyed(rows_of([(1, None, 1.0)]), none, ["city"], as_json))
 
 
 def test_a_delivery_that_is_not_known_is_refused() -> None:
@@ -219,10 +224,74 @@ def test_one_who_published_before_is_fenced_off_and_says_so(kafka: KafkaBroker, 
         publish(written, first)
     publish(written, first)
     assert seen(kafka, topic, by_key=True) == [(2, "rom", 1.0)]
-    nothing = table_of([])
+    nothing = rows_of([])
     changes = TableChanges(PublishedVersion(9, "x"), PublishedVersion(8, "y"), nothing, nothing, None)
     with pytest.raises(PublishError, match="somebody else publishes to it"):
         first.publish("sums", changes)
+
+
+def test_a_topic_of_another_warehouse_is_refused_and_that_one_is_not_disturbed(
+    kafka: KafkaBroker, written: Written, tmp_path: Path
+) -> None:
+    topic, other = kafka.topic(), Written(tmp_path / "other")
+    written.becomes([(1, "bern", 1.0)])
+    other.becomes([(7, "rom", 7.0)])
+    first = PublishNode(written, [sink_for(kafka, topic, by_key=True)], lambda: "shop-1")
+    first.update(None)  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(PublishError, match="of another warehouse, 'shop-1'; this one is 'shop-2'"):
+            PublishNode(other, [sink_for(kafka, topic, by_key=True)], lambda: "shop-2").update(None)  # type: ignore[arg-type]
+        written.becomes([(2, "bern", 2.0)], replace=False)
+        first.update(None)  # type: ignore[arg-type]
+    taken = sink_for(kafka, topic, by_key=True, take_over=True)
+    PublishNode(other, [taken], lambda: "shop-2").update(None)  # type: ignore[arg-type]
+    assert latest_rows(kafka, topic) == [(7, "rom", 7.0)]
+    with pytest.raises(PublishError, match="of another warehouse, 'shop-2'"):
+        PublishNode(written, [sink_for(kafka, topic, by_key=True)], lambda: "shop-1").update(None)  # type: ignore[arg-type]
+
+
+def last_record(broker: KafkaBroker, versions: str) -> dict[str, Any]:
+    record: dict[str, Any] = [json.loads(record.value()) for record in committed(broker, versions)][-1]
+    return record
+
+
+@pytest.mark.parametrize("by_key", [True, False], ids=["by key", "without a key"])
+def test_a_large_table_is_sent_in_parts_and_readers_can_tell_that_it_is_not_complete(
+    kafka: KafkaBroker, written: Written, by_key: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.warehouse.publish.kafka.PART_RECORDS", 10)
+    topic, versions = kafka.topic(partitions=2), f"versions-{os.urandom(4).hex()}"
+    rows: list[Row] = [(number, "bern", 1.0) for number in range(25)]
+    written.becomes(rows)
+
+    def encoded(table: pa.Table) -> Iterator[bytes]:
+        for number, value in enumerate(as_json(table)):
+            if number == 23:
+                raise ConnectionError("the encoder is away")
+            yield value
+
+    with pytest.raises(ConnectionError):
+        publish(written, sink_for(kafka, topic, by_key=by_key, versions=versions, encode=encoded))
+    assert (last_record(kafka, versions)["version"], last_record(kafka, versions)["complete"]) == (0, False)
+    assert len(list(committed(kafka, topic))) == 20
+    written.becomes([(100, "rom", 2.0)], replace=False)
+    publish(written, sink_for(kafka, topic, by_key=by_key, versions=versions))
+    assert (last_record(kafka, versions)["version"], last_record(kafka, versions)["complete"]) == (1, True)
+    expected = sorted([*rows, (100, "rom", 2.0)])
+    assert sorted(latest_rows(kafka, topic) if by_key else seen(kafka, topic, by_key=False)) == expected
+
+
+def test_a_topic_with_too_many_keys_to_hold_is_refused_with_the_figure(
+    kafka: KafkaBroker, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka.topic()
+    written.becomes([(number, "bern", 1.0) for number in range(5)])
+    publish(written, sink_for(kafka, topic, by_key=True))
+    monkeypatch.setattr("headgate.warehouse.publish.kafka.MOST_KEYS", 3)
+    anew = Written(tmp_path / "anew")
+    anew.becomes([(1, "rom", 1.0)])
+    with pytest.raises(PublishError, match=r"it has more than 3 keys.*Delete the topic"):
+        publish(anew, sink_for(kafka, topic, by_key=True))
 
 
 def test_a_row_that_is_too_large_is_named_and_leaves_nothing_behind(kafka: KafkaBroker, written: Written) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headgate.core import DeclarationError, HeadgateError
 from headgate.warehouse.declare.pipeline_file import files_of, load
 from headgate.warehouse.declare.spec import WarehouseSpec
+from headgate.warehouse.pipelines.file_names import file_names
 from headgate.warehouse.run.run import resolved
 from headgate.warehouse.updates.open_warehouse import open_warehouse
 from tests.warehouse.test_opened import rows_of
@@ -129,6 +134,128 @@ def test_a_header_is_read_from_csv_files_only_if_the_reader_says_so(tmp_path: Pa
     assert (options["bare_files"], options["headed_files"]) == ({"header": "false"}, {"header": "true"})
 
 
+def with_code(folder: Path, name: str, code: str) -> Path:
+    """A project of one file."""
+    project = made(folder)
+    shutil.rmtree(project.parent / "transformations")
+    (project.parent / "headgate.yml").unlink()
+    (project.parent / "transformations").mkdir()
+    (project.parent / "transformations" / name).write_text(code)
+    return project
+
+
+READ = "read_files('{0}', format => 'json', schema => 'ts timestamp, n int')"
+TWO_FOLDERS = f"""
+CREATE STREAMING TABLE both AS
+SELECT * FROM STREAM {READ.format("in/eu/orders")} UNION ALL SELECT * FROM STREAM {READ.format("in/us/orders")};
+CREATE STREAMING TABLE asia AS SELECT * FROM STREAM {READ.format("in/asia/orders")};
+CREATE MATERIALIZED VIEW paid AS SELECT n FROM {READ.format("paid/eu/orders")};
+"""
+
+
+def test_folders_with_the_same_last_name_have_names_of_their_own(tmp_path: Path) -> None:
+    spec = spec_of(with_code(tmp_path, "d.sql", TWO_FOLDERS))
+    streams = {stream.name: Path(stream.source.path) for stream in spec.streams}  # type: ignore[attr-defined]
+    regions = {"in_eu_orders_files": "eu", "us_orders_files": "us", "asia_orders_files": "asia"}
+    folder = tmp_path / "shop" / "in"
+    assert streams == {name: folder / region / "orders" for name, region in regions.items()}
+    assert {table.name: set(table.sources) for table in spec.tables} == {
+        "both": {"in_eu_orders_files", "us_orders_files"},
+        "asia": {"asia_orders_files"},
+    }
+
+
+def test_the_names_of_files_do_not_depend_on_the_order_in_which_they_are_found() -> None:
+    reads = [("eu/orders", True), ("us/orders", True), ("a-b", False), ("a_b", False), ("*.csv", True), ("9", False)]
+    reads += [("eu/orders", False), ("x/*.json", True)]
+    for seed in range(20):
+        random.Random(seed).shuffle(reads)
+        assert file_names(reads, {("9", False): "nine"}, {"x_files"}) == {
+            ("eu/orders", True): "eu_orders_files",
+            ("us/orders", True): "us_orders_files",
+            ("eu/orders", False): "eu_orders_files_now",
+            ("a-b", False): "a_b_files_d44362d6",
+            ("a_b", False): "a_b_files_648fa9b3",
+            ("*.csv", True): "source_files",
+            ("x/*.json", True): "x_files_files",
+            ("9", False): "nine",
+        }, seed
+
+
+def test_a_name_of_files_that_the_side_file_gives_twice_is_refused(tmp_path: Path) -> None:
+    project = with_code(tmp_path, "d.sql", TWO_FOLDERS)
+    (project.parent / "headgate.yml").write_text(
+        "sources:\n  in/eu/orders: {name: orders}\n  in/us/orders: {name: Orders}\n"
+    )
+    with pytest.raises(DeclarationError, match="the name 'Orders' of the files 'in/us/orders' is taken"):
+        spec_of(project)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_query_reads_the_files_of_its_own_folders_by_the_names_that_the_side_file_gives(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    project = with_code(tmp_path, "d.sql", TWO_FOLDERS)
+    (project.parent / "headgate.yml").write_text("sources:\n  in/eu/orders: {name: europe, settle: 0}\n")
+    for number, folder in enumerate(("in/eu", "in/us", "in/asia", "paid/eu")):
+        (project.parent / folder / "orders").mkdir(parents=True)
+        line = json.dumps({"ts": START.isoformat(), "n": number}) + "\n"
+        (project.parent / folder / "orders" / "1.json").write_text(line)
+    before = [table.name for table in spark.catalog.listTables()]
+    warehouse = open_warehouse(spec_of(project), spark)
+    warehouse.bring_up_to_date(spark)
+    assert [row[1] for row in rows_of(warehouse.nodes["both"].store)] == [0, 1]
+    assert [row[1] for row in rows_of(warehouse.nodes["asia"].store)] == [2]
+    assert rows_of(warehouse.nodes["paid"].store) == [(3,)]
+    assert [table.name for table in spark.catalog.listTables()] == before, "no view is left in the session"
+
+
+DELTA = """
+@dp.materialized_view
+def countries():
+    return spark.read.format("delta").load("countries")
+
+@dp.materialized_view
+def plain():
+    return spark.read.load("plain")
+
+@dp.table
+def orders():
+    stream = spark.readStream.schema("ts timestamp, who string").json("in")
+    return stream.join(spark.read.format("delta").load("countries"), "who")
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_delta_tables_that_are_read_by_path_are_watched(tmp_path: Path, spark: SparkSession) -> None:
+    project = with_code(tmp_path, "d.py", PYTHON + DELTA)
+    (project.parent / "headgate.yml").write_text("sources:\n  in: {settle: 0}\n")
+    folder = project.parent
+    (folder / "in").mkdir()
+    (folder / "in" / "1.json").write_text(json.dumps({"ts": START.isoformat(), "who": "ann"}) + "\n")
+    (folder / "plain").mkdir()
+    pq.write_table(pa.table({"n": [1]}), folder / "plain" / "1.parquet")
+    table = pa.table({"who": ["ann"], "country": ["FR"]})
+    deltalake.write_deltalake(folder / "countries", table)
+    spec = spec_of(project)
+    sources = {dimension.name: type(dimension.source).__name__ for dimension in spec.dimensions}
+    assert sources == {"countries": "Computed", "plain": "Computed", "countries_files": "Delta"}
+    warehouse = open_warehouse(spec, spark)
+    warehouse.bring_up_to_date(spark)
+    assert rows_of(warehouse.nodes["countries"].store) == [("ann", "FR")]
+    assert [row[-1] for row in rows_of(warehouse.nodes["orders"].store)] == ["FR"]
+    assert rows_of(warehouse.nodes["plain"].store) == [(1,)]
+    deltalake.write_deltalake(folder / "countries", pa.table({"who": ["ann"], "country": ["DE"]}), mode="overwrite")
+    warehouse.bring_up_to_date(spark)
+    assert rows_of(warehouse.nodes["countries"].store) == [("ann", "DE")]
+    assert [row[-1] for row in rows_of(warehouse.nodes["orders"].store)] == ["DE"]
+    deltalake.DeltaTable(folder / "countries").delete()
+    warehouse.bring_up_to_date(spark)
+    assert rows_of(warehouse.nodes["countries"].store) == []
+
+
 LOOP = """
 from pyspark.sql import functions as F
 
@@ -172,6 +299,26 @@ CASES = {
         PYTHON + "@dp.table\ndef t():\n    return spark.readStream.format('kafka').load()\n",
         "d.py:4: 't': a stream of the format 'kafka' cannot be taken over",
     ),
+    "a batch of a database": (
+        PYTHON + "@dp.table\ndef t():\n    return spark.read.format('jdbc').option('url', 'u').load()\n",
+        "d.py:4: 't': what is read here, of the format 'jdbc', cannot be watched for changes",
+    ),
+    "a batch by jdbc": (
+        PYTHON + "@dp.table\ndef t():\n    return spark.read.jdbc('u', 't')\n",
+        "d.py:4: 't': what is read here, of the format 'jdbc', cannot be watched for changes",
+    ),
+    "an old version of a Delta table": (
+        PYTHON + "@dp.table\ndef t():\n    return spark.read.format('delta').option('versionAsOf', 1).load('d')\n",
+        "d.py:4: 't': the option 'versionAsOf' of a read of a Delta table cannot be taken over",
+    ),
+    "a path in an option": (
+        PYTHON + "@dp.table\ndef t():\n    return spark.read.format('json').option('path', 'in').load()\n",
+        "d.py:4: 't': the path of files is taken over from load(...), not from an option",
+    ),
+    "files elsewhere": (
+        PYTHON + "@dp.table\ndef t():\n    return spark.read.json('s3a://b/in')\n",
+        "d.py:4: the files 's3a://b/in' cannot be watched for changes",
+    ),
     "a table from elsewhere": (
         PYTHON + "@dp.table\ndef t():\n    return spark.readStream.table('samples.trips')\n",
         "d.py:2: 't' reads the table 'samples.trips', which is not one of this project",
@@ -199,11 +346,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_cannot_be_taken_over_is_named_with_its_line(tmp_path: Path, case: str) -> None:
     code, message = CASES[case]
-    project = made(tmp_path)
-    shutil.rmtree(project.parent / "transformations")
-    (project.parent / "headgate.yml").unlink()
-    (project.parent / "transformations").mkdir()
-    (project.parent / "transformations" / "d.py").write_text(code)
+    project = with_code(tmp_path, "d.py", code)
     with pytest.raises(HeadgateError) as caught:
         spec_of(project)
     assert message in str(caught.value)
@@ -222,11 +365,7 @@ SQL_CASES = {
 @pytest.mark.parametrize("case", SQL_CASES)
 def test_what_cannot_be_taken_over_of_sql_is_named_with_its_line(tmp_path: Path, case: str) -> None:
     code, message = SQL_CASES[case]
-    project = made(tmp_path)
-    shutil.rmtree(project.parent / "transformations")
-    (project.parent / "headgate.yml").unlink()
-    (project.parent / "transformations").mkdir()
-    (project.parent / "transformations" / "d.sql").write_text(code)
+    project = with_code(tmp_path, "d.sql", code)
     with pytest.raises(DeclarationError) as caught:
         spec_of(project)
     assert message in str(caught.value)
@@ -256,3 +395,28 @@ def test_mistakes_of_the_side_file_are_named_with_their_line(tmp_path: Path, cas
     with pytest.raises(DeclarationError) as caught:
         spec_of(project)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["transformations/latin.sql", "headgate.yml"])
+def test_a_file_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path, file: str) -> None:
+    project = made(tmp_path)
+    (project.parent / file).write_bytes(b"-- one\nCREATE MATERIALIZED VIEW m AS SELECT '\xe4' AS x;\n")
+    with pytest.raises(DeclarationError, match=rf"{file}:2: the file must be UTF-8; got the byte 0xe4"):
+        spec_of(project)
+
+
+@pytest.mark.parametrize(
+    ("libraries", "said"),
+    [
+        ('[{glob: {include: "/etc/**"}}]', "below the folder of the project.*absolute"),
+        ('[{glob: "a/**"}]', "takes a list of entries"),
+        ("{glob: {include: a}}", "takes a list of entries"),
+    ],
+)
+def test_libraries_that_are_not_patterns_below_the_project_are_refused(
+    tmp_path: Path, libraries: str, said: str
+) -> None:
+    file = tmp_path / "spark-pipeline.yml"
+    file.write_text(f"name: shop\nlibraries: {libraries}\n")
+    with pytest.raises(DeclarationError, match=said):
+        spec_of(file)

@@ -18,7 +18,7 @@ from headgate.core import UserCodeError
 from headgate.warehouse.declare.checks import DeclarationErrors, Mistake, shown_file
 from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.pipelines.definitions import CapturedFlow, Dataset, Definitions
-from headgate.warehouse.pipelines.project import Project
+from headgate.warehouse.pipelines.project import Project, text_of
 from headgate.warehouse.pipelines.reads import reads_of
 from headgate.warehouse.pipelines.session import StandInSession, capturing
 from headgate.warehouse.pipelines.sql_file import read_sql
@@ -56,7 +56,7 @@ def _captured(project: Project) -> Definitions:
     with _in_folder(folder), capturing(), graph_element_registration_context(registry):
         for file in project.definitions:
             if file.suffix == ".sql":
-                read_sql(file.read_text("utf-8"), file, found)
+                read_sql(text_of(file), file, found)
             else:
                 _execute(file)
     return found

@@ -12,12 +12,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 from headgate.core import DeclarationError
 from headgate.warehouse.declare.sql_text import SqlToken, sql_tokens
+from headgate.warehouse.pipelines.dbt_incremental import for_whole, is_for_whole
 from headgate.warehouse.pipelines.project import SOURCE_OPTIONS, TABLE_OPTIONS
 
 _MODELS = ("table", "view", "incremental", "ephemeral", "materialized_view")
@@ -25,7 +27,6 @@ _FORMATS = ("json", "csv", "parquet", "orc", "text")
 _REF = re.compile(r"""\{\{-?\s*ref\(\s*(?:['"][^'"]+['"]\s*,\s*)?['"]([^'"]+)['"][^)]*\)\s*-?\}\}""")
 _SOURCE = re.compile(r"""\{\{-?\s*source\(\s*['"]([^'"]+)['"]\s*,\s*['"]([^'"]+)['"]\s*\)\s*-?\}\}""")
 _CONFIG = re.compile(r"\{\{-?\s*config\(.*?\)\s*-?\}\}|\{#.*?#\}", re.DOTALL)
-_INCREMENTAL = re.compile(r"\{%-?\s*if\s+is_incremental\(\)\s*-?%\}.*?\{%-?\s*endif\s*-?%\}", re.DOTALL)
 
 
 class _NotTakenError(DeclarationError):
@@ -56,13 +57,35 @@ def _read(file: Path) -> dict[str, Any]:
         raise DeclarationError(f"{file} is not a manifest of dbt, which is JSON: {error}") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("nodes"), dict) or "metadata" not in manifest:
         raise DeclarationError(f"{file} is not a manifest of dbt: there are no nodes in it; it is target/manifest.json")
+    for wrong in _wrong_shapes(manifest):
+        raise DeclarationError(f"{file} is not a manifest as dbt writes it: {wrong}. Make it anew with dbt compile")
     return manifest
+
+
+def _wrong_shapes(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """What of a manifest is no object or no text where dbt writes one."""
+    for part in ("metadata", "nodes", "sources", "macros"):
+        entries = manifest.get(part) or {}
+        if not isinstance(entries, dict):
+            yield f"{part!r} is to be an object; got {type(entries).__name__}"
+            continue
+        for key, node in entries.items() if part in ("nodes", "sources") else ():
+            if not isinstance(node, dict):
+                yield f"{key!r} in {part!r} is to be an object; got {type(node).__name__}"
+                continue
+            for name in ("name", "resource_type"):
+                if not isinstance(node.get(name), str):
+                    yield f"{key!r} is to have a text as {name!r}; got {node.get(name)!r}"
+            for name in ("config", "depends_on", "meta", "columns", "external"):
+                if not isinstance(node.get(name) or {}, dict):
+                    yield f"{name!r} of {key!r} is to be an object; got {type(node[name]).__name__}"
 
 
 class _Import:
     def __init__(self, manifest: Mapping[str, Any], file: Path) -> None:
         self._metadata: Mapping[str, Any] = manifest["metadata"]
         self._nodes: dict[str, Mapping[str, Any]] = {**manifest.get("sources", {}), **manifest["nodes"]}
+        self._macros: Mapping[str, Mapping[str, Any]] = manifest.get("macros") or {}
         self._file = file
         # The manifest lies in the folder target of the project.
         self._root = file.resolve().parent.parent
@@ -179,7 +202,7 @@ class _Import:
             raise _NotTakenError(f"it is materialized as {kind!r}; taken over are {', '.join(_MODELS)}")
         if kind == "ephemeral" and self._is_inlined(key):
             return ""
-        query = self._query(node)
+        query = self._query(node, kind)
         options = {"time": None, **_options(node, TABLE_OPTIONS)}
         comment = str(node.get("description") or "")
         return f"wh.sql({name!r}, {_literal(query)}, {_call(**options, comment=comment or None)})\n"
@@ -193,21 +216,44 @@ class _Import:
         ]
         return all(node.get("compiled_code") for node in readers)
 
-    def _query(self, node: Mapping[str, Any]) -> str:
-        query = node.get("compiled_code") or self._rendered(node)
+    def _query(self, node: Mapping[str, Any], kind: str) -> str:
+        compiled = str(node.get("compiled_code") or "")
+        query = compiled or self._rendered(node)
         own = tuple(part.lower() for part in _parts(node.get("relation_name") or ""))
         text, at = "", 0
         for first, last, parts in _qualified_names(query):
             if parts == own and own:
-                raise _NotTakenError("its compiled code reads the table itself: compile with --full-refresh")
+                raise _NotTakenError("its compiled code reads the table itself: run dbt compile --full-refresh")
             if parts in self._relations:
                 text += query[at:first] + self._relations[parts]
                 at = last
+        if compiled and kind == "incremental" and not self._is_for_whole(node, compiled):
+            raise _NotTakenError(
+                "its compiled code may be the one for an increment, which would leave out rows from before: "
+                "run dbt compile --full-refresh, then import the manifest again"
+            )
         return (text + query[at:]).strip().rstrip(";").strip()
+
+    def _is_for_whole(self, node: Mapping[str, Any], compiled: str) -> bool:
+        if (node.get("config") or {}).get("full_refresh") is True or self._is_full_refresh:
+            return True
+        macros = (node.get("depends_on") or {}).get("macros", [])
+        code = _CONFIG.sub("", str(node.get("raw_code") or ""))
+        return is_for_whole(code, compiled, macros, self._macros)
+
+    @cached_property
+    def _is_full_refresh(self) -> bool:
+        """Whether dbt was told so when it made the manifest; its results, beside the manifest, say that."""
+        try:
+            results = json.loads((self._file.parent / "run_results.json").read_text("utf-8"))
+            same = results["metadata"]["invocation_id"] == self._metadata["invocation_id"]
+            return bool(same and results["args"]["full_refresh"])
+        except (OSError, ValueError, TypeError, LookupError):
+            return False
 
     def _rendered(self, node: Mapping[str, Any]) -> str:
         """The query of a model that dbt has not compiled, if there is nothing in it but references."""
-        query = _INCREMENTAL.sub("", _CONFIG.sub("", str(node.get("raw_code") or "")))
+        query = for_whole(_CONFIG.sub("", str(node.get("raw_code") or "")))
         by_name = {(self._nodes[key]["resource_type"], self._nodes[key]["name"]): key for key in self._names}
         sources = {
             (n.get("source_name"), n["name"]): self._names[k] for k, n in self._nodes.items() if k in self._names
@@ -219,8 +265,13 @@ class _Import:
 
         query = _REF.sub(model, query)
         query = _SOURCE.sub(lambda match: sources.get((match[1], match[2]), match[0]), query)
-        if "{{" in query or "{%" in query:
+        others = _SOURCE.sub("", _REF.sub("", query))
+        if "{{" in others or "{%" in others:
             raise _NotTakenError("it has Jinja that only dbt understands: run dbt compile first")
+        for unknown in _REF.finditer(query):
+            raise _NotTakenError(f"it refers to {unknown[1]!r}, which is no model or seed that the manifest has")
+        for unknown in _SOURCE.finditer(query):
+            raise _NotTakenError(f"it refers to the source {unknown[1]}.{unknown[2]}, which the manifest does not have")
         return query
 
 

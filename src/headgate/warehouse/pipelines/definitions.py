@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.warehouse.declare.spec import Place
+
+#: the format of a table that its log describes; its files alone say nothing
+DELTA = "delta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,16 @@ class FileRead:
     schema: str = ""
     options: dict[str, str] = field(default_factory=dict, compare=False)
 
+    @property
+    def key(self) -> tuple[str, bool]:
+        """What is declared once: a path may be read both ways."""
+        return self.path, self.streaming
+
+    @property
+    def mark(self) -> str:
+        """What stands for the files in the text of a query until they have a name."""
+        return f"headgate_files_{hashlib.sha256(repr(self.key).encode()).hexdigest()[:16]}"
+
 
 @dataclass(frozen=True, slots=True)
 class Reads:
@@ -32,7 +46,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class CapturedFlow:
-    """A query that fills a dataset: a Python function without parameters, or SQL."""
+    """A query that fills a dataset: a Python function without parameters, or SQL with marks in place of files."""
 
     name: str
     target: str

@@ -94,6 +94,17 @@ def project_files(file: Path) -> list[Path]:
         return [file, file.parent / SIDE_FILE]
 
 
+def text_of(file: Path) -> str:
+    """The text of a file of the project, which must be UTF-8; its mistakes have the line that is not."""
+    written = file.read_bytes()
+    try:
+        return written.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = written.count(b"\n", 0, error.start) + 1
+        text = f"the file must be UTF-8; got the byte 0x{written[error.start]:02x}, which is not. Save it as UTF-8"
+        raise DeclarationErrors([Mistake(Place(str(file), line), text)]) from None
+
+
 def _yaml(file: Path) -> tuple[dict[str, Any], dict[tuple[str, str], int]]:
     """The mapping in a YAML file, and the lines of the keys inside of its mappings."""
     try:
@@ -102,7 +113,7 @@ def _yaml(file: Path) -> tuple[dict[str, Any], dict[tuple[str, str], int]]:
         text = f"reading {shown_file(file)} needs PyYAML: pip install 'headgate[pipelines]'"
         raise DeclarationError(text) from None
     try:
-        text = file.read_text("utf-8")
+        text = text_of(file)
         value, tree = yaml.safe_load(text), yaml.compose(text)
     except OSError as error:
         raise DeclarationError(f"cannot read {shown_file(file)}: {error.strerror}") from None
@@ -129,10 +140,17 @@ def _spec_problems(spec: Mapping[str, Any]) -> Iterator[str]:
     )
     if not isinstance(spec.get("name"), str):
         yield "it needs a name, such as 'name: city'"
-    for entry in spec.get("libraries") or []:
-        pattern = entry.get("glob", {}).get("include") if isinstance(entry, dict) else None
-        if not isinstance(pattern, str):
-            yield f"libraries takes entries such as 'glob: {{include: transformations/**}}'; got {entry!r}"
+    libraries = spec.get("libraries") or []
+    for entry in libraries if isinstance(libraries, list) else [libraries]:
+        glob = entry.get("glob") if isinstance(entry, dict) else None
+        pattern = glob.get("include") if isinstance(glob, dict) else None
+        if not isinstance(pattern, str) or not pattern or not isinstance(libraries, list):
+            yield f"libraries takes a list of entries such as 'glob: {{include: transformations/**}}'; got {entry!r}"
+        elif Path(pattern).is_absolute():
+            yield (
+                f"include takes a pattern below the folder of the project, such as 'transformations/**'; got "
+                f"{pattern!r}, which is an absolute path. Put the files below that folder, or name them relative to it"
+            )
 
 
 def _side_mistakes(side: Mapping[str, Any], lines: Mapping[tuple[str, str], int], file: Path) -> Iterator[Mistake]:

@@ -18,12 +18,14 @@ from typing import Any
 from headgate.core import HeadgateError
 from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.declare.sql_text import read_query
-from headgate.warehouse.pipelines.definitions import FileRead, Reads
+from headgate.warehouse.pipelines.definitions import DELTA, FileRead, Reads
 from headgate.warehouse.pipelines.session import StandInSession
 
 #: formats of files that both Spark and Headgate read, by the method of the reader that is called last
 _FORMATS = ("json", "csv", "parquet", "orc", "text")
-_LAST_CALLS = ("table", "load", "sql", *_FORMATS)
+#: methods of the reader that read from elsewhere
+_FOREIGN = ("jdbc", "xml", "excel")
+_LAST_CALLS = ("table", "load", "sql", *_FORMATS, *_FOREIGN)
 #: an attribute, and its call if it is called
 Step = tuple[str, ast.Call | None]
 _SESSIONS = ("active", "getActiveSession", "getOrCreate")
@@ -109,11 +111,12 @@ class _FunctionReader:
         place: Place,
     ) -> None:
         options: dict[str, str] = {}
-        form, schema = ("" if method == "load" else method), ""
+        # What load reads without a format is Parquet.
+        form, schema = ("parquet" if method == "load" else method), ""
         for name, step in chain:
             assert step is not None
             if name == "format":
-                form = str(_first(step, values, "source"))
+                form = str(_first(step, values, "source")).lower()
             elif name == "schema":
                 schema = _ddl(_first(step, values, "schema"))
             elif name == "option":
@@ -124,21 +127,38 @@ class _FunctionReader:
             if keyword.arg == "schema":
                 schema = _ddl(_value(keyword.value, values))
             elif keyword.arg == "format":
-                form = str(_value(keyword.value, values))
+                form = str(_value(keyword.value, values)).lower()
             elif keyword.arg not in (None, "path"):
                 options[str(keyword.arg)] = _text(_value(keyword.value, values))
         streaming = reader == "readStream"
-        if form not in _FORMATS:
-            if streaming:
-                text = (
-                    f"a stream of the format {form or 'parquet'!r} cannot be taken over; it can be from files of the "
-                )
-                self.problems.append((place, f"{text}formats {', '.join(_FORMATS)}"))
-            return  # what is read as a batch is left to Spark
-        path = options.pop("path", None) or _first(call, values, "path")
+        if problem := _refused(form, streaming, options, bool(call.args)):
+            self.problems.append((place, problem))
+            return
+        path = _first(call, values, "path")
         if not isinstance(path, str):
             raise _UnknownValueError("a path that is no text")
         self.files.append(FileRead(path, form, streaming, place, schema, options))
+
+
+def _refused(form: str, streaming: bool, options: Mapping[str, str], has_path: bool) -> str:
+    """Why a read cannot be taken over; empty if it can be."""
+    formats = ", ".join(_FORMATS)
+    if streaming and form not in _FORMATS:
+        return f"a stream of the format {form!r} cannot be taken over; it can be from files of the formats {formats}"
+    if form not in (*_FORMATS, DELTA):
+        return (
+            f"what is read here, of the format {form!r}, cannot be watched for changes, so that it would stay as it is "
+            f"now; taken over are files of the formats {formats}, and Delta tables by path. Have the rows written to "
+            "such files, or declare a pipeline file"
+        )
+    if form == DELTA and options:
+        return (
+            f"the option {min(options)!r} of a read of a Delta table cannot be taken over: the table is read as it is "
+            "now, and again when it changes"
+        )
+    if "path" in options and not has_path:
+        return "the path of files is taken over from load(...), not from an option"
+    return ""
 
 
 @cache

@@ -28,11 +28,12 @@ _BY_PATH = ("load", "json", "csv", "parquet", "orc", "text")
 
 @dataclass(frozen=True, slots=True)
 class ReadFrames:
-    """What the functions that are being called read: tables by name in lower case, files by path."""
+    """What is read by the functions that are being called: tables by name in lower case, files by path and way."""
 
     session: SparkSession
     tables: Mapping[str, DataFrame]
-    files: Mapping[str, DataFrame]
+    #: by path, and whether as a stream
+    files: Mapping[tuple[str, bool], DataFrame]
 
 
 _FRAMES: ContextVar[ReadFrames | None] = ContextVar("frames", default=None)
@@ -67,15 +68,23 @@ def capturing() -> Iterator[None]:
 
 @contextmanager
 def reading(frames: ReadFrames) -> Iterator[None]:
-    """Functions of a project are called for an update, and read ``frames``."""
+    """Functions of a project are called for an update, and read ``frames``.
+
+    SQL finds them as views, which end with the call: the session has other tables computed, too, and a name must never
+    lead to what one of them has read.
+    """
     _replace_methods()
-    for name, frame in frames.tables.items():
-        frame.createOrReplaceTempView(f"`{name}`")
     token = _FRAMES.set(frames)
+    made: list[str] = []
     try:
+        for name, frame in frames.tables.items():
+            frame.createOrReplaceTempView(f"`{name}`")
+            made.append(name)
         yield
     finally:
         _FRAMES.reset(token)
+        for name in made:
+            frames.session.catalog.dropTempView(name)
 
 
 @functools.cache
@@ -90,7 +99,7 @@ def _replace_methods() -> None:
     for reader in (DataFrameReader, DataStreamReader):
         reader.table = _table_method(reader.table)  # type: ignore[method-assign]
         for name in _BY_PATH:
-            setattr(reader, name, _path_method(getattr(reader, name)))
+            setattr(reader, name, _path_method(getattr(reader, name), reader is DataStreamReader))
     SparkSession.table = _table_method(SparkSession.table)  # type: ignore[method-assign]
 
 
@@ -115,11 +124,11 @@ def _table_method(original: Callable[..., Any]) -> Callable[..., Any]:
     return table
 
 
-def _path_method(original: Callable[..., Any]) -> Callable[..., Any]:
+def _path_method(original: Callable[..., Any], streaming: bool) -> Callable[..., Any]:
     @functools.wraps(original)
     def read(this: Any, path: Any = None, *arguments: Any, **named: Any) -> Any:
         frames = _FRAMES.get()
-        found = frames.files.get(path) if frames is not None and isinstance(path, str) else None
+        found = frames.files.get((path, streaming)) if frames is not None and isinstance(path, str) else None
         if found is not None:
             return found
         return original(this, *arguments, **named) if path is None else original(this, path, *arguments, **named)

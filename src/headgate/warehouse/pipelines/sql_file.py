@@ -1,7 +1,7 @@
 """The definitions in a SQL file of a project, read as text: Spark is not needed to know what a file defines.
 
 Understood are materialized views, streaming tables, flows and temporary views. ``STREAM`` is left out of their queries,
-because Headgate itself knows what is new, and ``read_files(...)`` is replaced by the name of the files.
+because Headgate itself knows what is new, and ``read_files(...)`` is replaced by a mark, until the files have a name.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ class _Statement:
         read = read_query(query)
         # A query without tables is one of constants, which is fine here.
         problems += [(self._place, text) for text in read.problems if text != "the query reads no table"]
-        names = {file_name(read) for read in files}
-        reads = Reads(tuple(s for s in read.sources if s not in names), tuple(files), tuple(problems))
+        marks = {read.mark for read in files}
+        reads = Reads(tuple(s for s in read.sources if s not in marks), tuple(files), tuple(problems))
         self._found.flows.append(CapturedFlow(name, target, self._place, reads, query=query))
 
     def _query(self, tokens: Sequence[SqlToken]) -> tuple[str, list[FileRead], list[tuple[Place, str]]]:
-        """The query without STREAM, and with names in place of files; the files; what cannot be taken over."""
+        """The query without STREAM, and with marks in place of files; the files; what cannot be taken over."""
         if not tokens:
             return "", [], []
         cuts: list[tuple[int, int, str]] = []
@@ -155,7 +155,7 @@ class _Statement:
                     problems.append((Place(self._file, token.line), read))
                 else:
                     files.append(read)
-                    cuts.append((token.start, tokens[end].end, f"`{file_name(read)}`"))
+                    cuts.append((token.start, tokens[end].end, f"`{read.mark}`"))
                 streaming = False
         start, text = tokens[0].start, ""
         for first, last, instead in cuts:
@@ -173,13 +173,6 @@ class _Statement:
 
     def _problem(self, text: str) -> None:
         self._found.problems.append((self._place, text))
-
-
-def file_name(read: FileRead) -> str:
-    """The name under which the files of a read are declared, unless the side file gives another."""
-    folder = [part for part in re.split(r"[/\\]", read.path) if part and not re.search(r"[*?\[]", part)]
-    stem = re.sub(r"\W", "_", folder[-1].partition(".")[0] if folder else "") or "source"
-    return f"{'f' if stem[0].isdigit() or stem[0] == '_' else ''}{stem}_files"
 
 
 def _closing(tokens: Sequence[SqlToken], at: int) -> int:

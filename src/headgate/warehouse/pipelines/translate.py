@@ -13,7 +13,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,12 @@ from headgate.warehouse.declare.spec import DimensionSpec, Place, StreamSpec, Ta
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.pipelines.capture import capture
 from headgate.warehouse.pipelines.computed import Computed, code_of
-from headgate.warehouse.pipelines.definitions import CapturedFlow, Dataset, Definitions, FileRead
+from headgate.warehouse.pipelines.definitions import DELTA, CapturedFlow, Dataset, Definitions, FileRead
+from headgate.warehouse.pipelines.file_names import file_names
 from headgate.warehouse.pipelines.project import Project, SideOptions, read_project
 from headgate.warehouse.pipelines.session import ReadFrames, reading
-from headgate.warehouse.pipelines.sql_file import file_name
-from headgate.warehouse.sources import Files
+from headgate.warehouse.sources import Delta, Files, SourceError
+from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
 from headgate.warehouse.sources.schema import parse_schema
 
 if TYPE_CHECKING:
@@ -67,8 +68,10 @@ class _Translation:
     mistakes: list[Mistake] = field(default_factory=list)
     datasets: dict[str, Dataset] = field(default_factory=dict)
     flows: dict[str, list[CapturedFlow]] = field(default_factory=dict)
-    #: {path: (the name that its files are declared under, whether as a stream, the read)}
-    files: dict[tuple[str, bool], tuple[str, FileRead]] = field(default_factory=dict)
+    #: {path and way: the name of the files}, of all that the project reads
+    names: dict[tuple[str, bool], str] = field(default_factory=dict)
+    #: the files that are declared: those that tables read, and not those that are part of a dimension
+    files: dict[tuple[str, bool], FileRead] = field(default_factory=dict)
 
     def warehouse(self) -> Warehouse:
         self.mistakes += [Mistake(place, text) for place, text in self.found.problems]
@@ -78,9 +81,10 @@ class _Translation:
         made.path = made._absolute(self.project.path or f"{made.name}.warehouse")
         needs = {name: self._needs(name, ()) for name, dataset in self.datasets.items() if not dataset.is_view}
         streaming = self._streaming(needs)
-        self._name_files(needs, streaming)
-        for read in self.files.values():
-            self._declare_files(made, *read)
+        self._name_files()
+        self._find_files(needs[name] for name in sorted(streaming))
+        for key in sorted(self.files):
+            self._declare_files(made, self.names[key], self.files[key])
         for name, needed in needs.items():
             if name in streaming:
                 self._declare_table(made, name, needed)
@@ -150,27 +154,40 @@ class _Translation:
 
     # --- files ------------------------------------------------------------------------------------------------
 
-    def _name_files(self, needs: Mapping[str, _Needs], streaming: Iterable[str]) -> None:
-        taken = {name: "" for name in self.datasets}
-        for name in streaming:
-            for read in needs[name].files:
-                key = (read.path, read.streaming)
-                if key in self.files:
-                    first = self.files[key][1]
-                    if (first.format, first.schema, first.options) != (read.format, read.schema, read.options):
-                        text = f"the files {read.path!r} are read another way than at {first.place}"
-                        self._mistake(read.place, f"{text}: read them once, in a table of their own")
-                    continue
-                wanted = str(self._side("sources", read.path).options.get("name", file_name(read)))
-                free = wanted
-                while free.lower() in taken:
-                    free = f"{free}_files" if read.streaming else f"{free}_now"
-                taken[free.lower()] = read.path
-                self.files[key] = (free, read)
+    def _name_files(self) -> None:
+        """Name all files, and put the names into the queries, so that these read what is declared."""
+        reads = {read.key: read for flow in self.found.flows for read in flow.reads.files}
+        wanted: dict[tuple[str, bool], str] = {}
+        for key, read in sorted(reads.items()):
+            side = self._side("sources", read.path)
+            if "name" not in side.options:
+                continue
+            # A stream and a batch of the same files are two: the name is the one of the stream.
+            name = str(side.options["name"])
+            wanted[key] = name if read.streaming or (read.path, True) not in reads else f"{name}_now"
+            if wanted[key].lower() in {*self.datasets, *(n.lower() for k, n in wanted.items() if k != key)}:
+                self._mistake(side.place, f"the name {name!r} of the files {read.path!r} is taken: state another")
+        self.names = file_names(reads, wanted, self.datasets)
+        marks = {read.mark: self.names[read.key] for read in reads.values()}
+        for flows in self.flows.values():
+            for at, flow in enumerate(flows):
+                query = flow.query
+                for read in flow.reads.files:
+                    query = query.replace(read.mark, marks[read.mark])
+                flows[at] = replace(flow, query=query)
+
+    def _find_files(self, needs: Iterable[_Needs]) -> None:
+        """The files that tables read."""
+        for read in (read for needed in needs for read in needed.files):
+            first = self.files.setdefault(read.key, read)
+            if (first.format, first.schema, first.options) != (read.format, read.schema, read.options):
+                text = f"the files {read.path!r} are read another way than at {first.place}"
+                self._mistake(read.place, f"{text}: read them once, in a table of their own")
 
     def _declare_files(self, made: Warehouse, name: str, read: FileRead) -> None:
         if not read.streaming:
-            made.add(DimensionSpec(name, self._batch(read), read.place, comment=f"the files {read.path}"))
+            rows = self._delta(read) if read.format == DELTA else self._batch(read)
+            made.add(DimensionSpec(name, rows, read.place, comment=f"the files {read.path}"))
             return
         side = self._side("sources", read.path)
         options, lengths = dict(side.options), Lengths()
@@ -211,8 +228,28 @@ class _Translation:
         made.add(stream)
         self.mistakes += [Mistake(side.place, f"{read.path}: {problem}") for problem in lengths.problems]
 
+    def _delta(self, read: FileRead) -> Delta:
+        path = read.path if _is_address(read.path) else self._absolute(read.path)
+        return Delta(path, schema=read.schema)
+
     def _batch(self, read: FileRead) -> Computed:
         path = self._absolute(read.path)
+        if _is_address(read.path):
+            text = (
+                f"the files {read.path!r} cannot be watched for changes: what is read as a batch must be below a folder"
+            )
+            self._mistake(read.place, f"{text} of this machine, or be a Delta table that a table with streams reads")
+        if read.format == DELTA:
+            delta = self._delta(read)
+
+            def contents(spark: SparkSession) -> DataFrame:
+                found, pending = delta.contents(None)
+                if found is None:
+                    raise SourceError(pending.note)
+                return delta.read(spark, found).drop(FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)
+
+            # Rows may go without a change of a file that has rows.
+            return Computed(contents, (path, os.path.join(path, "_delta_log")), f"{DELTA} {read.schema}")
 
         def rows(spark: SparkSession) -> DataFrame:
             reader = spark.read.format(read.format).options(**read.options)
@@ -228,7 +265,7 @@ class _Translation:
     def _declare_table(self, made: Warehouse, name: str, needed: _Needs) -> None:
         dataset, side, lengths = self.datasets[name], self._side("tables", name), Lengths()
         options = side.options
-        by_path = {read.path: self.files[read.path, read.streaming][0] for read in needed.files}
+        by_path = {read.key: self.names[read.key] for read in needed.files}
         key = options.get("key", ())
         table = TableSpec(
             name=self._plain_as_written(dataset.name),
@@ -251,7 +288,7 @@ class _Translation:
         made.add(table)
         self.mistakes += [about(table, problem) for problem in lengths.problems]
 
-    def _function(self, name: str, needed: _Needs, by_path: Mapping[str, str]) -> Callable[..., DataFrame]:
+    def _function(self, name: str, needed: _Needs, by_path: Mapping[tuple[str, bool], str]) -> Callable[..., DataFrame]:
         """A function as ``Warehouse.table`` takes it: of the data frames of its sources."""
         queries = self._queries(name, needed)
         spelt = {self._spelt(table): table for table in needed.tables}
@@ -281,15 +318,17 @@ class _Translation:
         """A dataset that no stream feeds: computed by Spark together with all that it reads."""
         dataset = self.datasets[name]
         queries, files = self._all_queries(name, needs, ())
-        paths = {read.path: self._batch(read) for read in files}
+        batches = {read.key: self._batch(read) for read in files}
+        names = {key: self.names[key].lower() for key in batches}
         schema = dataset.schema
 
         def rows(spark: SparkSession) -> DataFrame:
-            frames = {path: batch.compute(spark) for path, batch in paths.items()}
-            return _in_schema(_result(spark, {}, frames, queries), schema)
+            frames = {key: batch.compute(spark) for key, batch in batches.items()}
+            tables = {names[key]: frame for key, frame in frames.items()}
+            return _in_schema(_result(spark, tables, frames, queries), schema)
 
         code = code_of(*(flow.query or flow.function for _, flows in queries for flow in flows), str(schema))
-        source = Computed(rows, tuple(batch.paths[0] for batch in paths.values()), code)
+        source = Computed(rows, tuple(path for batch in batches.values() for path in batch.paths), code)
         priority = self._side("tables", name).options.get("priority", 1.0)
         made.add(DimensionSpec(self._plain_as_written(dataset.name), source, dataset.place, priority, dataset.comment))
 
@@ -343,7 +382,7 @@ class _Translation:
 def _result(
     session: SparkSession,
     tables: Mapping[str, DataFrame],
-    files: Mapping[str, DataFrame],
+    files: Mapping[tuple[str, bool], DataFrame],
     queries: Sequence[tuple[str, list[CapturedFlow]]],
 ) -> DataFrame:
     """The last of ``queries``, of which each may read those before it by name."""
@@ -378,6 +417,10 @@ def _local(path: str) -> str:
     """A path without ``file:``; other addresses as they are, which are refused where they are used."""
     match = re.match(r"file:(?://)?(/.*)", path)
     return unquote(match[1]) if match else path
+
+
+def _is_address(path: str) -> bool:
+    return "://" in _local(path)
 
 
 def _folder_and_pattern(path: str) -> tuple[str, str]:

@@ -1,5 +1,8 @@
 """Publishing a table to Kafka: every version is one transaction of the records of its changes and of its number.
 
+A version that is too large for one transaction is several. All but the last of them say that the version is not
+complete, so that readers can tell, and so that after a failure the whole table is sent.
+
 The cluster has, beside the published topics, a topic ``headgate_published`` with compaction. Its records say which
 version of a table was published last, and how fresh it was. A version's number is sent in the transaction of its
 records, so that both are there or none. Who publishes first asks for the last number, after it has made sure that no
@@ -12,18 +15,19 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headgate.core import DeclarationError
 from headgate.warehouse.declare.collecting import noting_a_mistake
 from headgate.warehouse.publish.errors import PublishError
-from headgate.warehouse.publish.kafka_changes import ChangeRecord, as_json, keyed, unkeyed
+from headgate.warehouse.publish.kafka_changes import ChangeRecord, as_json, keyed, keyed_anew, unkeyed
+from headgate.warehouse.publish.owner import refuse_others, refuse_unexpected
 from headgate.warehouse.publish.protocol import PublishedVersion, TableChanges
 from headgate.warehouse.sources.errors import ServerUnreachable
-from headgate.warehouse.sources.kafka_options import KafkaClients
-from headgate.warehouse.sources.kafka_topics import TopicEnds, code_of, text_of
+from headgate.warehouse.sources.kafka.options import KafkaClients, shown_servers
+from headgate.warehouse.sources.kafka.topics import TopicEnds, code_of, text_of
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -35,6 +39,11 @@ VERSIONS = "headgate_published"
 PATIENCE = 10.0
 #: how long a transaction may stay open that nobody ends, in milliseconds: readers of what is committed wait for it
 LONGEST_TRANSACTION = 120_000
+#: a transaction ends after so many records, bytes or seconds, and the version goes on with another one; the seconds are
+#: a fraction of the longest, because brokers may be slow
+PART_RECORDS, PART_BYTES, PART_SECONDS = 200_000, 64 << 20, 20.0
+#: the most keys of a topic that are held in memory, to find out which of them are not in the table any more
+MOST_KEYS = 20_000_000
 #: small segments, so that compaction leaves little to read
 _VERSIONS_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(8 << 20), "segment.ms": "3600000"}
 
@@ -53,6 +62,8 @@ class KafkaSink:
     - ``encode``: a function that makes the values of a table's rows, as bytes; by default JSON objects.
     - ``options``: settings of librdkafka, such as ``security.protocol`` and ``sasl.password``. They are never printed.
     - ``versions``: the topic that names the last version of each table.
+    - ``take_over``: publish also where another warehouse has published this table; its rows are replaced. Leave it out
+      again afterwards: two warehouses that both take over replace each other's rows.
 
     Every record has the headers ``table``, ``version`` and ``change`` (``insert``, ``update`` or ``delete``; ``reset``
     voids all that came before it to its partition).
@@ -69,8 +80,9 @@ class KafkaSink:
         encode: Callable[[pa.Table], Iterable[bytes]] = as_json,
         options: Mapping[str, Any] | None = None,
         versions: str = VERSIONS,
+        take_over: bool = False,
     ) -> None:
-        where = f"KafkaSink({servers!r}, {topic!r})"
+        where = f"KafkaSink({shown_servers(servers)}, {topic!r})"
         if delivery not in ("exactly-once", "at-least-once"):
             raise DeclarationError(f"{where}: delivery takes 'exactly-once' or 'at-least-once'; got {delivery!r}")
         self._key = (key,) if isinstance(key, str) else tuple(key)
@@ -80,6 +92,7 @@ class KafkaSink:
         self._clients.check(where)
         self._topic, self._versions = topic, versions
         self._delivery, self._encode = delivery, encode
+        self.take_over = take_over
         self._open: dict[str, _Publication] = {}
 
     def __repr__(self) -> str:
@@ -94,6 +107,15 @@ class KafkaSink:
                 self._open[table] = self._opened(table)
         return self._open[table].last
 
+    def peek(self, table: str) -> PublishedVersion | None:
+        """What the topic has as far as is known without fencing off whoever publishes to it."""
+        topic = self._topic or table
+        with self._explained(table):
+            if not TopicEnds(self._clients).is_there(self._versions):
+                return None
+            # Also what is not committed: it would be waited for if its publisher had died.
+            return self._last_version(topic, table, replace(self._clients, isolation="read_uncommitted"))
+
     def publish(self, table: str, changes: TableChanges) -> None:
         missing = [name for name in self._key if name not in changes.added.column_names]
         if missing:
@@ -102,12 +124,8 @@ class KafkaSink:
                 f"{', '.join(changes.added.column_names)}"
             )
         there = self.last(table)
-        if changes.before is not None and there != changes.before:
-            raise PublishError(
-                f"the topic {self._topic or table!r} was to be brought from version {changes.before.version} to "
-                f"{changes.published.version}, but it has {'none' if there is None else there.version}: somebody "
-                "else publishes to it. Give each warehouse a topic of its own"
-            )
+        refuse_others(there, changes.published.warehouse, self.take_over, table, repr(self))
+        refuse_unexpected(there, changes, f"the topic {self._topic or table!r}", "topic")
         publication = self._open.pop(table)  # to be opened again, unless all goes well
         try:
             with self._explained(table):
@@ -118,11 +136,12 @@ class KafkaSink:
         publication.last = changes.published
         self._open[table] = publication
 
-    def _records(self, table: str, changes: TableChanges) -> Iterator[ChangeRecord]:
+    def _records(self, table: str, changes: TableChanges) -> Iterator[ChangeRecord | None]:
         topic, is_whole = self._topic or table, changes.before is None
         if self._key:
-            there = self._keys_there(topic, table) if is_whole else None
-            return keyed(changes.added, changes.removed, self._key, self._encode, there)
+            if is_whole:
+                return keyed_anew(changes.added, self._key, self._encode, self._keys_there(topic, table))
+            return keyed(changes.added, changes.removed, self._key, self._encode)
         ends = TopicEnds(self._clients).of(topic) if is_whole else {}
         reset = [partition for partition, (first, end) in ends.items() if end > first]
         return unkeyed(changes.added, changes.removed, self._encode, reset)
@@ -138,34 +157,45 @@ class KafkaSink:
         producer = self._clients.producer(settings)
         if self._delivery == "exactly-once":
             producer.init_transactions(PATIENCE)  # from now on, no earlier publisher can write
-        found = self._last_record(topic, table)
-        last = None if found is None else PublishedVersion(int(found["version"]), str(found["version_id"]))
+        last = self._last_version(topic, table, self._clients)
         return _Publication(producer, table, topic, self._versions, self._delivery == "exactly-once", last)
 
-    def _last_record(self, topic: str, table: str) -> Mapping[str, Any] | None:
+    def _last_version(self, topic: str, table: str, clients: KafkaClients) -> PublishedVersion | None:
         found, key = None, position_key(topic, table)
-        for record_key, value, _ in self._committed(self._versions):
+        for record_key, value, _ in self._committed(self._versions, clients):
             if record_key == key and value is not None:
                 found = json.loads(value)
-        return found
+        if found is None:
+            return None
+        # Earlier versions did not say which warehouse it was.
+        whose, is_complete = str(found.get("warehouse", "")), bool(found.get("complete", True))
+        return PublishedVersion(int(found["version"]), str(found["version_id"]), whose, is_complete)
 
     def _keys_there(self, topic: str, table: str) -> set[bytes]:
         """The keys of which a topic has a row of this table."""
         there: set[bytes] = set()
-        for key, value, headers in self._committed(topic):
+        for key, value, headers in self._committed(topic, self._clients):
             if key is not None and headers.get("table") == table.encode():
                 there.discard(key) if value is None else there.add(key)
+                if len(there) > MOST_KEYS:
+                    raise PublishError(
+                        f"{table!r} cannot be published to the topic {topic!r} again as a whole: it has more than "
+                        f"{MOST_KEYS:,} keys, too many to find out which of them are not in the table any more. Delete "
+                        "the topic, or publish to a new one; then it is sent from the beginning"
+                    )
         return there
 
-    def _committed(self, topic: str) -> Iterator[tuple[bytes | None, bytes | None, dict[str, bytes]]]:
+    def _committed(
+        self, topic: str, clients: KafkaClients
+    ) -> Iterator[tuple[bytes | None, bytes | None, dict[str, bytes]]]:
         """Key, value and headers of all that is committed in a topic; waits for transactions that are open."""
-        from headgate.warehouse.sources.kafka_columns import HEADERS, KEY, OFFSET, PARTITION, VALUE
-        from headgate.warehouse.sources.kafka_offsets import Run
-        from headgate.warehouse.sources.kafka_records import RecordReader
+        from headgate.warehouse.sources.kafka.columns import HEADERS, KEY, OFFSET, PARTITION, VALUE
+        from headgate.warehouse.sources.kafka.offsets import Run
+        from headgate.warehouse.sources.kafka.records import RecordReader
 
-        ends = TopicEnds(self._clients).of(topic)
+        ends = TopicEnds(clients).of(topic)
         runs = [Run(partition, first, end) for partition, (first, end) in ends.items() if end > first]
-        reader = RecordReader(self._clients, topic, (PARTITION, OFFSET, VALUE, KEY, HEADERS))
+        reader = RecordReader(clients, topic, (PARTITION, OFFSET, VALUE, KEY, HEADERS))
         try:
             for packet in reader.read(runs) if runs else ():
                 for record in packet.to_pylist():
@@ -210,6 +240,26 @@ def position_key(topic: str, table: str) -> bytes:
 
 
 @dataclass
+class _SentPart:
+    """What was sent in one transaction."""
+
+    records: int = 0
+    bytes: int = 0
+    begun: float = field(default_factory=time.monotonic)
+
+    def add(self, record: ChangeRecord) -> None:
+        if not self.records:  # brokers count from the first record
+            self.begun = time.monotonic()
+        self.records += 1
+        self.bytes += len(record.key or b"") + len(record.value or b"")
+
+    @property
+    def is_full(self) -> bool:
+        is_late = time.monotonic() - self.begun > PART_SECONDS
+        return self.records >= PART_RECORDS or self.bytes >= PART_BYTES or is_late
+
+
+@dataclass
 class _Publication:
     """One table and one topic, to which nobody else writes this table."""
 
@@ -220,31 +270,44 @@ class _Publication:
     in_transactions: bool
     last: PublishedVersion | None
 
-    def send(self, records: Iterable[ChangeRecord], changes: TableChanges) -> None:
-        """Send records and the number of their version, both or nothing if there are transactions."""
-        producer = self.producer
+    def send(self, records: Iterable[ChangeRecord | None], changes: TableChanges) -> None:
+        """Send records and the number of their version: in one transaction, if there are any, or marked in several."""
+        part = _SentPart()
         if self.in_transactions:
-            producer.begin_transaction()
-        version = changes.published
-        table, number = self.table.encode(), str(version.version).encode()
+            self.producer.begin_transaction()
+        table, number = self.table.encode(), str(changes.published.version).encode()
         for record in records:
+            if self.in_transactions and part.records and (record is None or part.is_full):
+                self._commit(changes, is_complete=False)
+                self.producer.begin_transaction()
+                part = _SentPart()
+            if record is None:
+                continue
             headers: Headers = [
                 ("table", table),
                 ("version", number),
                 ("change", record.change.encode()),
             ]
             self._produce(self.topic, record.key, record.value, headers, record.partition)
+            part.add(record)
+        self._commit(changes, is_complete=True)
+
+    def _commit(self, changes: TableChanges, *, is_complete: bool) -> None:
+        """Send the number of the version, behind its records, and commit both."""
         self._flush()
+        version = changes.published
         said = {
             "version": version.version,
             "version_id": version.version_id,
+            "warehouse": version.warehouse,
+            "complete": is_complete,
             "freshness": changes.freshness,
             "published": time.time(),
         }
         self._produce(self.versions, position_key(self.topic, self.table), json.dumps(said).encode(), [], -1)
         self._flush()
         if self.in_transactions:
-            producer.commit_transaction(PATIENCE)
+            self.producer.commit_transaction(PATIENCE)
 
     def give_up(self) -> None:
         """Void what was sent of a version that is not committed, as far as brokers can be reached."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 import base64
 import json
 import math
+import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from headgate.warehouse.publish.errors import PublishError
+from headgate.warehouse.publish.protocol import TableRows
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 #: what happened to a row; ``reset``: all that came before to this partition is void
 Change = Literal["insert", "update", "delete", "reset"]
 Encode = Callable[["pa.Table"], Iterable[bytes]]
+#: so many rows of a version are compared at once
+MOST_IN_MEMORY = 500_000
 
 
 class ChangeRecord(NamedTuple):
@@ -34,35 +39,88 @@ class ChangeRecord(NamedTuple):
     partition: int = -1
 
 
-def keyed(
-    added: pa.Table, removed: pa.Table, key: Sequence[str], encode: Encode, there: Collection[bytes] | None = None
-) -> Iterator[ChangeRecord]:
-    """Records by key. If ``there`` is given, the table is published anew where these keys are."""
-    new = dict(zip(_keys(added, key), encode(added), strict=True))
-    old: Mapping[bytes, bytes | None] = dict(zip(_keys(removed, key), encode(removed), strict=True))
-    if there is not None:
-        old = dict.fromkeys(there)
-    for gone in old.keys() - new.keys():
+def keyed(added: TableRows, removed: TableRows, key: Sequence[str], encode: Encode) -> Iterator[ChangeRecord | None]:
+    """Records by key. Rows that were removed and added are compared in memory: of many, those of some keys at a time.
+
+    None comes before what takes long to find, if it comes at all: transactions should not stay open meanwhile.
+    """
+    rounds = _rounds(added.num_rows + removed.num_rows)
+    for turn in range(rounds):
+        if turn:
+            yield None
+        chosen = partial(_chosen, turn=turn, rounds=rounds)
+        old = dict(_pairs(removed, key, encode, chosen))
+        new = dict(_pairs(added, key, encode, chosen))
+        for gone in old.keys() - new.keys():
+            yield ChangeRecord("delete", gone, None)
+        for name, value in new.items():
+            if name not in old:
+                yield ChangeRecord("insert", name, value)
+            elif old[name] != value:
+                yield ChangeRecord("update", name, value)
+
+
+def keyed_anew(rows: TableRows, key: Sequence[str], encode: Encode, there: set[bytes]) -> Iterator[ChangeRecord]:
+    """Records by key of a table that is published anew where the keys ``there`` are; these are changed."""
+    for name, value in _pairs(rows, key, encode):
+        yield ChangeRecord("update" if name in there else "insert", name, value)
+        there.discard(name)
+    for gone in there:
         yield ChangeRecord("delete", gone, None)
-    for name, value in new.items():
-        if name not in old:
-            yield ChangeRecord("insert", name, value)
-        elif old[name] != value:
-            yield ChangeRecord("update", name, value)
 
 
-def unkeyed(added: pa.Table, removed: pa.Table, encode: Encode, reset: Iterable[int] = ()) -> Iterator[ChangeRecord]:
-    """Records without a key. ``reset`` are partitions in which all that came before is to be void."""
+def unkeyed(
+    added: TableRows, removed: TableRows, encode: Encode, reset: Iterable[int] = ()
+) -> Iterator[ChangeRecord | None]:
+    """Records without a key, as by ``keyed``. ``reset`` are partitions in which all that came before is to be void."""
     for partition in reset:
         yield ChangeRecord("reset", None, None, partition)
-    gone = Counter(encode(removed))
-    for value in encode(added):
-        if gone[value]:
-            gone[value] -= 1
-        else:
-            yield ChangeRecord("insert", None, value)
-    for value in gone.elements():
-        yield ChangeRecord("delete", None, value)
+    rounds = _rounds(removed.num_rows)
+    for turn in range(rounds):
+        if turn:
+            yield None
+        gone = Counter(value for value in _values(removed, encode) if _chosen(value, turn, rounds))
+        for value in _values(added, encode):
+            if not _chosen(value, turn, rounds):
+                continue
+            if gone[value]:
+                gone[value] -= 1
+            else:
+                yield ChangeRecord("insert", None, value)
+        for value in gone.elements():
+            yield ChangeRecord("delete", None, value)
+
+
+def _rounds(rows: int) -> int:
+    return max(1, math.ceil(rows / MOST_IN_MEMORY))
+
+
+def _chosen(value: bytes, turn: int, rounds: int) -> bool:
+    return rounds == 1 or zlib.crc32(value) % rounds == turn
+
+
+def _values(rows: TableRows, encode: Encode) -> Iterator[bytes]:
+    import pyarrow as pa
+
+    for batch in rows.batches():
+        yield from encode(pa.Table.from_batches([batch]))
+
+
+def _pairs(
+    rows: TableRows, key: Sequence[str], encode: Encode, chosen: Callable[[bytes], bool] | None = None
+) -> Iterator[tuple[bytes, bytes]]:
+    """The key and the value of every row whose key is chosen."""
+    import pyarrow as pa
+
+    for batch in rows.batches():
+        table = pa.Table.from_batches([batch])
+        names = list(_keys(table, key))
+        if chosen is not None:
+            taken = [chosen(name) for name in names]
+            if not all(taken):
+                table = table.filter(pa.array(taken))
+                names = [name for name, is_taken in zip(names, taken, strict=True) if is_taken]
+        yield from zip(names, encode(table), strict=True)
 
 
 def as_json(rows: pa.Table) -> Iterator[bytes]:
