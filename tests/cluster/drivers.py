@@ -6,21 +6,24 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.services.cluster import executor_settings
+from tests.services.java import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]
 #: far more than any of them takes
-PATIENCE = 500
+PATIENCE = 3600
 
 
 def environment(**variables: str) -> dict[str, str]:
     """Executors must not find the package or the user's modules by the environment of the tests."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK", "SPARK"))}
-    return {**inherited, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **variables}
+    quick = {"SPARK_SUBMIT_OPTS": QUICK_JAVA, "SPARK_LAUNCHER_OPTS": QUICK_JAVA}
+    return {**inherited, **quick, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **variables}
 
 
 def headgate(*arguments: object, folder: Path, master: str = "") -> subprocess.CompletedProcess[str]:
@@ -59,6 +62,15 @@ def ended(driver: subprocess.Popen[str]) -> dict[str, Any]:
     assert driver.returncode == 0, f"{output}\n{errors}"
     told: dict[str, Any] = json.loads(output.splitlines()[-1])
     return told
+
+
+def wait_for(file: Path, driver: subprocess.Popen[str]) -> None:
+    """Wait until a script has written a file."""
+    end = time.monotonic() + PATIENCE
+    while not file.exists():
+        if driver.poll() is not None or time.monotonic() > end:
+            ended(driver)
+        time.sleep(0.05)
 
 
 def told_by(script: str, folder: Path, **arguments: object) -> dict[str, Any]:

@@ -31,7 +31,7 @@ for folder in (hidden, shared):
     (folder / "landing").mkdir(parents=True)
     (folder / "landing" / "1.json").write_text('{"ts": "2026-11-16 12:00:00", "n": 1}')
 spark = open_session("blind", GIVEN["master"], CONF)
-wait_for_executors(spark.sparkContext)
+wait_for_executors(spark.sparkContext, 1000.0)
 
 
 def refusal(path, landing):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter, defaultdict
 from pathlib import Path
-from subprocess import Popen
 from typing import Any
 
 import pytest
 
-from tests.cluster.drivers import PATIENCE, ended, started
+from tests.cluster.drivers import ended, started, wait_for
 from tests.services.cluster import SparkCluster, why_not
 
 pytestmark = [
@@ -54,7 +52,7 @@ def land(numbers):
 
 
 def wait(condition):
-    end = time.monotonic() + 300
+    end = time.monotonic() + 1000
     while not condition():
         assert time.monotonic() < end, "nothing has happened"
         time.sleep(0.1)
@@ -86,7 +84,7 @@ with WarehouseRun(wh.spec(), options, SparkOptions(GIVEN["master"], CONF), note)
         wait(lambda: run.runtime.tracks == 2)
         tracks.append(run.runtime.tracks)
     land(range(20, 30))
-    run.wait_until_fresh(400)
+    run.wait_until_fresh(1000)
     pathlib.Path("fresh").touch()
     held = [row.name for row in run.statistics() if row.state == "held"]
 stored = {name: [{**row, "ts": str(row.get("ts") or row.get("hour"))[:19]} for row in table.to_pylist()]
@@ -95,14 +93,6 @@ for row in stored["totals"]:
     del row["hour"]
 print(json.dumps({"orders": orders, "stored": stored, "tracks": tracks, "held": held, "failed": failed}))
 """
-
-
-def wait_for(file: Path, driver: Popen[str]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not file.exists():
-        if driver.poll() is not None or time.monotonic() > end:
-            ended(driver)
-        time.sleep(0.05)
 
 
 def check(told: dict[str, Any]) -> None:

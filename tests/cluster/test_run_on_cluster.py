@@ -45,7 +45,8 @@ import words
 
 
 def shape_of(n):
-    return words.ODD if n % 2 else words.EVEN
+    from late import even_word
+    return words.ODD if n % 2 else even_word()
 
 
 def whereabouts(n):
@@ -58,12 +59,13 @@ def running_sums(orders):
 """
 
 WORDS = "ODD, EVEN = 'odd', 'even'\n"
+LATE = "import words\n\n\ndef even_word():\n    return words.EVEN\n"
 
 
 def lay_out(folder: Path, files: int = 3, rows: int = 40) -> list[dict[str, object]]:
     """A pipeline with its modules and its landing folder; returns the rows in it."""
     (folder / "landing").mkdir(parents=True)
-    for name, text in {"shop.py": PIPELINE, "rules.py": RULES, "words.py": WORDS}.items():
+    for name, text in {"shop.py": PIPELINE, "rules.py": RULES, "words.py": WORDS, "late.py": LATE}.items():
         (folder / name).write_text(text)
     orders: list[dict[str, object]] = []
     for number in range(files):

@@ -15,12 +15,14 @@ from headgate.core.explain import DispatchExplanation, Explanation, Ranked
 from headgate.core.placement import Lane, Placement
 from headgate.core.policy import Policy
 from headgate.core.trace import RunNotice, TraceTable
-from headgate.warehouse.run.control import PATIENCE, ControlServer
+from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.lock import WarehouseLock
 from headgate.warehouse.schedule.glance import Glance, RunningUpdate
 from headgate.warehouse.schedule.ledger import NodeStatistics
 
 TABLES = ("air", "alerts", "meters")
+#: how long a server waits for requests, unless a test is about that; clients of a busy machine take their time
+PATIENCE = 120.0
 
 
 class Recorder:
@@ -41,7 +43,9 @@ class Recorder:
     def glance(self) -> Glance:
         running = (RunningUpdate("meters", "meters", "live", 0, 99.0),)
         queue = (Ranked("alerts", (3.0,), 2.0),)
-        return Glance(100.0, "max-benefit", "proportional", 2, 1.0, self.statistics(), queue, running)
+        return Glance(
+            100.0, "max-benefit", "proportional", 2, 1.0, self.statistics(), queue, running, (), "no!", "sum", "auto"
+        )
 
     def declared(self) -> tuple[TraceTable, ...]:
         return tuple(TraceTable(name) for name in TABLES)
@@ -58,6 +62,12 @@ class Recorder:
 
     def replace_placement(self, placement: Placement) -> None:
         self._tell("replace_placement", placement)
+
+    def set_inheritance(self, inheritance: str) -> None:
+        self._tell("set_inheritance", inheritance)
+
+    def set_together(self, together: str) -> None:
+        self._tell("set_together", together)
 
     def set_budget(self, budget: float | None) -> None:
         self._tell("set_budget", budget)
@@ -98,7 +108,7 @@ class Recorder:
 def statistics_of(name: str, **known: Any) -> NodeStatistics:
     """Zero in every field that is not given and not a word."""
     values: dict[str, Any] = {field.name: 0 for field in fields(NodeStatistics)}
-    values |= {"name": name, "state": "ok", "error": "", "note": "", "operators": ()}
+    values |= {"name": name, "state": "ok", "error": "", "note": "", "target_note": "", "operators": ()}
     return NodeStatistics(**(values | known))
 
 

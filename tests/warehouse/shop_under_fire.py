@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 KEYS = {"clicks": "user", "sales": "ticket"}
 
 
-def wait_for(found: Callable[[], Found | None], what: str, seconds: float = 30.0) -> Found:
+def wait_for(found: Callable[[], Found | None], what: str, seconds: float = 600.0) -> Found:
     """Ask again and again until there is an answer; fail if that takes too long."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

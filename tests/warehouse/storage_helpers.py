@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from headgate.places.place import delta_table
+from headgate.places.place import AnyPath, delta_table
+from headgate.warehouse.storage.fence import GuardedObject, LeaseLostError
 from headgate.warehouse.storage.files import DataFile
 from headgate.warehouse.storage.parquet import read_file
 from headgate.warehouse.storage.partitions import partition_label
@@ -21,6 +22,24 @@ SECOND = 1_000_000
 HOUR = 3_600
 TIME = pa.timestamp("us", tz="UTC")
 CLICKS = pa.schema([("ts", TIME), ("v", pa.int64())])
+
+
+class Ends:
+    """The right to commit, which is lost after so many looks at it."""
+
+    number = 1
+    looks = 1_000
+
+    def check(self) -> None:
+        self.looks -= 1
+        if self.looks < 0:
+            raise LeaseLostError("replaced")
+
+    def lost_to(self, number: int, where: str) -> LeaseLostError:
+        return LeaseLostError(where)
+
+    def decider(self, table: AnyPath) -> GuardedObject | None:
+        return None
 
 
 def clicks(*seconds: float) -> pa.Table:

@@ -12,6 +12,7 @@ import pytest
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
 from headgate.warehouse.updates.open_warehouse import open_warehouse
+from tests.warehouse.random_trial import interpreted
 from tests.warehouse.test_opened import START, arrive, assert_all_as_batch, rows_of
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ def test_the_mode_can_be_stated(tmp_path: Path, spark: SparkSession, stated: Any
 
 @pytest.mark.long
 def test_after_every_update_each_table_is_its_query_over_its_sources(tmp_path: Path, spark: SparkSession) -> None:
+    spark = interpreted(spark)
     chance = random.Random(11)
     wh = declared(tmp_path)
     arrive(tmp_path, "people", "1", [{"who": who, "city": city} for who, city in zip("abc", "xyz", strict=True)])

@@ -14,7 +14,7 @@ from headgate.core.errors import HeadgateError, UnknownNameError
 from headgate.errors import NotFreshError
 from headgate.warehouse import Generator, Warehouse
 from headgate.warehouse.run.run import SparkOptions, WarehouseRun
-from headgate.warehouse.schedule.catching_up import Behind, CatchUp
+from headgate.warehouse.schedule.catching_up import Behind, CatchUp, PublicationStanding
 from headgate.warehouse.schedule.explaining import Standing
 from headgate.warehouse.sources import Pending
 from headgate.warehouse.storage.store import TableStore
@@ -96,6 +96,20 @@ def situation(tmp_path: Path) -> Situation:
 
 def test_when_nothing_waits_all_have_caught_up(situation: Situation) -> None:
     assert situation.behind(situation.watch()) == Behind({}, stuck=True)
+
+
+def test_what_is_published_must_be_at_its_places_if_that_is_asked_for(situation: Situation) -> None:
+    version = situation.nodes["hours"].commits()
+    catch_up = CatchUp(situation.warehouse, SINCE, None, publications=True)
+
+    def behind(*standing: Any) -> Behind:
+        return catch_up.behind(situation.warehouse, situation.standings, {"hours": PublicationStanding(*standing)})
+
+    assert behind(-1) == Behind({"hours (publish)": "it is not published yet"}, stuck=False)
+    assert behind(version - 1, 5, "no route") == Behind({"hours (publish)": "no route"}, stuck=True)
+    assert behind(version) == Behind({}, stuck=True)
+    others = CatchUp(situation.warehouse, SINCE)
+    assert others.behind(situation.warehouse, situation.standings, {"hours": PublicationStanding(-1)}).tables == {}
 
 
 def test_tables_catch_up_one_after_the_other_and_what_arrives_later_does_not_matter(situation: Situation) -> None:
@@ -204,20 +218,20 @@ def test_a_run_can_be_waited_for_until_all_is_fresh(tmp_path: Path, spark: Spark
     arrive(tmp_path, "readings", "1", [reading(0), reading(70, "a", 36)])
     arrive(tmp_path, "cars", "1", [counted(0, 3), counted(71)])
     with WarehouseRun(city(tmp_path), spark=SparkOptions(session=spark)) as run:
-        run.wait_until_fresh("2 min")
+        run.wait_until_fresh("10 min")
         nodes = run.runtime.warehouse.nodes
         assert nodes["alerts"].store.arrow().num_rows == 1
         assert nodes["minutes"].freshness == nodes["readings"].freshness
         run.runtime.pause("minutes")
         arrive(tmp_path, "readings", "2", [reading(75, "a", 40)])
-        run.wait_until_fresh("2 min", tables=["alerts"])
+        run.wait_until_fresh("10 min", tables=["alerts"])
         assert nodes["alerts"].store.arrow().num_rows == 2
         assert "paused" in str(run.runtime.explain("minutes"))
         with pytest.raises(NotFreshError) as caught:
-            run.wait_until_fresh("2 min")
+            run.wait_until_fresh("10 min")
         assert set(caught.value.tables) == {"minutes", "together"}
         assert "minutes is not fresh: paused" in str(caught.value)
         run.runtime.resume("minutes")
-        run.wait_until_fresh("2 min")
+        run.wait_until_fresh("10 min")
     with pytest.raises(HeadgateError, match="not running"):
         WarehouseRun(city(tmp_path)).wait_until_fresh()

@@ -295,7 +295,7 @@ def test_tables_on_tables_are_rebuilt_one_after_the_other_in_a_run(tmp_path: Pat
         messages: list[str] = []
         spec = declared(tmp_path, query, (above[0], above[1].format(limit))).spec()
         with WarehouseRun(spec, spark=SparkOptions(session=spark), on_message=messages.append) as running:
-            running.wait_until_fresh("2 min")
+            running.wait_until_fresh("10 min")
             seen(running)
             assert_all_as_batch(running.runtime.warehouse, spark)
         return messages

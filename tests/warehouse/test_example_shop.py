@@ -12,6 +12,7 @@ import pytest
 
 from examples.shop import check
 from examples.shop.feed import STREAMS, Feed, land
+from tests.warehouse.random_trial import interpreted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,7 @@ def shop(tmp_path: Path) -> Path:
 
 
 def test_after_some_updates_every_table_is_what_the_batch_sql_says(shop: Path, spark: SparkSession) -> None:
+    spark = interpreted(spark)
     feed = Feed(seed=1, customers=150, clicks_per_day=3_000, lines_per_hour=40)
     landed = 0
     for count in FILES:

@@ -190,7 +190,10 @@ def explain(of: Standing, *others: Standing, **fields: object) -> TableExplanati
             id="one of two sources holds it back",
         ),
         pytest.param(
-            replace(MINUTES, updating=True), [], ["minutes: being updated, together with its group"], id="group"
+            replace(MINUTES, updating=True, job=("hours", "minutes"), together="together with 1 of 1"),
+            [],
+            ["minutes: being updated", "  its update shares a job with hours", "  together with 1 of 1"],
+            id="group",
         ),
     ],
 )

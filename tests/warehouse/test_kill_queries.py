@@ -1,4 +1,8 @@
-"""Stream queries in tables under ``kill -9``: of Python workers, executors and the driver, while files come late."""
+"""Stream queries in tables under ``kill -9``: of Python workers, executors and the driver, while files come late.
+
+By default one executor and two Python workers are killed, and the driver twice. ``HEADGATE_KILLS=4`` kills four
+processes before each end of the driver, and lets it make more updates.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +24,8 @@ import pytest
 
 from examples.shop import check
 from examples.shop.feed import STREAMS
+from tests.services.java import QUICK_JAVA
+from tests.warehouse.random_trial import interpreted
 from tests.warehouse.shop_under_fire import LateFiles, busy_workers, descendants, executors, processes, wait_for
 
 if TYPE_CHECKING:
@@ -29,16 +36,19 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 SHOP = Path(__file__).parents[2] / "examples" / "shop" / "shop.py"
 #: another one with HEADGATE_KILL_SEED
 SEED = int(os.environ.get("HEADGATE_KILL_SEED", "15"))
-#: where Spark runs from one start of the driver to its end, what is killed before that, and whether buckets have tasks
-#: of their own, as they have in large updates
+#: where Spark runs from one start of the driver to its end, what is killed before that, one after the other and over
+#: again, how often by default, and whether buckets have tasks of their own, as they have in large updates
 LIVES = (
-    ("local-cluster[1,2,1024]", ("executor", "worker", "executor", "worker"), True),
-    ("local[2]", ("worker", "worker", "worker", "worker"), False),
+    ("local-cluster[1,2,1024]", ("executor", "worker"), 2, True),
+    ("local[2]", ("worker",), 1, False),
 )
-#: of tables, over all lives, at least
-UPDATES = 28
+KILLS = os.environ.get("HEADGATE_KILLS")
+#: with more of them, there would be more updates than files
+MOST_KILLS = 4
+#: updates of tables from one start of the driver to its end: so many, and so many more for each kill
+UPDATES, UPDATES_OF_A_KILL = 4, 3
 #: virtual machines that live for some seconds: no time for the better compiler, nor for code of Spark's own making
-QUICK_START = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+QUICK_START = {"JAVA_TOOL_OPTIONS": QUICK_JAVA}
 INTERPRETED = ("--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN")
 TASKS_APART = "\nfrom headgate.warehouse.updates import hosted\n\nhosted.ONE_TASK_BYTES = -1\n"
 VICTIMS = {"worker": busy_workers, "executor": executors}
@@ -70,7 +80,7 @@ def driver(pipeline: Path, master: str) -> Iterator[subprocess.Popen[str]]:
 
 def live_and_die(pipeline: Path, master: str, victims: tuple[str, ...], files: LateFiles, chance: random.Random) -> int:
     """Update tables while files land and processes are killed, and in the end be killed; how many updates were made."""
-    wanted = chance.randint(14, 16)
+    wanted = UPDATES + UPDATES_OF_A_KILL * len(victims)
     moments = dict(zip(sorted(chance.sample(range(3, wanted), len(victims))), victims, strict=True))
     with driver(pipeline, master) as running:
         assert running.stdout is not None
@@ -107,6 +117,7 @@ def pause(running: subprocess.Popen[str], seconds: float) -> None:
 
 def test_tables_are_those_of_one_serial_run_whatever_is_killed(tmp_path: Path, spark: SparkSession) -> None:
     print(f"seed {SEED}")
+    spark = interpreted(spark)
     chance = random.Random(SEED)
     files = LateFiles(tmp_path, chance, steps=24)
     pipeline = tmp_path / "shop.py"
@@ -114,11 +125,11 @@ def test_tables_are_those_of_one_serial_run_whatever_is_killed(tmp_path: Path, s
     shop = SHOP.read_text().replace('period="1 second"', 'period="300 ms"')
     files.land(8)
     made = 0
-    for master, victims, apart in LIVES:
+    for master, kinds, by_default, apart in LIVES:
         pipeline.write_text(shop + (TASKS_APART if apart else ""))
+        victims = tuple(islice(cycle(kinds), min(MOST_KILLS, int(KILLS or by_default))))
         made += live_and_die(pipeline, master, victims, files, chance)
         files.land(3)
-    assert made >= UPDATES
     files.land(files.left)
     check.bring_up_to_date(tmp_path, spark)
     files.land_the_forgotten()

@@ -65,9 +65,10 @@ class Run:
         costs: dict[str, tuple[str, CostModel]] | None = None,
         make: type[BehindNode] = BehindNode,
         priorities: Mapping[str, float] = MappingProxyType({}),
+        declared: str = "default",
         **options: Any,
     ) -> None:
-        wh = Warehouse("w", folder)
+        wh = Warehouse("w", folder, together=declared)
         wh.stream("readings", Generator(start="2999-01-01T00:00:00Z"), time="ts", period="10 s")
         for name in waiting:
             wh.sql(name, "select ts from readings", time="ts", group=group, priority=priorities.get(name, 1.0))
@@ -305,14 +306,14 @@ def test_a_stream_says_how_much_is_waiting_and_then_how_much_it_loads(tmp_path: 
     assert planned.gained >= 10.0, "at least a period"
     update = begun(node, most=350.0)
     assert (update.size, update.amount, update.gained) == (300.0, 300.0, pytest.approx(0.3 * planned.gained))
-    assert sorted(update.plan.files) == ["0000.json", "0001.json", "0002.json"]
+    assert sorted(update.plan.range.files) == ["0000.json", "0001.json", "0002.json"]
 
 
 def test_the_newest_files_bring_all_of_the_freshness(tmp_path: Path) -> None:
     update = begun(stream_of(tmp_path, [100] * 10, catch_up="newest"), most=350.0)
     assert update.size == 300.0
     assert update.gained >= 10.0, "not 3"
-    assert sorted(update.plan.files) == ["0007.json", "0008.json", "0009.json"]
+    assert sorted(update.plan.range.files) == ["0007.json", "0008.json", "0009.json"]
 
 
 def test_a_single_file_is_loaded_however_large_it_is(tmp_path: Path) -> None:
@@ -338,10 +339,10 @@ def test_no_period_is_learned_from_the_files_of_a_backlog(tmp_path: Path) -> Non
     assert planned is not None and planned.arrived is not None
     for _ in range(3):
         update = begun(node, most=10.0 * planned.size / planned.arrived[2])
-        assert update.plan.chunks == 10
+        assert update.plan.range.chunks == 10
         update.commits(1.0)
         node.end(update)
-        node._known = node.source.advance(node.offset, update.plan)
+        node._known = node.source.advance(node.offset, update.plan.range)
     assert node.period is None
 
 

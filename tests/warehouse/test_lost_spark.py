@@ -67,7 +67,7 @@ def test_the_file_that_spark_dies_of_is_found_and_set_aside_and_no_other(warehou
         running = begun(scheduler, now)
         if deaths:
             assert len(running.keys() - finished) <= 1, "those that may be guilty are tried one by one"
-        aside |= {table: bool(update.plan.aside) for table, update in running.items()}
+        aside |= {table: bool(update.plan.range.aside) for table, update in running.items()}
         if "b" in running and not aside["b"]:  # Spark dies whenever the file of b is loaded
             deaths += 1
             aside.clear()

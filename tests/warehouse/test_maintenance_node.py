@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import pyarrow as pa
 import pytest
 
 from headgate.core import Update
+from headgate.stream.spark.update import state_folder
+from headgate.warehouse.storage.fence import LeaseLostError
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates import maintain
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.maintain import CLEANED, MOST_EXTRA_FILES, MaintenanceNode
 from headgate.warehouse.updates.node import Node
-from tests.warehouse.storage_helpers import HOUR, clicks, on_disk, paths
+from tests.warehouse.storage_helpers import HOUR, Ends, clicks, on_disk, paths
 
 WITHOUT_SPARK: Any = None
 
@@ -134,6 +137,26 @@ def test_files_of_rejected_rows_that_wait_for_their_commit_are_left_alone(tmp_pa
     table.reject(1)
     MaintenanceNode(table, HOUR).update(WITHOUT_SPARK)
     assert (table.rejected.directory / CLEANED).exists()
+
+
+@pytest.mark.usefixtures("often")
+def test_who_was_replaced_leaves_the_states_of_queries_alone(tmp_path: Path) -> None:
+    fence = Ends()
+    table = Table(tmp_path)
+    table.store = TableStore(tmp_path / "clicks", "ts", syncs=False, fence=fence)
+    for hour in range(7):  # nothing to merge, and nothing that is old enough to be deleted
+        table._commit(table.store, clicks(hour * HOUR), HOUR)
+    file = state_folder(table.store.directory) / "u9-b0.state"  # which a commit of the successor names
+    file.parent.mkdir()
+    file.touch()
+    os.utime(file, (0, 0))
+    fence.looks = 0
+    with pytest.raises(LeaseLostError):
+        MaintenanceNode(table, HOUR).update(WITHOUT_SPARK)
+    assert file.exists()
+    fence.looks = 1
+    MaintenanceNode(table, HOUR).update(WITHOUT_SPARK)
+    assert not file.exists()
 
 
 def test_a_table_that_was_deleted_needs_no_maintenance(tmp_path: Path) -> None:

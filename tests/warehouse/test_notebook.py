@@ -74,6 +74,6 @@ show_live(lambda: "<b>x</b>", interrupted)
 print("done", left)
 """
     command = [sys.executable, "-m", "IPython", "--no-banner", "--colors=NoColor", "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert "done []" in done.stdout, done.stderr + done.stdout
     assert done.stdout.count("HTML object") == 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from tests.warehouse.test_scheduler import PretendedNode, names
 
 NOW = 100.0
 NO_SPARK: Any = None
-PATIENCE = 120.0
+PATIENCE = 600.0
 
 
 class PolledNode(PretendedNode):
@@ -261,6 +261,32 @@ def test_a_run_goes_on_with_other_declarations_and_says_so(idle: Runtime, told: 
     told.until("redeclared")
     assert told.redeclared == [("readings", "hot", "cold")]
     assert [row.name for row in idle.statistics()] == ["readings", "hot", "cold"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [("inheritance", ("sum", "density", "none", "max-plus")), ("together", ("auto", "auto", "never", "declared"))],
+)
+def test_a_setting_of_the_pipeline_is_recorded_as_it_is_in_force(
+    tmp_path: Path, told: Told, setting: str, words: tuple[str, str, str, str]
+) -> None:
+    declared_first, stated, declared_next, declared_last = words
+    spec = declared(tmp_path, "hot")
+    warehouse = opened(replace(spec, **{setting: declared_first}), tmp_path, pending=0.0)
+    changes: list[object] = []
+    runtime = Runtime(
+        warehouse, NO_SPARK, on_change=lambda _, what: changes.append(what[setting]), on_redeclared=told.anew
+    )
+    runtime.start()
+    for said, declared_now in ((stated, declared_next), ("default", declared_last), ("default", declared_last)):
+        getattr(runtime, f"set_{setting}")(said)
+        anew = opened(replace(spec, **{setting: declared_now}), tmp_path, pending=0.0)
+        runtime.replace_warehouse(lambda anew=anew: anew)  # type: ignore[misc]
+        told.until("redeclared")
+        told.redeclared.clear()
+    assert getattr(runtime.glance(), setting) == declared_last
+    runtime.stop()
+    assert changes == [stated, declared_next, declared_last, declared_last]
 
 
 def test_declarations_that_cannot_be_opened_change_nothing(idle: Runtime, told: Told) -> None:

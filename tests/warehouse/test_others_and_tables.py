@@ -81,13 +81,25 @@ def bring_up_to_date(warehouse: OpenWarehouse, spark: SparkSession) -> None:
     raise AssertionError("it did not recover")
 
 
-@pytest.fixture
-def loaded(tmp_path: Path, spark: SparkSession) -> OpenWarehouse:
-    warehouse = open_warehouse(declared(tmp_path), spark)
-    for number in range(3):
-        land(tmp_path, number)
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """A warehouse that has loaded two files, made once and copied for every test."""
+    folder = tmp_path_factory.mktemp("begun")
+    warehouse = open_warehouse(declared(folder), spark)
+    for number in range(2):
+        land(folder, number)
         warehouse.bring_up_to_date(spark)
     assert_all_as_batch(warehouse, spark)
+    return folder
+
+
+@pytest.fixture
+def loaded(begun: Path, tmp_path: Path, spark: SparkSession) -> OpenWarehouse:
+    """A warehouse that runs: it has updated each of its tables itself."""
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
+    warehouse = open_warehouse(declared(tmp_path), spark)
+    land(tmp_path, 2)
+    warehouse.bring_up_to_date(spark)
     return warehouse
 
 

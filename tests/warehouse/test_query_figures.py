@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 #: how long a test waits for something that should happen at once on an idle machine
-PATIENCE = 120.0
+PATIENCE = 600.0
 
 
 def warm(rows: Stream) -> Stream:

@@ -39,6 +39,7 @@ from headgate.warehouse.updates.derived_table import BackfillNode, TableNode
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import open_warehouse
 from tests.warehouse.pipelines import MENU, Pipeline, Stream, Table
+from tests.warehouse.random_trial import interpreted
 from tests.warehouse.scenarios import (
     START,
     Again,
@@ -90,7 +91,7 @@ class Oracle:
     """Computes queries in one go, in a session of its own."""
 
     def __init__(self, spark: SparkSession, stores: Mapping[str, TableStore]) -> None:
-        self._spark = spark.newSession()
+        self._spark = interpreted(spark)
         self._stores = stores
 
     def batch(self, table: Table, versions: Mapping[str, int], freshness: int) -> Rows:
@@ -303,7 +304,7 @@ class World:
 
 def play(scenario: Scenario, folder: Path, spark: SparkSession) -> None:
     """Let everything happen, and check after every step and at the end."""
-    world = World(folder, scenario, spark)
+    world = World(folder, scenario, interpreted(spark))
     for step in scenario.steps:
         for event in step:
             world.happens(event)

@@ -27,13 +27,20 @@ TIME = pa.timestamp("us", tz="UTC")
 
 
 def add(
-    warehouse: Path, name: str, seconds: list[int], freshness: int | None, *, update: int = 1, kind: str = "load"
+    warehouse: Path,
+    name: str,
+    seconds: list[int],
+    freshness: int | None,
+    *,
+    update: int = 1,
+    kind: str = "load",
+    sources: dict[str, int] | None = None,
 ) -> TableStore:
     """Append one row for each event time, ``v`` being the second, and say that the table is complete up to there."""
     store = TableStore(warehouse / "tables" / name, "ts")
     rows = pa.table({"ts": pa.array([s * SECOND for s in seconds], TIME), "v": pa.array(seconds, pa.int64())})
     fresh = None if freshness is None else freshness * SECOND
-    state = CommitState(update, kind, fresh, rows.num_rows, time="ts")
+    state = CommitState(update, kind, fresh, rows.num_rows, time="ts", sources=sources or {})
     store.commit(update, store.write_arrow(update, rows, 3600), state=state.to_json(), schema=rows.schema)
     return store
 
@@ -222,6 +229,43 @@ def headgate(*arguments: str | Path) -> Result:
     app.command()(status_command)
     app.command()(query_command)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize(
+    ("late", "consumed", "missing_in"),
+    [
+        pytest.param([15], {"fast": 1, "slow": 0}, ("slow",), id="late rows that one has taken in"),
+        pytest.param([15, 40], {"fast": 1, "slow": 0}, ("slow",), id="late and new rows together"),
+        pytest.param([40], {"fast": 1, "slow": 0}, None, id="new rows lie beyond the edge"),
+        pytest.param([15], {"fast": 1, "slow": 1}, None, id="both have them"),
+        pytest.param([15], {"fast": 0, "slow": 0}, None, id="neither has them"),
+    ],
+)
+def test_a_query_over_tables_that_differ_in_late_rows_says_so(
+    tmp_path: Path, late: list[int], consumed: dict[str, int], missing_in: tuple[str, ...] | None
+) -> None:
+    add(tmp_path, "clicks", [10, 30], 30)
+    add(tmp_path, "clicks", late, 40, update=2)
+    for name, version in consumed.items():
+        add(tmp_path, name, [10, 30], 30, kind="append", sources={"clicks": version})
+    sql = "select count(*) as n from fast union all select count(*) from slow"
+    found = reading.query(tmp_path, sql).late
+    assert [(each.stream, each.missing_in) for each in found] == (
+        [] if missing_in is None else [("clicks", missing_in)]
+    )
+    told = headgate("query", tmp_path, sql).stderr
+    assert ("rows of clicks from 1970-01-01T00:00:15.000000Z on came late: slow will have them" in told) == bool(
+        missing_in
+    )
+
+
+def test_late_rows_are_noticed_through_tables_between_and_beside_the_stream_itself(tmp_path: Path) -> None:
+    add(tmp_path, "clicks", [10, 30], 30)
+    add(tmp_path, "clicks", [15], 30, update=2)
+    add(tmp_path, "between", [10, 30], 30, kind="append", sources={"clicks": 0})
+    add(tmp_path, "far", [10, 30], 30, kind="append", sources={"between": 0})
+    found = reading.query(tmp_path, "select * from clicks, far").late
+    assert [(each.stream, each.missing_in, each.first) for each in found] == [("clicks", ("far",), 15 * SECOND)]
 
 
 def test_query_prints_a_table_and_says_where_it_read(warehouse: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.core.errors import ParameterError
-from headgate.core.trace import Change, Redeclared, RunNotice, Trace, TraceHeader, TraceTable
+from headgate.core.trace import Change, Redeclared, RunBound, RunNotice, Trace, TraceHeader, TraceTable
 from headgate.core.update import OperatorFigures, Update
 from headgate.warehouse.report import text
 from headgate.warehouse.report.figures import STRETCHES, figures_of
@@ -119,6 +119,41 @@ def test_a_run_is_counted_table_by_table_with_the_highest_priority_first() -> No
     weighted = 100 * (tricky.mean_staleness or 0) + (readings.mean_staleness or 0)
     assert figures.weighted_staleness == pytest.approx(weighted)
     assert figures.typical_staleness == pytest.approx(weighted / 101)
+
+
+@pytest.mark.parametrize(
+    ("bound", "line"),
+    [
+        pytest.param(RunBound(106.0, 100.0, 1.0, LENGTH, 2, True, 2, 0), "1.06", id="all of it"),
+        pytest.param(
+            RunBound(250.0, 100.0, 1.0, 60.0, 2, True, 2, 3), "2.50, over the last 1 min, without 3 tables", id="a part"
+        ),
+        pytest.param("it took too long", "not computed: it took too long", id="none"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".html", ".md", ".txt"])
+def test_a_report_tells_how_far_the_run_was_from_the_bound(
+    tmp_path: Path, bound: RunBound | str, line: str, suffix: str
+) -> None:
+    path = tmp_path / f"report{suffix}"
+    write_report(some_run(), path, bound)
+    told = path.read_text("utf-8")
+    name = "times the lower bound"
+    assert f"{name}</dt><dd>{line}" in told if suffix == ".html" else f"{name}: {line}\n" in told
+    assert "no policy could have been below" in told
+    write_report(some_run(), path)
+    assert "bound" not in path.read_text("utf-8"), "nobody has asked"
+
+
+def test_a_report_for_machines_has_the_bound_in_numbers(tmp_path: Path) -> None:
+    write_report(some_run(), tmp_path / "a.json", RunBound(106.0, 100.0, 1.0, LENGTH, 2, True, 2, 0))
+    told = json.loads((tmp_path / "a.json").read_text("utf-8"))["bound"]
+    assert (told["times"], told["least"], told["portions"]) == (pytest.approx(1.06), 100.0, True)
+
+
+def test_a_table_that_never_had_rows_is_said_to_be_in_no_mean() -> None:
+    told = text.summary(figures_of(some_run()))["mean staleness, weighted by priority"]
+    assert told.endswith("(without 1 table that never had rows)")
 
 
 def test_track_time_is_that_of_the_tracks_there_were() -> None:
@@ -307,7 +342,18 @@ def test_a_file_that_no_report_can_be_written_to_is_refused(tmp_path: Path, name
 
 
 @pytest.mark.parametrize(
-    ("value", "top"), [(0.0, 1.0), (0.03, 0.05), (1.0, 1.0), (1.1, 2.0), (4.9, 5.0), (7.0, 10.0), (130.0, 200.0)]
+    ("value", "top"),
+    [
+        (0.0, 1.0),
+        (0.03, 0.05),
+        (1.0, 1.0),
+        (1.1, 2.0),
+        (4.9, 5.0),
+        (7.0, 10.0),
+        (130.0, 180.0),
+        (4e3, 7200.0),
+        (9e4, 172800.0),
+    ],
 )
 def test_an_axis_ends_at_a_round_number(value: float, top: float) -> None:
     assert rounded_up(value) == pytest.approx(top)

@@ -16,7 +16,7 @@ from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.run.executors import refuse_unshared
 from headgate.warehouse.run.runtime import MOST_FOLLOWED, Runtime
 from headgate.warehouse.schedule.run_options import RunOptions
-from headgate.warehouse.shipping import is_local, package_archive, ship_modules
+from headgate.warehouse.shipping import is_local, late_imports, late_imports_archive, package_archive, ship_modules
 from headgate.warehouse.sources import Files
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
@@ -111,3 +111,43 @@ def test_tracks_follow_the_cores_of_a_cluster_until_somebody_states_a_number(tmp
     assert [*found, runtime.tracks] == [5, 5, 1, 1, MOST_FOLLOWED, 3], "a moment without executors changes nothing"
     assert changes == [5, 1, MOST_FOLLOWED, 3]
     runtime._tracks.close()
+
+
+def test_modules_that_functions_import_when_they_are_called_are_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "late_pipe.py": "import json\nimport late_top\n\ndef double(x):\n    import late_helper\n    "
+        "from late_package.inner import TWO\n    return late_helper.times(x, TWO)\n",
+        "late_top.py": "TOP = 1\n",
+        "late_helper.py": "import os\nimport late_deeper\n\ndef times(x, n):\n    return late_deeper.product(x, n)\n",
+        "late_deeper.py": "def product(x, n):\n    return x * n\n",
+        "late_package/__init__.py": "",
+        "late_package/inner.py": "TWO = 2\n",
+        "late_other.py": "raise AssertionError('nobody imports this')\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import late_pipe  # type: ignore[import-not-found]
+    from pyspark import cloudpickle
+
+    ship_modules(tmp_path)
+    sent = ["late_deeper.py", "late_helper.py", "late_package/__init__.py", "late_package/inner.py"]
+    assert [str(path.relative_to(tmp_path)) for path in late_imports(tmp_path / "late_pipe.py")] == sent
+    archive = late_imports_archive(tmp_path / "late_pipe.py")
+    assert archive is not None and late_imports_archive(tmp_path / "late_top.py") is not None
+    (tmp_path / "away").mkdir()
+    (tmp_path / "away" / "double").write_bytes(cloudpickle.dumps(late_pipe.double))  # type: ignore[no-untyped-call]
+    script = "import pickle, sys; print(pickle.load(open('double', 'rb'))(21))"
+    for path, expected in ((str(archive), "42"), ("", "")):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONPATH": path},
+            cwd=tmp_path / "away",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout.strip() == expected, done.stderr

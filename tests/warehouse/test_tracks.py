@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 class Failing(Node):
@@ -146,3 +146,67 @@ def test_an_update_that_does_not_end_is_given_up_even_if_its_track_was_removed_m
     finally:
         waiting.go_on.set()
         tracks.resize(0)
+
+
+class Sharing(Waiting):
+    """The same in a job that it shares with others."""
+
+    def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
+        return None
+
+
+def test_updates_behind_one_that_does_not_end_are_withdrawn_and_never_begin(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    reported: queue.SimpleQueue[Update] = queue.SimpleQueue()
+    nodes = {name: Sharing(tmp_path / name) for name in ("waiting", "behind")}
+    tracks = Tracks(spark, lambda update: nodes[update.table], reported.put, time.time)
+    tracks.resize(1)
+    waiting, behind = Update("waiting", track=0), Update("behind", track=0)
+    try:
+        tracks.submit(0, [waiting, behind])
+        assert nodes["waiting"].entered.wait(PATIENCE)
+        assert not behind.began, "its time begins with its turn"
+        assert tracks.withdraw([waiting, behind]) == [behind]
+        nodes["waiting"].go_on.set()
+        assert reported.get(timeout=PATIENCE).table == "waiting"
+    finally:
+        for node in nodes.values():
+            node.go_on.set()
+        tracks.close(PATIENCE)
+    assert reported.empty()
+    assert behind.status == "planned"
+    assert not nodes["behind"].entered.is_set()
+
+
+class Preparing(Sharing):
+    """Waits when it is prepared."""
+
+    def prepare(self, update: Update, spark: SparkSession, files: FileReader) -> HostedUpdate | None:
+        self.entered.set()
+        self.go_on.wait()
+        raise ValueError("my own mistake")
+
+
+def test_one_that_is_being_prepared_cannot_be_withdrawn_and_is_reported_when_that_ends(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    reported: queue.SimpleQueue[Update] = queue.SimpleQueue()
+    nodes = {name: Preparing(tmp_path / name) for name in ("first", "preparing", "behind")}
+    tracks = Tracks(spark, lambda update: nodes[update.table], reported.put, time.time)
+    tracks.resize(1)
+    nodes["first"].go_on.set()
+    job = [Update(name, track=0) for name in nodes]
+    try:
+        tracks.submit(0, job)
+        assert nodes["preparing"].entered.wait(PATIENCE)
+        assert [update.table for update in tracks.withdraw(job)] == ["first", "behind"]
+        nodes["preparing"].go_on.set()
+        found = reported.get(timeout=PATIENCE)
+        assert (found.table, found.error) == ("preparing", "my own mistake")
+    finally:
+        for node in nodes.values():
+            node.go_on.set()
+        tracks.close(PATIENCE)
+    assert reported.empty()
+    assert not nodes["behind"].entered.is_set(), "it was withdrawn, so nothing of it is prepared either"

@@ -25,10 +25,11 @@ from headgate.core import DeclarationError, Update
 from headgate.warehouse import Warehouse
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.schedule.scheduler import Scheduler
-from headgate.warehouse.sources import Files, Limit, Range, SourceBroken, SourceChanged, limits
-from headgate.warehouse.sources.files import REPLACED_WITHIN, FileRange
-from headgate.warehouse.sources.limits import FileLimits
-from headgate.warehouse.sources.listing import LONGEST_TO_SETTLE
+from headgate.warehouse.sources import Files, Limit, Range, SourceBroken, SourceChanged
+from headgate.warehouse.sources.files import limits
+from headgate.warehouse.sources.files.limits import FileLimits
+from headgate.warehouse.sources.files.listing import LONGEST_TO_SETTLE
+from headgate.warehouse.sources.files.source import REPLACED_WITHIN, FileRange
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.bad_chunks import MOST_PER_LOAD, TRIES
@@ -89,11 +90,14 @@ class Numbers(Files):
 
 
 class Clock:
+    """The system's clock as it was when the test began, moved by hand."""
+
     def __init__(self) -> None:
+        self._began = time.time()
         self.ahead = 0.0
 
     def __call__(self) -> float:
-        return time.time() + self.ahead
+        return self._began + self.ahead
 
 
 class Loading:
@@ -269,8 +273,8 @@ def test_after_a_death_of_spark_files_are_loaded_one_by_one_and_the_one_it_dies_
     stream.write(a="1\n", b="2\n", deadly="3\n", d="4\n")
     deaths, loads = 0, []
     while (update := node.plan()) is not None and node.begin(update):
-        loads.append(sorted(update.plan.files))
-        if "deadly" in update.plan.files:
+        loads.append(sorted(update.plan.range.files))
+        if "deadly" in update.plan.range.files:
             deaths += 1
             node.note_death(update, "Spark died while it was loaded")
             update.fails(ConnectionError("Answer from Java side is empty"))
@@ -284,7 +288,7 @@ def test_after_a_death_of_spark_files_are_loaded_one_by_one_and_the_one_it_dies_
     stream.write(deadly="3\n", e="5\n", f="6\n")
     update = node.plan()
     assert update is not None and node.begin(update)
-    assert sorted(update.plan.files) == ["deadly", "e", "f"], "it is another file now, and all is as before"
+    assert sorted(update.plan.range.files) == ["deadly", "e", "f"], "it is another file now, and all is as before"
 
 
 def test_a_file_that_grows_whenever_it_is_loaded_is_waited_for_and_the_others_go_on(

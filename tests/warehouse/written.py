@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.core import Update
+from headgate.warehouse.publish.protocol import TableRows
 from headgate.warehouse.storage.files import ALL
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
@@ -20,6 +21,10 @@ Row = tuple[int, str | None, float | None]
 def table_of(rows: list[Row]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) if rows else [[], [], []]
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def rows_of(rows: list[Row]) -> TableRows:
+    return TableRows.of(table_of(rows))
 
 
 class Written(Node):

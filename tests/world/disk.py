@@ -30,7 +30,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pyspark.sql
 
-from headgate.warehouse.sources import file_formats
+from headgate.warehouse.sources.files import formats as file_formats
 from headgate.warehouse.storage import log
 from headgate.warehouse.updates.merge import GroupMerger
 from tests.world import delta, spark

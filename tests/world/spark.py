@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headgate.warehouse.sources.file_batch import FileBatch
+from headgate.warehouse.sources.files.batch import FileBatch
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
 
 MICROS = 1_000_000

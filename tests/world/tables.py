@@ -19,7 +19,7 @@ from headgate.warehouse.declare.analysis import Analysis
 from headgate.warehouse.declare.keys import TableKeys
 from headgate.warehouse.declare.merging import AggregateState, MergePlan
 from headgate.warehouse.declare.spec import DimensionSpec, Place, StreamSpec, TableSpec, WarehouseSpec
-from headgate.warehouse.sources.files import Files
+from headgate.warehouse.sources.files.source import Files
 from tests.world.spark import HOUR, TIME, FakeFrame
 
 DAY = 24 * HOUR

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headgate.warehouse.publish.protocol import PublishedVersion as PublishedVersion
     from headgate.warehouse.publish.protocol import Publisher as Publisher
     from headgate.warehouse.publish.protocol import TableChanges as TableChanges
+    from headgate.warehouse.publish.protocol import TableRows as TableRows
     from headgate.warehouse.reading import BeyondTheEdgeError as BeyondTheEdgeError
     from headgate.warehouse.reading import NoCommonEdgeError as NoCommonEdgeError
     from headgate.warehouse.reading import NotAWarehouseError as NotAWarehouseError
@@ -57,19 +58,20 @@ if TYPE_CHECKING:
     from headgate.warehouse.schedule.ledger import NodeStatistics as NodeStatistics
     from headgate.warehouse.schedule.run_options import RunOptions as RunOptions
     from headgate.warehouse.session import open_session as open_session
-    from headgate.warehouse.sources.delta import Delta as Delta
+    from headgate.warehouse.sources.delta.source import Delta as Delta
+    from headgate.warehouse.sources.errors import PackageMissing as PackageMissing
     from headgate.warehouse.sources.errors import ServerUnreachable as ServerUnreachable
     from headgate.warehouse.sources.errors import SourceBroken as SourceBroken
     from headgate.warehouse.sources.errors import SourceChanged as SourceChanged
     from headgate.warehouse.sources.errors import SourceError as SourceError
     from headgate.warehouse.sources.errors import SourceUnreadable as SourceUnreadable
-    from headgate.warehouse.sources.files import Files as Files
+    from headgate.warehouse.sources.files.source import Files as Files
     from headgate.warehouse.sources.generator import Generator as Generator
     from headgate.warehouse.sources.generator import GeneratorRange as GeneratorRange
-    from headgate.warehouse.sources.kafka import Kafka as Kafka
-    from headgate.warehouse.sources.mqtt import MqttMessages as MqttMessages
-    from headgate.warehouse.sources.postgres import Postgres as Postgres
-    from headgate.warehouse.sources.postgres_changes import PostgresChanges as PostgresChanges
+    from headgate.warehouse.sources.kafka.source import Kafka as Kafka
+    from headgate.warehouse.sources.mqtt.source import MqttMessages as MqttMessages
+    from headgate.warehouse.sources.postgres.changes import PostgresChanges as PostgresChanges
+    from headgate.warehouse.sources.postgres.source import Postgres as Postgres
     from headgate.warehouse.sources.protocol import ERROR_COLUMN as ERROR_COLUMN
     from headgate.warehouse.sources.protocol import FILE_COLUMN as FILE_COLUMN
     from headgate.warehouse.sources.protocol import RAW_COLUMN as RAW_COLUMN
@@ -90,7 +92,7 @@ _PUBLIC = {
     "headgate.warehouse.publish.errors": ("PublishError",),
     "headgate.warehouse.publish.kafka": ("KafkaSink",),
     "headgate.warehouse.publish.postgres": ("PostgresSink",),
-    "headgate.warehouse.publish.protocol": ("PublishedVersion", "Publisher", "TableChanges"),
+    "headgate.warehouse.publish.protocol": ("PublishedVersion", "Publisher", "TableChanges", "TableRows"),
     "headgate.warehouse.reading": (
         *("BeyondTheEdgeError", "NoCommonEdgeError", "NotAWarehouseError", "QueryResult", "SqlError", "TableStatus"),
         *("query", "read", "tables", "trailing_edge"),
@@ -107,16 +109,16 @@ _PUBLIC = {
     "headgate.warehouse.updates.repairs": ("Repairs",),
     "headgate.core": ("CostModel", "Update"),
     "headgate.core.trace": ("TraceHeader", "TraceTable", "measured"),
-    "headgate.warehouse.sources.delta": ("Delta",),
+    "headgate.warehouse.sources.delta.source": ("Delta",),
     "headgate.warehouse.sources.errors": (
-        *("ServerUnreachable", "SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
+        *("PackageMissing", "ServerUnreachable", "SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
     ),
-    "headgate.warehouse.sources.files": ("Files",),
+    "headgate.warehouse.sources.files.source": ("Files",),
     "headgate.warehouse.sources.generator": ("Generator", "GeneratorRange"),
-    "headgate.warehouse.sources.kafka": ("Kafka",),
-    "headgate.warehouse.sources.mqtt": ("MqttMessages",),
-    "headgate.warehouse.sources.postgres": ("Postgres",),
-    "headgate.warehouse.sources.postgres_changes": ("PostgresChanges",),
+    "headgate.warehouse.sources.kafka.source": ("Kafka",),
+    "headgate.warehouse.sources.mqtt.source": ("MqttMessages",),
+    "headgate.warehouse.sources.postgres.source": ("Postgres",),
+    "headgate.warehouse.sources.postgres.changes": ("PostgresChanges",),
     "headgate.warehouse.sources.protocol": (
         *("ERROR_COLUMN", "FILE_COLUMN", "RAW_COLUMN"),
         *("DataSource", "Limit", "Notice", "Offset", "Pending", "Range", "expect_kind"),

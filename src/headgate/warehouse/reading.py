@@ -23,10 +23,11 @@ from headgate.places.object_path import ObjectPath
 from headgate.places.place import AnyPath, delta_table, path_from
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX
 from headgate.warehouse.declare.sql_text import read_query
+from headgate.warehouse.late_rows import LateRows, committed_state, late_rows
 from headgate.warehouse.run.lock import FILE_NAME
 from headgate.warehouse.storage import PARTITION_COLUMN
 from headgate.warehouse.storage.errors import StorageError
-from headgate.warehouse.storage.history import LOG_DIRECTORY, History
+from headgate.warehouse.storage.history import LOG_DIRECTORY
 from headgate.warehouse.storage.partitions import EVENT_TIME, format_time, partition_start
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.repairs import Repairs, repairs_in
@@ -84,13 +85,15 @@ class QueryResult:
     """The rows of a query, the edge at which it read its tables, and the tables that it read whole.
 
     ``unrepaired`` are the tables in which event times are still to be recomputed, or in their sources, each with its
-    freshness: without these repairs it could have been read up to there.
+    freshness: without these repairs it could have been read up to there. ``late`` are rows before the edge that came
+    late, and that some of the tables have taken in already and others have not.
     """
 
     rows: pa.Table
     edge: int | None
     whole: tuple[str, ...]
     unrepaired: Mapping[str, int]
+    late: tuple[LateRows, ...] = ()
 
 
 def tables(path: AnyPath | str) -> tuple[TableStatus, ...]:
@@ -148,7 +151,18 @@ def query(path: AnyPath | str, sql: str, at: int | None = None, *, incomplete: b
         raise SqlError(f"the query failed: {' '.join(str(error).split())}") from error
     whole = tuple(name for name, table in opened.items() if table.state.time is None)
     fresh = {name: table.state.freshness for name, table in opened.items() if table.complete != table.state.freshness}
-    return QueryResult(rows, edge, whole, {name: moment for name, moment in fresh.items() if moment is not None})
+    unrepaired = {name: moment for name, moment in fresh.items() if moment is not None}
+    return QueryResult(rows, edge, whole, unrepaired, _late(path, opened, edge))
+
+
+def _late(path: AnyPath | str, opened: Mapping[str, _Opened], edge: int | None) -> tuple[LateRows, ...]:
+    timed = {name: (table.version, table.state) for name, table in opened.items() if table.state.time is not None}
+    if edge is None or len(timed) < 2:
+        return ()
+    try:
+        return late_rows(_directories(path), timed, edge)
+    except (HeadgateError, OSError):  # the answer is right without this note
+        return ()
 
 
 class _Opened:
@@ -159,8 +173,8 @@ class _Opened:
         try:
             table, options = delta_table(directories[name])
             self._delta = DeltaTable(table, **options)
-            self._version = self._delta.version()
-            self.state = _state(directories, name, self._version)
+            self.version = self._delta.version()
+            self.state = committed_state(directories, name, self.version)
         except (DeltaError, OSError, ValueError) as error:
             raise StorageError(
                 f"table {name!r} cannot be read, because its log is damaged: {first_line(error)}"
@@ -186,7 +200,7 @@ class _Opened:
         files = pa.table(self._delta.get_add_actions())
         return TableStatus(
             name=self.name,
-            version=self._version,
+            version=self.version,
             rows=pc.sum(files.column("num_records")).as_py() or 0,
             files=files.num_rows,
             bytes=pc.sum(files.column("size_bytes")).as_py() or 0,
@@ -216,17 +230,13 @@ class _Opened:
         builder.execute(f"create view {_quoted(self.name)} as {view}").read_all()
 
 
-def _state(directories: Mapping[str, AnyPath], name: str, version: int) -> CommitState:
-    return CommitState.from_json(History(directories[name], None).state(version), name)
-
-
 def _first_repair_above(directories: Mapping[str, AnyPath], state: CommitState, known: _Repairs) -> int | None:
     """The first event time to be recomputed in the versions of its sources that a table in ``state`` has consumed."""
     found = []
     for source in state.sources.items():
         if source not in known and source[0] in directories:
             try:
-                there = _state(directories, *source)
+                there = committed_state(directories, *source)
             except StorageError:  # cleaned up; the table is far behind, and its freshness tells that
                 continue
             repairs = repairs_in(there.dirty, there.freshness)

@@ -12,6 +12,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from headgate.places.secret_text import SECRET_NAME
 from headgate.warehouse.shipping import is_installed, is_local, ship_package
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ SMALL_BYTES = 8 << 20
 MODEST_BYTES = 64 << 20
 
 
+#: settings of Spark with this beginning are those of Hadoop
+_HADOOP = "spark.hadoop."
 #: settings with this beginning name catalogs and say how to reach them
 _CATALOGS = "spark.sql.catalog."
 
@@ -119,8 +122,17 @@ def _with_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkS
     return session
 
 
-def open_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
+def open_session(
+    name: str,
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    hadoop: Mapping[str, str] | None = None,
+) -> SparkSession:
     """A session for the warehouse ``name``; ``conf`` overrides every other setting.
+
+    ``hadoop`` are settings of Hadoop, such as the keys of an object store. Settings are passed to Java on its command
+    line, which every user of the machine can see. So these are set when Java runs, and so are settings of Hadoop in
+    ``conf`` that look like secrets.
 
     On a cluster, ``spark.pyspark.python`` names the interpreter of the executors; this package is sent to them.
     """
@@ -140,7 +152,10 @@ def open_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | 
     elif _is_loopback(master):
         # Executors connect to the driver, by default at the name of this machine, which may be an outer address.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    settings |= conf or {}
+    late = {f"{_HADOOP}{key}": value for key, value in (hadoop or {}).items() if f"{_HADOOP}{key}" not in (conf or {})}
+    for key, value in (conf or {}).items():
+        is_secret = key.startswith(_HADOOP) and SECRET_NAME.search(key)
+        (late if is_secret else settings)[key] = value
     if not is_local(master) and "spark.pyspark.python" in settings:
         # A setting of `spark-submit`. Where a session is opened by a Python process, only this variable counts.
         os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
@@ -148,6 +163,9 @@ def open_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | 
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    of_hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    for key, value in late.items():
+        of_hadoop.set(key.removeprefix(_HADOOP), value)
     session.sparkContext.setLogLevel("ERROR")
     ship_package(session.sparkContext)
     return session

@@ -57,7 +57,7 @@ class AlertWatch:
         self._say = say
         self._clock = clock
         self._courier = courier
-        #: guards what is still to be delivered, and the file
+        #: guards what has fired, what is still to be delivered, and the file, which holds both as of one moment
         self._lock = threading.Lock()
         fired, self._pending = _read(file)
         self._rules = AlertRules(fired)
@@ -98,8 +98,9 @@ class AlertWatch:
             return
         shown = {alert.to: alert.shown for alert in spec.alerts}
         streams = {each.name for each in spec.streams}
-        firings = self._rules.look(spec.alerts, streams, self._statistics(), self._clock())
+        rows = self._statistics()
         with self._lock:
+            firings = self._rules.look(spec.alerts, streams, rows, self._clock())
             sent = [_Pending(firing.key, _message(spec.name, firing)) for firing in firings]
             if self._is_first:  # what the last run has left
                 self._pending = [each for each in self._pending if each.key[0] in shown]

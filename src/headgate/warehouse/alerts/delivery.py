@@ -139,7 +139,10 @@ class Courier:
 
     def _deliver_all(self) -> None:
         while (message := self._waiting.get()) is not None and not self._ended.is_set():
-            self._deliver(message)
+            try:
+                self._deliver(message)
+            except Exception as error:  # the messages after it have nobody else to deliver them
+                self._say(f"an alert to {self._shown} could not be noted as done: {type(error).__name__}: {error}")
 
     def _deliver(self, message: Message) -> None:
         wait = FIRST_WAIT

@@ -17,7 +17,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from headgate.core import MOST_PRIORITY, DeclarationError
+from headgate.core import MOST_PRIORITY, DeclarationError, ParameterError, inheritance_from, together_from
+from headgate.places.place import is_url
 from headgate.warehouse.declare.spec import (
     REJECTED_SUFFIX,
     CatchUp,
@@ -28,6 +29,7 @@ from headgate.warehouse.declare.spec import (
     StreamSpec,
     TableSpec,
     WarehouseSpec,
+    base_folder,
 )
 from headgate.warehouse.declare.sql_text import read_function, read_query
 from headgate.warehouse.publish.catalog import CATALOG_NAME
@@ -103,6 +105,28 @@ def _catalog(spec: WarehouseSpec) -> Iterator[Mistake]:
     if spec.catalog != "" and not (isinstance(spec.catalog, str) and CATALOG_NAME.fullmatch(spec.catalog)):
         text = "catalog= takes the name of a schema, such as 'city', or of a catalog and a schema, such as 'unity.city'"
         yield Mistake(spec.place, f"{text}; got {spec.catalog!r}")
+
+
+def _lock(spec: WarehouseSpec) -> Iterator[Mistake]:
+    from headgate.warehouse.run.lock_table import lock_address
+
+    if not spec.lock:
+        return
+    try:
+        lock_address(spec.lock)
+    except DeclarationError as error:
+        yield Mistake(spec.place, str(error))
+    if not is_url(spec.path) or str(spec.path).startswith(("file:", "hdfs:")):
+        text = "lock= is for a warehouse in an object store; folders and HDFS have a lock of their own: leave it out"
+        yield Mistake(spec.place, text)
+
+
+def _settings(spec: WarehouseSpec) -> Iterator[Mistake]:
+    for read, stated in ((inheritance_from, spec.inheritance), (together_from, spec.together)):
+        try:
+            read(str(stated))
+        except ParameterError as error:
+            yield Mistake(spec.place, str(error))
 
 
 def _names(spec: WarehouseSpec) -> Iterator[Mistake]:
@@ -222,8 +246,9 @@ def _times(spec: WarehouseSpec) -> Iterator[Mistake]:
 
 def _stream_times(spec: WarehouseSpec) -> Iterator[Mistake]:
     """Every load of a stream would fail whose time is not a timestamp of its source."""
+    base = base_folder(spec.place)
     for stream in spec.streams:
-        columns = _columns_of(stream)
+        columns = _columns_of(stream, base)
         if not columns or not isinstance(stream.time, str) or not stream.time.strip():
             continue  # another check reports that
         if stream.time not in columns:
@@ -234,19 +259,23 @@ def _stream_times(spec: WarehouseSpec) -> Iterator[Mistake]:
             yield about(stream, f"its time column {stream.time!r} takes a timestamp; the source has {written} there")
 
 
-def _columns_of(stream: StreamSpec) -> dict[str, Column]:
-    """The columns of a stream's source, by name; none if the source itself is a mistake."""
+def _columns_of(stream: StreamSpec, base: Path) -> dict[str, Column]:
+    """The columns of a stream's source, by name; none if the source itself is a mistake.
+
+    Some sources have to be looked at for them; relative paths count from ``base``.
+    """
     from headgate.warehouse.sources.schema import parse_schema
 
     try:
-        return {column.name: column for column in parse_schema(getattr(stream.source, "schema", ""), "")}
+        source = stream.source.resolve(base) if hasattr(stream.source, "resolve") else stream.source
+        return {column.name: column for column in parse_schema(getattr(source, "schema", ""), "")}
     except DeclarationError:
         return {}
 
 
 def _dimensions(spec: WarehouseSpec) -> Iterator[Mistake]:
     """A dimension is all that its source has, which a topic with its retention does not keep."""
-    from headgate.warehouse.sources.kafka import Kafka
+    from headgate.warehouse.sources.kafka.source import Kafka
 
     for dimension in spec.dimensions:
         if isinstance(dimension.source, Kafka):
@@ -351,6 +380,8 @@ def _groups(spec: WarehouseSpec) -> Iterator[Mistake]:
 _CHECKS: tuple[Callable[[WarehouseSpec], Iterator[Mistake]], ...] = (
     _warehouse_name,
     _catalog,
+    _lock,
+    _settings,
     _names,
     _duplicates,
     _options,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from headgate.core import DeclarationError
 
@@ -40,6 +41,20 @@ def readable(length: float) -> str:
         if length >= size:
             return f"{length / size:.3g} {unit}"
     return f"{length:.3g} s" if length >= 1 or length == 0 else f"{length * 1e3:.3g} ms"
+
+
+def readable_alike(lengths: Sequence[float]) -> list[str]:
+    """Seconds as a person would write them, all in the same unit, as on an axis: the largest that is at most half of
+    the longest.
+
+    >>> readable_alike([0.0, 90.0, 180.0])
+    ['0 min', '1.5 min', '3 min']
+    """
+    longest = max(lengths, default=0.0)
+    units = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
+    otherwise = ("s", 1.0) if longest >= 1 or longest == 0 else ("ms", 1e-3)
+    unit, size = next(((unit, size) for unit, size in units if longest >= 2 * size), otherwise)
+    return [f"{length / size:.4g} {unit}" for length in lengths]
 
 
 class Lengths:

@@ -20,6 +20,7 @@ from headgate.warehouse.declare.checks import DeclarationErrors, Mistake, shown,
 from headgate.warehouse.declare.collecting import collecting_mistakes
 from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.declare.warehouse import Warehouse
+from headgate.warehouse.sources.errors import SourceError
 
 _SKELETON = "a pipeline file has a line such as: wh = headgate.Warehouse('city')"
 _BEFORE_SPARK = (
@@ -31,8 +32,8 @@ _BEFORE_SPARK = (
 def load(path: str | os.PathLike[str]) -> Warehouse:
     """The warehouse declared in the file at ``path``.
 
-    Raises a DeclarationError if the file is not there, is not Python or has not exactly one warehouse, and a
-    UserCodeError with the user's traceback if the file itself fails.
+    Raises a DeclarationError if the file is not there, is not Python or has not exactly one warehouse, a SourceError if
+    it asks a source that cannot be reached, and a UserCodeError with the user's traceback if the file itself fails.
     """
     file = Path(os.path.abspath(path))
     if is_project(file):
@@ -111,6 +112,12 @@ def _execute(code: CodeType, module: ModuleType, file: Path, mistakes: list[Mist
         # Raised at once: give it the line that the other mistakes have.
         last = Mistake(_last_line_in(file, error.__traceback__), str(error))
         raise DeclarationErrors([*mistakes, last]) from error
+    except SourceError as error:
+        # Nothing is wrong with the file, so a traceback of it would lead astray.
+        last = Mistake(_last_line_in(file, error.__traceback__), str(error))
+        if mistakes:
+            raise DeclarationErrors([*mistakes, last]) from error
+        raise SourceError(f"{shown(last.place)}: {error}") from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # such as SystemExit

@@ -6,8 +6,10 @@ Three kinds of node, all of which become Delta tables of the same name: a *strea
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headgate.core import Graph
@@ -35,6 +37,11 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+def base_folder(place: Place) -> Path:
+    """The folder that relative paths count from in what was declared at ``place``."""
+    return Path(place.file).parent if os.path.isabs(place.file) else Path.cwd()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +125,12 @@ NodeSpec = StreamSpec | DimensionSpec | TableSpec
 class WarehouseSpec:
     """Everything declared in one warehouse, in the order declared.
 
-    ``path`` is a folder or the URL of one in an object store, which is reached with the options ``storage``. ``sync``:
-    commits wait until they are on disk. ``shared``: all machines of a cluster see its folders. ``catalog`` is the
-    schema of Spark's catalog in which tables have entries; empty if they have none.
+    ``path`` is a folder or the URL of one in an object store, which is reached with the options ``storage``. ``lock``
+    is the URI of a database that decides between two processes where the store cannot. ``sync``: commits wait until
+    they are on disk. ``shared``: all machines of a cluster see its folders. ``catalog`` is the
+    schema of Spark's catalog in which tables have entries; empty if they have none. ``inheritance`` is what sources
+    inherit from the tables built on them; "default" leaves that to the policy. ``together`` is which tables share jobs;
+    "default" is "declared".
     """
 
     name: str
@@ -134,7 +144,10 @@ class WarehouseSpec:
     publications: tuple[PublicationSpec, ...] = ()
     catalog: str = ""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    lock: str = field(default="", repr=False)
     alerts: tuple[Alert, ...] = ()
+    inheritance: str = "default"
+    together: str = "default"
 
     def folder(self) -> AnyPath:
         """Where the warehouse is."""

@@ -16,7 +16,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from headgate.core import HeadgateError, ParameterError
@@ -35,11 +34,11 @@ from headgate.warehouse.declare.spec import (
     DimensionSpec,
     Mode,
     NodeSpec,
-    Place,
     PublicationSpec,
     StreamSpec,
     TableSpec,
     WarehouseSpec,
+    base_folder,
 )
 from headgate.warehouse.declare.sql_text import read_function, read_query
 
@@ -76,9 +75,11 @@ class Warehouse:
     waits until it is on disk; with ``sync=False`` it does not, and a power cut may cost the latest updates. On a
     cluster, ``shared=True`` says that all its machines see this folder, and those of sources, at the same paths.
     ``path`` may be the URL of a place in an object store, as "s3://bucket/city"; ``storage`` are options to reach it.
+    If that store has no conditional writes, ``lock`` is a database that decides: "postgresql://user@host/database".
     ``alerts`` say whom to call when a table needs a person: see headgate.Alert.
     With ``catalog="city"``, tables get entries in the schema "city" of Spark's catalog, or in one of another catalog
-    with "unity.city", so that ``spark.table("city.alerts")`` reads them.
+    with "unity.city", so that ``spark.table("city.alerts")`` reads them. ``inheritance`` is what sources inherit from
+    the tables built on them, and ``together`` which tables share jobs, unless a run states it: see ``start``.
 
     Options mean the same everywhere. ``time`` is the column of the event time; tables may have None. ``partition`` is
     the length of event time that is stored, and recomputed, as one. ``priority`` weighs staleness; ``target_lag`` is
@@ -94,15 +95,21 @@ class Warehouse:
         sync: bool = True,
         shared: bool = False,
         storage: Mapping[str, str] | None = None,
+        lock: str = "",
         alerts: Sequence[Alert] = (),
         catalog: str = "",
+        inheritance: str = "default",
+        together: str = "default",
     ) -> None:
         self.name = name
         self.sync = sync
         self.shared = shared
         self.storage = {} if storage is None else dict(storage)
+        self.lock = lock
         self.alerts = tuple(alerts) if isinstance(alerts, list | tuple) else (alerts,)
         self.catalog = catalog
+        self.inheritance = inheritance
+        self.together = together
         self.place = users_line()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
@@ -288,8 +295,11 @@ class Warehouse:
             shared=self.shared,
             publications=tuple(self._publications),
             storage=self.storage,
+            lock=self.lock,
             alerts=self.alerts,
             catalog=self.catalog,
+            inheritance=self.inheritance,
+            together=self.together,
         )
         if mistakes := [*self._mistakes, *find_mistakes(spec)]:
             raise DeclarationErrors(mistakes)
@@ -303,7 +313,9 @@ class Warehouse:
         tracks: int | None = None,
         policy: str = "max-benefit",
         placement: str = "proportional",
+        inheritance: str = "default",
         budget: Duration | None = "1 s",
+        together: str = "default",
         time_limit: Duration | None = None,
         master: str = "local[*]",
         conf: Mapping[str, str] | None = None,
@@ -313,8 +325,13 @@ class Warehouse:
         """Keep the tables fresh from now on, on threads of this process, until ``stop``.
 
         ``tracks`` is how many updates may run at the same time: by default two, and on a cluster as many as it has
-        cores. ``budget`` is how long one update should take at most; None for no limit. An update is cancelled after
-        ``time_limit``, by default after 20 times its usual time. Returns the run. It is a context manager, and its
+        cores. With ``policy="auto"``, policy and placement are changed when replays of the last minutes show a lasting
+        gain. ``inheritance`` is what sources inherit from the tables built on them (``none``, ``sum``, ``max``,
+        ``max-plus:k=2`` or ``density``), instead of what the warehouse states. ``budget`` is how long one update should
+        take at most; None for no limit. ``together`` says which tables share jobs, instead of what the warehouse
+        states: with "declared", as by default, those of a declared group, with "auto" those with the same sources of
+        which the scheduler expects a gain, with "never" none. An update is cancelled after ``time_limit``, by default
+        after 20 times its longest update, at least 2 minutes. Returns the run. It is a context manager, and its
         ``runtime`` has statistics and takes changes. If a ``spark`` session is passed, or one runs in this process, its
         Spark is used and left open, and its settings stay as they are; otherwise Spark is started at ``master``.
         ``conf`` are settings for the updates. Tables whose query has changed since their rows were computed are rebuilt
@@ -331,7 +348,9 @@ class Warehouse:
             follows_cores=tracks is None,
             policy=policy_from(policy),
             placement=placement_from(placement),
+            inheritance=inheritance,
             budget=math.inf if budget is None else seconds(budget, "budget"),
+            together=together,
             time_limit=None if time_limit is None else seconds(time_limit, "time_limit"),
         )
         if on_change not in ("rebuild", "keep", "refuse"):
@@ -406,14 +425,9 @@ class Warehouse:
         return os.path.abspath(base_folder(self.place) / written)
 
 
-def base_folder(place: Place) -> Path:
-    """The folder that relative paths count from in what was declared at ``place``."""
-    return Path(place.file).parent if os.path.isabs(place.file) else Path.cwd()
-
-
 def missing_sources(spec: WarehouseSpec) -> list[Mistake]:
     """The sources whose directory does not exist. No mistake in itself: it may be created later."""
-    from headgate.warehouse.sources.files import Files
+    from headgate.warehouse.sources.files.source import Files
 
     base = base_folder(spec.place)
     loaded: tuple[StreamSpec | DimensionSpec, ...] = (*spec.streams, *spec.dimensions)

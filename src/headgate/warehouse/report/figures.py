@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Literal, get_args
 
 from headgate.core import Layer, OperatorFigures, Update, added_up, is_past
-from headgate.core.trace import FreshnessHistory, Trace, TraceTable, lag_of, measured
+from headgate.core.trace import FreshnessHistory, RunBound, Trace, TraceTable, lag_of, measured
 
 Recorded = Literal["end", "killed", "full"]
 
@@ -77,8 +77,9 @@ class RunFigures:
 
     ``recorded`` says how the trace ends: with the run, or because the process was killed or the trace was full.
     ``weighted_staleness`` is the sum of priority times mean staleness, ``typical_staleness`` is that divided by the sum
-    of the priorities. ``busy`` is the share of track time used by each layer, ``overhead`` the share of the duration of
-    updates that was not reading, computing or writing data.
+    of the priorities. ``bound`` is what no policy could have beaten, or why that is not known, or None if nobody asked.
+    ``busy`` is the share of track time used by each layer, ``overhead`` the share of the duration of updates that was
+    not reading, computing or writing data. ``joint`` is how many updates shared a job with others.
     """
 
     warehouse: str
@@ -98,6 +99,8 @@ class RunFigures:
     failures: tuple[FailureFigures, ...]
     changes: tuple[tuple[float, str], ...]
     notices: tuple[tuple[float, str], ...]
+    bound: RunBound | str | None = None
+    joint: int = 0
 
     def _repr_html_(self) -> str:
         from headgate.warehouse.report.notebook import report_html
@@ -105,8 +108,8 @@ class RunFigures:
         return report_html(self)
 
 
-def figures_of(trace: Trace) -> RunFigures:
-    """All figures of a report."""
+def figures_of(trace: Trace, bound: RunBound | str | None = None) -> RunFigures:
+    """All figures of a report; ``bound`` is computed by those who have the simulator."""
     tables = sorted(_tables(trace), key=lambda table: (-table.priority, table.name))
     whole = measured(trace)
     counted = sum(table.priority for table in whole.tables if table.mean_staleness is not None)
@@ -130,6 +133,8 @@ def figures_of(trace: Trace) -> RunFigures:
         failures=_failures(trace),
         changes=tuple(sorted([*((change.at, _in_words(change.what)) for change in trace.changes), *_reloads(trace)])),
         notices=tuple((notice.at, str(notice)) for notice in trace.notices),
+        bound=bound,
+        joint=sum(bool(update.together) for update in committed),
     )
 
 

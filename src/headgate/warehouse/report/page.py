@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import groupby
 
-from headgate.warehouse.declare.durations import readable
+from headgate.warehouse.declare.durations import readable, readable_alike
 from headgate.warehouse.report.figures import RunFigures, TableFigures
 from headgate.warehouse.report.text import (
     COLUMNS,
@@ -180,14 +180,28 @@ _NAMES, _PRIORITIES, _VALUES = 180.0, 84.0, 60.0
 _LONGEST_NAME = 28
 
 
-def rounded_up(value: float) -> float:
-    """The next larger 1, 2 or 5 times a power of ten, as the top of an axis.
+#: tops of an axis in minutes
+_MINUTES = (2, 3, 4, 6, 10, 20, 30, 40, 60)
 
-    >>> [rounded_up(value) for value in (0.03, 1.0, 7.0, 130.0)]
-    [0.05, 1.0, 10.0, 200.0]
+
+def rounded_up(value: float) -> float:
+    """The next larger round number of seconds, minutes, hours or days, as the top of an axis.
+
+    >>> [rounded_up(value) for value in (0.03, 1.0, 7.0, 130.0, 4000.0)]
+    [0.05, 1.0, 10.0, 180.0, 7200.0]
     """
     if value <= 0:
         return 1.0
+    for size, steps in ((1.0, (20, 30, 40, 60)), (60.0, _MINUTES), (3600.0, (2, 3, 4, 6, 8, 12, 24))):
+        if (10.0 if size == 1.0 else size) < value <= steps[-1] * size:
+            return size * next(step for step in steps if step * size >= value * (1 - 1e-9))
+    if value > 86400.0:
+        return 86400.0 * _decimal_up(value / 86400.0)
+    return _decimal_up(value)
+
+
+def _decimal_up(value: float) -> float:
+    """The next larger 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value))
     factor = next(factor for factor in (1, 2, 5, 10) if factor * power >= value * (1 - 1e-9))
     return factor * power
@@ -205,9 +219,10 @@ def over_time(points: Sequence[tuple[float, float] | None], seconds: float, desc
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * min(1.0, max(0.0, value / top))
 
     parts = [_opening(_WIDTH, _HEIGHT, description)]
-    for value in (0.0, top / 2, top):
+    marks = (0.0, top / 2, top)
+    for value, label in zip(marks, readable_alike(marks), strict=True):
         parts.append(f'<path class="grid" stroke="{_LINE}" d="M{_LEFT:g} {y(value):.1f}H{_WIDTH - _RIGHT:g}"/>')
-        parts.append(_svg_text(_LEFT - 6, y(value) + 3.5, readable(value), "end"))
+        parts.append(_svg_text(_LEFT - 6, y(value) + 3.5, label, "end"))
     for run in _unbroken(points):
         left = f"M{x(run[0][0]):.1f}"
         most = "".join(f"V{y(largest):.1f}H{x(number + 1):.1f}" for number, (_, largest) in run)

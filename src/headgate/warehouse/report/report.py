@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from headgate.core import ParameterError
-from headgate.core.trace import Trace
+from headgate.core.trace import RunBound, Trace
 from headgate.warehouse.report.figures import RunFigures, figures_of
 from headgate.warehouse.report.page import html
 from headgate.warehouse.report.printable import printable
@@ -16,7 +16,10 @@ from headgate.warehouse.report.text import markdown, text
 
 
 def _as_json(figures: RunFigures) -> str:
-    return json.dumps(asdict(figures), indent=2) + "\n"
+    content = asdict(figures)
+    if isinstance(figures.bound, RunBound):
+        content["bound"]["times"] = figures.bound.times
+    return json.dumps(content, indent=2) + "\n"
 
 
 #: {suffix: the function that writes the format}
@@ -36,10 +39,14 @@ def check_report(path: Path) -> None:
         raise ParameterError(f"cannot write the report {path}: there is no folder {path.parent}")
 
 
-def write_report(trace: Trace, path: Path) -> None:
-    """Write the report of a run, in the format of the file's suffix."""
+def write_report(trace: Trace, path: Path, bound: RunBound | str | None = None) -> None:
+    """Write the report of a run, in the format of the file's suffix.
+
+    ``bound`` is what ``headgate.sim.run_bound`` finds, or why it is not known; without it the report does not say how
+    far the run was from the best possible.
+    """
     check_report(path)
-    content = printable(FORMATS[path.suffix.lower()](figures_of(trace)))
+    content = printable(FORMATS[path.suffix.lower()](figures_of(trace, bound)))
     try:
         path.write_text(content, encoding="utf-8")
     except OSError as error:

@@ -76,6 +76,12 @@ OPERATOR_COLUMNS: Columns[InsideTable] = {
 }
 OPERATOR_WORDS = 3
 
+BOUND_NOTE = (
+    "Times the lower bound: no policy could have been below the bound, with the same data and update times on as many"
+    " tracks. At 1.06 times, at most 6% are left to gain; far above it nothing is proved, as the bound may be low."
+    " It counts from when most tables had rows. Tables that had none by then, or data of the past, are not in it."
+)
+
 NOTES = (
     "Staleness: now minus the event time up to which the table was complete, from when it first had rows. It also"
     " grows while no data arrives. Past: the newest data was more than a day old when it arrived, so staleness is just"
@@ -127,18 +133,36 @@ def summary(figures: RunFigures) -> dict[str, str]:
     past = [table for table in figures.tables if table.past]
     staleness = [(table.priority, table.mean_staleness) for table in figures.tables if not table.past]
     lag = [(table.priority, table.mean_lag) for table in past]
+    empty = sum(t.mean_staleness is None and not t.written and t.kind != "dimension" for t in figures.tables)
+    mean = _weighted(staleness)
+    if empty and mean != MISSING:
+        mean += f" (without {empty:,} table{'' if empty == 1 else 's'} that never had rows)"
     return {
         "tables": f"{len(figures.tables):,}",
         "updates": f"{figures.updates:,}",
+        **({"updates in shared jobs": f"{figures.joint:,}"} if figures.joint else {}),
         "rows written": f"{figures.written:,}",
         "failures": f"{sum(failure.times for failure in figures.failures):,}",
-        "mean staleness, weighted by priority": _weighted(staleness),
+        "mean staleness, weighted by priority": mean,
         **({"mean lag of data of the past, weighted by priority": _weighted(lag)} if past else {}),
         "weighted staleness, the sum of priority times staleness": f"{figures.weighted_staleness:,.4g} s",
+        **_bounded(figures),
         "track time used": share(sum(figures.busy.values())) + (f" ({layers})" if layers else ""),
         "Headgate's own share": share(figures.overhead),
         **left,
     }
+
+
+def _bounded(figures: RunFigures) -> dict[str, str]:
+    """How far the run was from the best possible, if somebody has asked."""
+    bound = figures.bound
+    if bound is None:
+        return {}
+    if isinstance(bound, str) or bound.times is None:
+        return {"times the lower bound": f"not computed: {bound}" if isinstance(bound, str) else MISSING}
+    part = f", over the last {readable(bound.seconds)}" if bound.seconds < figures.seconds - 1 else ""
+    left_out = f", without {bound.left_out:,} tables" if bound.left_out else ""
+    return {"times the lower bound": f"{bound.times:.2f}{part}{left_out}"}
 
 
 def _weighted(values: Iterable[tuple[float, float | None]]) -> str:
@@ -163,7 +187,8 @@ def inside_tables(figures: RunFigures) -> list[InsideTable]:
 
 def notes(figures: RunFigures) -> tuple[str, ...]:
     """Explanations of the terms in the report."""
-    return (*NOTES, *OPERATOR_NOTES) if inside_tables(figures) else NOTES
+    bound = () if figures.bound is None else (BOUND_NOTE,)
+    return (*NOTES, *bound, *(OPERATOR_NOTES if inside_tables(figures) else ()))
 
 
 def markdown(figures: RunFigures) -> str:

@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headgate.core import HeadgateError
-from headgate.warehouse.run.control_commands import MOST_BYTES, Controlled, answered
+from headgate.warehouse.run.control_answers import ControlAnswers
+from headgate.warehouse.run.control_commands import MOST_BYTES, Controlled
 from headgate.warehouse.run.control_folder import ControlFolder
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class ControlServer:
     """
 
     def __init__(self, run: Controlled, lock: WarehouseLock | WarehouseLease, patience: float = PATIENCE) -> None:
-        self._run = run
+        self._answers = ControlAnswers(run)
         self._lock = lock
         self._patience = patience
         self._stopping = threading.Event()
@@ -132,7 +133,7 @@ class ControlServer:
             with connection:
                 for request in _requests(connection, time.monotonic() + self._patience):
                     connection.settimeout(self._patience)
-                    connection.sendall(answered(self._run, request))
+                    connection.sendall(self._answers.to(request))
         except OSError:  # the client is gone, or has been silent for too long
             pass
         finally:

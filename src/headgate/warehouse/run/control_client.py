@@ -81,6 +81,14 @@ class RunningWarehouse:
         """Use another placement, written as on the command line; returns it with all its parameters."""
         return str(self._ask("replace_placement", placement=placement))
 
+    def set_inheritance(self, inheritance: str) -> None:
+        """Let sources inherit priorities in another way, such as ``sum``; ``default`` leaves it to the policy."""
+        self._ask("set_inheritance", inheritance=inheritance)
+
+    def set_together(self, together: str) -> None:
+        """Let tables share jobs in another way, such as ``auto``; ``default`` leaves it to the pipeline."""
+        self._ask("set_together", together=together)
+
     def set_tracks(self, count: int) -> None:
         """Change the number of updates that may run at once."""
         self._ask("set_tracks", count=count)

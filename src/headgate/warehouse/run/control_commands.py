@@ -13,7 +13,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headgate.core import (
@@ -67,6 +67,12 @@ class Controlled(Protocol):
 
     def replace_placement(self, placement: Placement) -> None: ...
 
+    def set_inheritance(self, inheritance: str) -> None:
+        """Let sources inherit priorities in another way, such as ``sum``; ``default`` leaves it to the policy."""
+
+    def set_together(self, together: str) -> None:
+        """Let tables share jobs in another way, such as ``auto``; ``default`` leaves it to the pipeline."""
+
     def set_tracks(self, count: int) -> None: ...
 
     def set_budget(self, budget: float | None) -> None:
@@ -101,6 +107,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
+def is_whole(value: object) -> bool:
+    """Whether a value of JSON is a whole number: there, 3 and 3.0 are the same."""
+    return type(value) is int or (isinstance(value, float) and value.is_integer())
+
+
 _TEXT = _ArgumentKind("a text", lambda value: isinstance(value, str), {"type": "string"})
 _PRIORITY = _ArgumentKind(
     f"a number from 0 to {MOST_PRIORITY:g}",
@@ -109,12 +120,12 @@ _PRIORITY = _ArgumentKind(
 )
 _TRACKS = _ArgumentKind(
     f"a whole number from 1 to {MOST_TRACKS}",
-    lambda value: type(value) is int and 1 <= value <= MOST_TRACKS,
+    lambda value: is_whole(value) and 1 <= value <= MOST_TRACKS,
     {"type": "integer", "minimum": 1, "maximum": MOST_TRACKS},
 )
 _MICROS = _ArgumentKind(
     "a time in microseconds",
-    lambda value: type(value) is int and abs(value) < _MOST_MICROS,
+    lambda value: is_whole(value) and abs(value) < _MOST_MICROS,
     {"type": "integer", "minimum": 1 - _MOST_MICROS, "maximum": _MOST_MICROS - 1},
 )
 _LENGTH = _ArgumentKind(
@@ -139,8 +150,24 @@ def _told(notice: RunNotice) -> dict[str, object]:
 def _glance(run: Controlled) -> dict[str, object]:
     """How everything stands, without the operators inside tables, which are many and seldom looked at."""
     glance = run.glance()
-    tables = tuple(replace(row, operators=()) for row in glance.tables)
-    return {"glance": asdict(replace(glance, tables=tables)), "declared": [asdict(each) for each in run.declared()]}
+    tables = [{**_fields(row), "operators": ()} for row in glance.tables]
+    return {"glance": {**_fields(glance), "tables": tables}, "declared": [_fields(each) for each in run.declared()]}
+
+
+def _fields(record: Any) -> dict[str, object]:
+    """The fields of a record, and of those in it. As ``asdict``, which also copies every value."""
+    return {name: _plain(getattr(record, name)) for name in record.__dataclass_fields__}
+
+
+def _plain(value: object) -> object:
+    kind = type(value)
+    if kind is float:
+        return value if math.isfinite(value) else None  # type: ignore[arg-type]
+    if kind is str or kind is int or value is None:
+        return value
+    if hasattr(value, "__dataclass_fields__"):
+        return _fields(value)
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def _replace_policy(run: Controlled, policy: str) -> str:
@@ -162,7 +189,9 @@ COMMANDS: Mapping[str, _Command] = {
     "explain": _Command(lambda run, name: str(run.explain(name)), {"name": _TEXT}),
     "replace_policy": _Command(_replace_policy, {"policy": _TEXT}),
     "replace_placement": _Command(_replace_placement, {"placement": _TEXT}),
-    "set_tracks": _Command(lambda run, count: run.set_tracks(count), {"count": _TRACKS}),
+    "set_inheritance": _Command(lambda run, inheritance: run.set_inheritance(inheritance), {"inheritance": _TEXT}),
+    "set_together": _Command(lambda run, together: run.set_together(together), {"together": _TEXT}),
+    "set_tracks": _Command(lambda run, count: run.set_tracks(int(count)), {"count": _TRACKS}),
     "set_budget": _Command(lambda run, budget: run.set_budget(budget), {"budget": _LENGTH}),
     "set_priority": _Command(
         lambda run, name, priority: run.set_priority(name, float(priority)), {"name": _TEXT, "priority": _PRIORITY}
@@ -171,7 +200,7 @@ COMMANDS: Mapping[str, _Command] = {
     "resume": _Command(lambda run, name: run.resume(name), {"name": _TEXT}),
     "refresh": _Command(lambda run, name: run.refresh(name), {"name": _TEXT}),
     "backfill": _Command(
-        lambda run, name, first, last, chunk: run.backfill(name, first, last, chunk),
+        lambda run, name, first, last, chunk: run.backfill(name, int(first), int(last), chunk),
         {"name": _TEXT, "first": _MICROS, "last": _MICROS, "chunk": _LENGTH},
     ),
     "stop_soon": _Command(lambda run: run.stop_soon(), {}),
@@ -182,7 +211,7 @@ def answered(run: Controlled, line: bytes) -> bytes:
     """The line that answers a request; an error is an answer too."""
     try:
         command, arguments = _read(line)
-        return as_line({"answer": finite(command.do(run, **arguments))})
+        return as_line({"answer": command.do(run, **arguments)})
     except HeadgateError as error:
         return as_line(error_answer(error, str(error)))
     except Exception as error:  # our bug: the client gets it and can report it, and the run continues
@@ -244,4 +273,8 @@ def error_answer(error: Exception, message: str) -> dict[str, object]:
 
 
 def as_line(message: Mapping[str, object]) -> bytes:
-    return json.dumps(message, default=str).encode() + b"\n"
+    try:
+        text = json.dumps(message, default=str, allow_nan=False)
+    except ValueError:  # a number that is not finite, which is seldom: to look for them costs more than to write
+        text = json.dumps(finite(message), default=str)
+    return text.encode() + b"\n"

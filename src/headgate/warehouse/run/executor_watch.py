@@ -7,7 +7,9 @@ missing is noticed before a commit.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -19,16 +21,20 @@ from headgate.warehouse.shipping import is_local
 
 #: seconds between two looks
 LOOK_EVERY = 2.0
+#: seconds until executors are looked at again if not all of them could be, or one was found blind
+TRY_AGAIN_AFTER = 60.0
 
 
 class ExecutorWatch:
     """Looks at the executors every few seconds, on a thread of its own: asking Spark may take long."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, known: frozenset[str]) -> None:
+        """``known`` are the executors that were looked at already."""
         self._runtime = runtime
-        context = runtime.spark.sparkContext
-        self._is_needed = not is_local(context.master)
-        self._known = executor_ids(context) if self._is_needed else frozenset[str]()
+        self._is_needed = not is_local(runtime.spark.sparkContext.master)
+        self._known = known
+        self._not_before = -math.inf
+        self._told = ""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="headgate-executor-watch", daemon=True)
 
@@ -54,10 +60,14 @@ class ExecutorWatch:
         context = self._runtime.spark.sparkContext
         now = executor_ids(context)
         self._runtime.follow_cores(core_count(context))
-        new, self._known = now - self._known, now
-        if not new:
+        self._known &= now
+        if now <= self._known or time.monotonic() < self._not_before:
             return
         try:
-            check_executors(context, self._runtime.warehouse.spec, self._runtime.tell)
+            self._known = check_executors(context, self._runtime.warehouse.spec, self._runtime.tell)
         except HeadgateError as error:
-            self._runtime.tell(str(error))
+            if str(error) != self._told:
+                self._runtime.tell(str(error))
+            self._told = str(error)
+        if not now <= self._known:
+            self._not_before = time.monotonic() + TRY_AGAIN_AFTER

@@ -1,8 +1,8 @@
-"""The executors of a cluster: how many cores there are, and whether all machines see the folders of a warehouse.
+"""The executors of a cluster: how many cores there are, and whether all machines see the place of a warehouse.
 
 Spark does not notice that an executor writes to a disk of its own: it reports no error, and the rows are lost. So
 before anything is written, every executor reads a file that the driver has written, and the other way round. On one
-machine (``local[...]``) there is nothing to find out.
+machine (``local[...]``) there is nothing to find out about folders. For an object store and HDFS see ``store_probe``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.core import DeclarationError, HeadgateError
+from headgate.places.object_path import ObjectPath
+from headgate.places.place import spark_scheme
+from headgate.warehouse.run.store_probe import store_probe
 from headgate.warehouse.shipping import is_local
-from headgate.warehouse.sources.files import Files
+from headgate.warehouse.sources.files.source import Files
 from headgate.warehouse.updates.bad_chunks import reason_of
+from headgate.warehouse.updates.object_copies import has_file_system
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -99,11 +103,17 @@ def refuse_unshared(spec: WarehouseSpec, master: str | None, shared: bool) -> No
 
 
 def check_executors(context: SparkContext, spec: WarehouseSpec, on_message: Callable[[str], None]) -> frozenset[str]:
-    """Raise NotSharedError if an executor does not see the folders of the warehouse as the driver does.
+    """Raise NotSharedError if an executor does not see the folders of the warehouse as the driver does, and
+    NoObjectStoreError if Spark does not reach the store that it is in.
 
-    Returns the executors that were there. Executors that are busy with other work all the time may not be looked at.
+    Returns the executors if all of them were looked at, else none: those that are busy with other work all the time get
+    no task of ours, and which they are cannot be told.
     """
+    place = spec.folder()
     if is_local(context.master):
+        if isinstance(place, ObjectPath) and has_file_system(context, spark_scheme(place)):
+            with store_probe(context, place) as found:
+                found.check_driver(context)
         return frozenset()
     folders = _folders(spec)
     warehouse = folders.pop(_WAREHOUSE, None)
@@ -121,10 +131,24 @@ def check_executors(context: SparkContext, spec: WarehouseSpec, on_message: Call
                 break
         for text in sorted({look.lacks for look in looks.values() if look.lacks}):
             on_message(f"{text}. Tables with Python functions will fail: install it there, or say another interpreter")
+        if len(looks) < len(known) or (isinstance(place, ObjectPath) and not _all_reach(context, place)):
+            return frozenset()
         return known
     finally:
         if probe is not None:
             shutil.rmtree(probe.folder, ignore_errors=True)
+
+
+def _all_reach(context: SparkContext, place: ObjectPath) -> bool:
+    """Whether all executors were asked to read and write in the store of a warehouse; raises if one cannot."""
+    found: set[str] = set()
+    with store_probe(context, place) as probe:
+        probe.check_driver(context)
+        for pause in _PAUSES:
+            found |= probe.check_executors(context, max(1, core_count(context)), pause)
+            if len(found) >= len(executor_ids(context)):
+                return True
+    return False
 
 
 def _folders(spec: WarehouseSpec) -> dict[str, str]:

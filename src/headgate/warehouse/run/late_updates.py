@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 
 from headgate.core import Update
 from headgate.core.trace import RunNotice
@@ -66,8 +67,10 @@ class LateUpdates:
     def _late(self, scheduler: Scheduler) -> list[tuple[Update, str]]:
         late: list[tuple[Update, str]] = []
         for update in scheduler.running.on_tracks():
-            if not update.began:
-                continue  # it waits for others of its group
+            if not update.began or update.status != "running":
+                # It waits for its turn in a job, perhaps because it failed when it was prepared; or it has just ended.
+                self._since.pop(id(update), None)
+                continue
             limit = scheduler.time_limit(update)
             if time.monotonic() >= self._stop_by:
                 late.append((update, "was stopped with the run before it had ended"))
@@ -81,8 +84,25 @@ class LateUpdates:
             "it never ends, stop the run and mend the function that does not return"
         )
         scheduler.notices.append(RunNotice(now, update.table, text))
+        on_track = [other for other in scheduler.running.on_tracks() if other.track == update.track]
+        after = self._tracks.withdraw(on_track)
         scheduler.give_up(update.track, now)
         self._tracks.replace(update.track)
+        self._pass_over(after, TimeoutError(f"the update of {update.table} before it does not end"), scheduler, now)
+
+    def take_back(self, scheduler: Scheduler, why: str, now: float, table: str | None = None) -> None:
+        """Withdraw the updates that wait for their turn in a job that another one has set up; of a table, if given."""
+        waiting = [u for u in scheduler.running.on_tracks() if u.has_joined and table in (None, u.table)]
+        self._pass_over(self._tracks.withdraw(waiting), InterruptedError(why), scheduler, now)
+
+    def _pass_over(self, updates: Iterable[Update], why: Exception, scheduler: Scheduler, now: float) -> None:
+        """Updates that waited for their turn in a job were withdrawn: they are tried again at once, alone."""
+        for update in updates:
+            self._since.pop(id(update), None)
+            if update.status != "failed":  # when it was prepared, by its own fault
+                update.was_passed_over = True
+                update.fails(why, transient=True)
+            scheduler.ended(update, now)
 
     def ended(self, update: Update) -> None:
         """An update has ended; if it failed because it was cancelled, its error says so."""

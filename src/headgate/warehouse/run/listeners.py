@@ -38,36 +38,36 @@ class RunWatcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunListeners:
-    """Tells the trace first, then the watcher if there is one, then the others."""
+    """Tells the trace first, then the watchers, then the others."""
 
     trace: TraceWriter
-    watcher: RunWatcher | None
+    watchers: tuple[RunWatcher, ...]
     observers: tuple[Observer, ...]
     say: Callable[[str], None]
 
     def begin(self, header: TraceHeader) -> None:
-        if self.watcher is not None:
-            self.watcher.begin(header)
+        for watcher in self.watchers:
+            watcher.begin(header)
 
     def updated(self, update: Update) -> None:
         self.trace.note(update)
-        if self.watcher is not None:
-            self.watcher.updated(update)
+        for watcher in self.watchers:
+            watcher.updated(update)
         for observer in self.observers:
             observer(update)
 
     def changed(self, at: float, what: Mapping[str, object]) -> None:
         self.trace.change(at, what)
-        if self.watcher is not None:
-            self.watcher.changed(at, what)
+        for watcher in self.watchers:
+            watcher.changed(at, what)
 
     def noticed(self, notice: RunNotice) -> None:
         self.trace.notice(notice)
-        if self.watcher is not None:
-            self.watcher.noticed(notice)
+        for watcher in self.watchers:
+            watcher.noticed(notice)
         self.say(f"{notice.details}\n{notice}" if notice.details else str(notice))
 
     def redeclared(self, at: float, tables: tuple[TraceTable, ...]) -> None:
         self.trace.redeclared(at, tables)
-        if self.watcher is not None:
-            self.watcher.redeclared(tables)
+        for watcher in self.watchers:
+            watcher.redeclared(tables)

@@ -16,32 +16,34 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headgate.core import HeadgateError, said_by
-from headgate.core.trace import TraceHeader, TraceTable
-from headgate.places.place import spark_settings
+from headgate.core import HeadgateError, said_by, together_from
+from headgate.core.trace import RunBound, TraceHeader, TraceTable
+from headgate.places.place import AnyPath, hadoop_settings
 from headgate.warehouse.alerts.alert_watch import AlertWatch, alerts_file
 from headgate.warehouse.declare.analysis import Analysis, analyse
 from headgate.warehouse.declare.durations import Duration, seconds
 from headgate.warehouse.declare.pipeline_file import files_of, load
-from headgate.warehouse.declare.warehouse import base_folder
+from headgate.warehouse.declare.spec import base_folder
 from headgate.warehouse.report.drawing import counts
 from headgate.warehouse.report.figures import RunFigures, figures_of
 from headgate.warehouse.report.notebook import run_html, show_live
+from headgate.warehouse.run.autopilot import AutopilotWatch
 from headgate.warehouse.run.catalog_keeper import CatalogKeeper
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.executor_watch import ExecutorWatch
 from headgate.warehouse.run.executors import check_executors, cluster_cores, refuse_unshared, wait_for_executors
-from headgate.warehouse.run.lease import LEASE_SECONDS, WarehouseLease
+from headgate.warehouse.run.lease import LEASE_SECONDS, WarehouseLease, has_lease
 from headgate.warehouse.run.listeners import RunListeners, RunWatcher
-from headgate.warehouse.run.lock import WarehouseLock
+from headgate.warehouse.run.lock import WarehouseInUseError, WarehouseLock
 from headgate.warehouse.run.observers import Observer
 from headgate.warehouse.run.runtime import MOST_FOLLOWED, Runtime
 from headgate.warehouse.run.spark_life import forget_spark, is_alive, stop_session
-from headgate.warehouse.run.trace import TraceWriter, read_trace, runs_folder, traced_tables
+from headgate.warehouse.run.trace import TraceWriter, local_runs, read_trace, runs_folder, traced_tables
+from headgate.warehouse.run.trace_copy import COPY_SECONDS, TraceCopy
 from headgate.warehouse.schedule.ledger import NodeStatistics
-from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.schedule.run_options import DEFAULT, RunOptions
 from headgate.warehouse.session import another_session, open_session, own_session, running_session
-from headgate.warehouse.shipping import ship_modules
+from headgate.warehouse.shipping import ship_late_imports, ship_modules
 from headgate.warehouse.updates.node import known
 from headgate.warehouse.updates.object_copies import check_access
 from headgate.warehouse.updates.open_warehouse import OnChange, OpenWarehouse, changed_tables, open_warehouse
@@ -86,7 +88,7 @@ class WarehouseRun:
     continues with the new declarations. ``on_message`` gets lines for the user about that, ``on_end`` is called last.
     ``on_change`` is what becomes of tables whose query has changed since their rows were computed. ``watcher`` shows
     the run to people. ``lease_seconds`` is
-    how long after its death a run of a warehouse in an object store is replaced.
+    how long after its death a run of a warehouse in an object store, or in a shared folder, is replaced.
     """
 
     def __init__(
@@ -112,17 +114,23 @@ class WarehouseRun:
         self._say = on_message
         self._on_end = on_end
         self._on_change = on_change
-        self._watcher = watcher
+        #: has the last minutes replayed if the policy is ``auto``
+        self.autopilot = AutopilotWatch(time.time)
+        self._watchers: tuple[RunWatcher, ...] = (self.autopilot, *(() if watcher is None else (watcher,)))
         self._lease_seconds = lease_seconds
         #: the declarations that are opened again are other ones than before
         self._is_changed = False
-        #: the right to run a warehouse in an object store; a local one has a lock that cannot be lost
+        #: the right to run a warehouse that several machines reach; a local one has a lock that cannot be lost
         self._lease: WarehouseLease | None = None
         self._held: WarehouseLock | WarehouseLease | None = None
+        #: the executors that were looked at when the run started
+        self._executors: frozenset[str] = frozenset()
         self._cleanup = ExitStack()
         self._runtime: Runtime | None = None
-        #: where the trace of this run is written; None before the start
+        #: where the trace of this run is written, on this machine; None before the start
         self.trace: Path | None = None
+        #: where others find it, beside the tables: the same file, or its copy in the object store
+        self.kept_trace: AnyPath | None = None
 
     def _on_message(self, line: str) -> None:
         with suppress(Exception):  # a log that cannot be written, as on a full disk, stops nothing
@@ -141,9 +149,13 @@ class WarehouseRun:
             ship_modules(base_folder(self.spec.place))
             lock = self._lock()
             undo.enter_context(lock)
+            folder = self.spec.folder()
+            if isinstance(lock, WarehouseLock) and isinstance(folder, Path) and has_lease(folder):
+                raise WarehouseInUseError(
+                    f"{self.spec.path} was shared with another machine just now: start this again"
+                )
             self._held = lock
             spark, revive = self._spark(undo)
-            check_access(spark, self.spec.folder())
             self._on_message(f"opening {counts(self.spec)} ...")
             opened = open_warehouse(self.spec, spark, on_change=self._on_change, fence=self._lease)
             self._tell_rebuilds(opened)
@@ -153,8 +165,7 @@ class WarehouseRun:
             if self._options.follows_cores and (cores := cluster_cores(spark.sparkContext)):
                 self._options = replace(self._options, tracks=min(cores, MOST_FOLLOWED))
             header = self._header(opened)
-            trace = self._open_trace(header)
-            undo.callback(lambda: trace.close(time.time()))
+            trace = self._open_trace(header, undo)
 
             def remark(table: str, text: str) -> None:
                 runtime.remark(table, text)
@@ -164,7 +175,7 @@ class WarehouseRun:
             keeper = CatalogKeeper(lambda: runtime.spark, remark)
 
             users = () if self._observer is None else (self._observer,)
-            told = RunListeners(trace, self._watcher, (keeper.note, *users), self._on_message)
+            told = RunListeners(trace, self._watchers, (keeper.note, *users), self._on_message)
             told.begin(header)
 
             def redeclared(at: float, opened: OpenWarehouse) -> None:
@@ -201,22 +212,23 @@ class WarehouseRun:
     def _accompany(self, runtime: Runtime, lock: WarehouseLock | WarehouseLease, undo: ExitStack) -> None:
         """Begin what goes on beside a run, and ends with it."""
         undo.enter_context(ControlServer(runtime, lock))
-        undo.enter_context(ExecutorWatch(runtime))
-        kept = alerts_file(runs_folder(self.spec.folder()))
+        undo.enter_context(ExecutorWatch(runtime, self._executors))
+        kept = alerts_file(local_runs(self.spec.folder()))
         alerts = AlertWatch(lambda: self.spec, runtime.statistics, kept, self._on_message)
         undo.callback(alerts.start().stop)
-        if self._watcher is not None:
-            self._watcher.start(runtime)
-            undo.callback(self._watcher.stop)
+        for watcher in self._watchers:
+            watcher.start(runtime)
+            undo.callback(watcher.stop)
         if self._pipeline is not None:
-            watch = PipelineWatch(self._pipeline, self._loaded, self._reload, self._on_message)
+            watch = PipelineWatch(self._pipeline, self._loaded, self._reload, self._on_message, runtime.refuse_file)
             undo.callback(watch.stop)
 
     def _lock(self) -> WarehouseLock | WarehouseLease:
         folder = self.spec.folder()
-        if isinstance(folder, Path):
+        is_shared = self.spec.shared or self._spark_options.shared
+        if isinstance(folder, Path) and not is_shared and not has_lease(folder):
             return WarehouseLock(folder)
-        self._lease = WarehouseLease(folder, self._lease_seconds, on_message=self._on_message)
+        self._lease = WarehouseLease(folder, self._lease_seconds, on_message=self._on_message, lock=self.spec.lock)
         return self._lease
 
     def _tell_rebuilds(self, opened: OpenWarehouse) -> None:
@@ -245,8 +257,8 @@ class WarehouseRun:
             if sessions:
                 forget_spark()
             self._on_message(f"starting Spark at {options.master} ...")
-            conf = {**spark_settings(self.spec.folder()), **options.conf}
-            sessions.append(open_session(self.spec.name, options.master, conf))
+            hadoop = hadoop_settings(self.spec.folder())
+            sessions.append(open_session(self.spec.name, options.master, options.conf, hadoop))
             self._check_cluster(sessions[-1])
             return sessions[-1]
 
@@ -258,8 +270,10 @@ class WarehouseRun:
         return start(), start
 
     def _check_cluster(self, spark: SparkSession) -> None:
+        check_access(spark, self.spec.folder())
         wait_for_executors(spark.sparkContext)
-        check_executors(spark.sparkContext, self.spec, self._on_message)
+        self._executors = check_executors(spark.sparkContext, self.spec, self._on_message)
+        ship_late_imports(spark.sparkContext, _pipeline_of(self.spec))
 
     def _open_again(
         self, spark: SparkSession, spec: WarehouseSpec | None = None, analyses: Mapping[str, Analysis] | None = None
@@ -277,28 +291,40 @@ class WarehouseRun:
             tracks=options.tracks,
             policy=str(options.policy),
             placement=str(options.placement),
-            inheritance=options.inheritance,
+            inheritance=self.spec.inheritance if options.inheritance == DEFAULT else options.inheritance,
             chop=None if options.chop == math.inf else options.chop,
             budget=None if options.budget == math.inf else options.budget,
             tables=_traced(opened),
+            together=together_from(options.together, self.spec.together),
         )
 
-    def _open_trace(self, header: TraceHeader) -> TraceWriter:
-        trace = TraceWriter(runs_folder(self.spec.folder()), header)
+    def _open_trace(self, header: TraceHeader, undo: ExitStack) -> TraceWriter:
+        folder = self.spec.folder()
+        trace = TraceWriter(local_runs(folder), header)
         if trace.trouble:
             self._on_message(trace.trouble)
-        self.trace = trace.path
+        self.trace = self.kept_trace = trace.path
+        runs = runs_folder(folder)
+        if not isinstance(runs, Path) and not trace.trouble:
+            self.kept_trace = runs / trace.path.name
+            # A run that is replaced sooner, as in tests, has its trace copied more often.
+            every = min(COPY_SECONDS, self._lease_seconds / 3)
+            undo.callback(TraceCopy(trace.path, self.kept_trace, self._on_message, every).close)
+        undo.callback(lambda: trace.close(time.time()))
         return trace
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
         """The statistics of every table now."""
         return self.runtime.statistics()
 
-    def report(self) -> RunFigures:
-        """The figures of the run so far, or of all of it when it has ended; a notebook shows them as a page."""
+    def report(self, bound: RunBound | str | None = None) -> RunFigures:
+        """The figures of the run so far, or of all of it when it has ended; a notebook shows them as a page.
+
+        With ``bound``, which ``headgate.sim.run_bound`` finds, they say how far the run was from the best possible.
+        """
         if self.trace is None:
             raise HeadgateError(f"the warehouse {self.spec.name!r} has not been started, so there is nothing to report")
-        return figures_of(read_trace(self.trace))
+        return figures_of(read_trace(self.trace), bound)
 
     def _repr_html_(self) -> str:
         if self._runtime is None:
@@ -327,16 +353,27 @@ class WarehouseRun:
         """Finish the running updates, or with ``cancel`` cancel them, and close everything."""
         with ExitStack() as last:
             last.callback(self._on_end)
+            last.callback(self._stop_sources)
             last.callback(self._cleanup.close)
             if self._runtime is not None and cancel:
                 self._runtime.stop(cancel=True)
+
+    def _stop_sources(self) -> None:
+        """Let sources give back what they hold, such as the session of a broker: the process may live on."""
+        for stream in self.spec.streams:
+            stop = getattr(stream.source, "stop", None)
+            if stop is not None:
+                stop()
 
     def _reload(self, spec: WarehouseSpec) -> None:
         changed = resolved(spec)
         if changed.path != self.spec.path:
             raise HeadgateError(f"the warehouse's path is now {changed.path}: stop this run and start another")
+        if changed.lock != self.spec.lock:
+            raise HeadgateError("the warehouse has another lock= now: stop this run and start another")
         spark = self.runtime.spark
         ship_modules(base_folder(changed.place))
+        ship_late_imports(spark.sparkContext, _pipeline_of(changed))
         try:
             # A mistake is reported here, before the running updates are waited for.
             analyses = analyse(changed, another_session(spark))
@@ -365,6 +402,11 @@ class WarehouseRun:
         self.stop()
 
 
+def _pipeline_of(spec: WarehouseSpec) -> Path:
+    """The file that declares a warehouse; in a notebook, one that need not be there, in the folder it runs in."""
+    return base_folder(spec.place) / Path(spec.place.file).name
+
+
 def _there(opened: OpenWarehouse) -> list[str]:
     """The tables that have been made already."""
     return [name for name, node in opened.nodes.items() if known(partial(getattr, node.store, "exists"))]
@@ -388,7 +430,10 @@ def _stamp(file: Path) -> Stamp | None:
 
 
 class PipelineWatch:
-    """Checks a pipeline file every second, and passes its declarations to ``reload`` when it was saved."""
+    """Checks a pipeline file every second, and passes its declarations to ``reload`` when it was saved.
+
+    ``on_refused`` is told why the file, as it was saved last, is not used; nothing if it is.
+    """
 
     def __init__(
         self,
@@ -396,11 +441,13 @@ class PipelineWatch:
         loaded: Stamp | None,
         reload: Callable[[WarehouseSpec], None],
         on_message: Callable[[str], None],
+        on_refused: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``loaded`` is the stamp that the file had when its declarations were read."""
         self._file = file
         self._reload = reload
         self._on_message = on_message
+        self._on_refused = on_refused
         self._stamp = loaded
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="headgate-pipeline-watch", daemon=True)
@@ -424,7 +471,9 @@ class PipelineWatch:
             except BaseException as error:  # it is the user's, and the next time the file is saved it may be another
                 problem = f", but cannot be used, so nothing changes: {said_by(error)}"
             if not self._ended.is_set():
-                self._on_message(f"{self._file.name} has changed{problem}")
+                told = f"{self._file.name} has changed{problem}"
+                self._on_refused(told if problem else "")
+                self._on_message(told)
 
 
 def resolved(spec: WarehouseSpec) -> WarehouseSpec:

@@ -27,7 +27,9 @@ from headgate.core import (
     Policy,
     UnknownNameError,
     Update,
+    inheritance_from,
     said_by,
+    together_from,
 )
 from headgate.core.trace import RunNotice, TraceTable
 from headgate.warehouse.run.late_updates import LateUpdates
@@ -38,16 +40,19 @@ from headgate.warehouse.run.observers import (
     Observers,
     RedeclaredObserver,
 )
+from headgate.warehouse.run.opened_table import OpenedTable, opened_table
 from headgate.warehouse.run.spark_life import end_process, is_alive
 from headgate.warehouse.run.steady_clock import SteadyClock
 from headgate.warehouse.run.trace import traced_tables
 from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
+from headgate.warehouse.schedule.explaining import with_autopilot
 from headgate.warehouse.schedule.glance import Glance
 from headgate.warehouse.schedule.kept_costs import read_costs, write_costs
 from headgate.warehouse.schedule.ledger import NodeStatistics
+from headgate.warehouse.schedule.planning import LONGEST_BETWEEN_POLLS
 from headgate.warehouse.schedule.run_options import RunOptions
-from headgate.warehouse.schedule.scheduler import LONGEST_BETWEEN_POLLS, Scheduler
+from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
@@ -112,7 +117,11 @@ class Runtime:
         clock = clock or SteadyClock()
         self.options = options or RunOptions()
         self.error: BaseException | None = None
+        #: what the autopilot has to say, for explanations
+        self.autopilot = ""
         self._observers = Observers(observer, on_change, on_notice, on_redeclared)
+        #: why the pipeline file, as it was saved last, is not used
+        self._file_problem = ""
         self._clock = clock
         # Costs are kept beside the tables, so that a restarted run need not learn them again.
         self._directory = warehouse.spec.folder()
@@ -121,6 +130,8 @@ class Runtime:
         self._inbox: queue.SimpleQueue[Update | Callable[[], None]] = queue.SimpleQueue()
         self._tracks = Tracks(spark, self._node_of, self._inbox.put, clock)
         self._stopping = False
+        #: the change that asks for the end of the run, until it is recorded
+        self._stop_asked: Mapping[str, object] | None = None
         self._late = LateUpdates(self._tracks)
         self._reopen: Callable[[], OpenWarehouse] | None = None
         self._spark = spark
@@ -165,7 +176,7 @@ class Runtime:
         What does not end within some seconds after that is not waited for: nothing of it is committed later than
         the end of the process, and the next run computes it again.
         """
-        self.stop_soon(0.0 if cancel else grace)
+        self._stop_within(0.0 if cancel else grace)
         while self.is_running:
             self._thread.join(0.1)  # a second call, from a signal, may shorten the time
         if self.error is not None:
@@ -180,7 +191,11 @@ class Runtime:
         self._inbox.put(end)
 
     def stop_soon(self, grace: float = STOP_SECONDS) -> None:
-        """Begin no more updates; returns at once."""
+        """Begin no more updates, as somebody has asked for, which is recorded; returns at once."""
+        self._stop_asked = {"stop": grace}
+        self._stop_within(grace)
+
+    def _stop_within(self, grace: float) -> None:
         # Not by the inbox: the scheduler may be stuck in a call that never returns, and the end must come all the same.
         self._late.stop_within(grace)
         self._stopping = True
@@ -196,15 +211,23 @@ class Runtime:
 
     def statistics(self) -> tuple[NodeStatistics, ...]:
         """The statistics of every table now, in the order declared. If the run has failed, all are "stopped"."""
-        rows = self._ask(lambda: self._scheduler.statistics(self._clock()), also_if_failed=True)
+        return self._as_stopped(self._ask(lambda: self._scheduler.statistics(self._clock()), also_if_failed=True))
+
+    def glance(self) -> Glance:
+        """How everything stands now, in one visit to the scheduler, for those who watch."""
+        glance = self._ask(lambda: self._scheduler.glance(self._clock()), also_if_failed=True)
+        tables = self._as_stopped(glance.tables)
+        return replace(glance, tables=tables, file_problem=self._file_problem)
+
+    def refuse_file(self, why: str) -> None:
+        """Tell those who watch why the pipeline file, as it was saved last, is not used; nothing if it is."""
+        self._file_problem = why
+
+    def _as_stopped(self, rows: tuple[NodeStatistics, ...]) -> tuple[NodeStatistics, ...]:
         if self.error is None:
             return rows
         why = f"the run has failed: {type(self.error).__name__}: {self.error}"
         return tuple(replace(row, state="stopped", error=why, next_update=None) for row in rows)
-
-    def glance(self) -> Glance:
-        """How everything stands now, in one visit to the scheduler, for those who watch."""
-        return self._ask(lambda: self._scheduler.glance(self._clock()), also_if_failed=True)
 
     def declared(self) -> tuple[TraceTable, ...]:
         """The tables as they are declared now."""
@@ -213,6 +236,10 @@ class Runtime:
     def decisions(self, name: str) -> tuple[Decision, ...]:
         """The last decisions at which a table could have been chosen, the newest first."""
         return self._ask(lambda: self._scheduler.decisions(self._known(name)))
+
+    def opened(self, name: str) -> OpenedTable:
+        """A table for those who look into it, which they do without disturbing the scheduler."""
+        return opened_table(self.warehouse, self._known(name))
 
     def notices(self) -> tuple[RunNotice, ...]:
         """The latest that users should know: about sources, about the policy, about the pipeline file."""
@@ -224,11 +251,15 @@ class Runtime:
 
     def explain(self, name: str) -> Explanation:
         """Why a table is or is not being updated at this moment."""
-        return self._ask(lambda: self._scheduler.explain(self._known(name), self._clock()))
+        told = self._ask(lambda: self._scheduler.explain(self._known(name), self._clock()))
+        return with_autopilot(told, self.autopilot)
 
-    def catch_up(self, tables: Iterable[str] | None = None) -> CatchUp:
-        """Begin to watch whether ``tables``, or all, have taken in what has arrived by now; see ``behind``."""
-        return self._ask(lambda: self._scheduler.catch_up(self._clock(), tables))
+    def catch_up(self, tables: Iterable[str] | None = None, *, publications: bool = False) -> CatchUp:
+        """Begin to watch whether ``tables``, or all, have taken in what has arrived by now; see ``behind``.
+
+        With ``publications`` also whether it is published.
+        """
+        return self._ask(lambda: self._scheduler.catch_up(self._clock(), tables, publications))
 
     def behind(self, catch_up: CatchUp) -> Behind:
         """The tables that have not caught up yet."""
@@ -252,6 +283,54 @@ class Runtime:
 
     def replace_placement(self, placement: Placement) -> None:
         self._change({"placement": str(placement)}, lambda _: self._scheduler.replace_placement(placement))
+
+    def switch(
+        self, policy: Policy, placement: Placement | None, tracks: int | None, why: str, still: Callable[[], bool]
+    ) -> bool:
+        """Change several settings at once, for a reason that users are told; None for what stays. Whether it was done.
+
+        ``still`` is asked last whether that is to be done: somebody may have changed something meanwhile.
+        """
+
+        def carry_out() -> bool:
+            if not still():
+                return False
+            now = self._clock()
+            what: dict[str, object] = {"policy": str(policy)}
+            if placement is not None:
+                self._scheduler.replace_placement(placement)
+                what["placement"] = str(placement)
+            if tracks is not None:
+                self._follows_cores = False
+                self._resize(tracks)
+                what["tracks"] = tracks
+            self._scheduler.replace_policy(policy)
+            self._observers.changed(now, {**what, "why": why})
+            self._scheduler.notices.append(RunNotice(now, None, why))
+            return True
+
+        return self._ask(carry_out)
+
+    def set_inheritance(self, inheritance: str) -> None:
+        """Let sources inherit priorities in another way, such as ``sum``; ``default`` leaves it to the pipeline, and
+        then to the policy."""
+        inheritance_from(inheritance)
+        self._restate("inheritance", lambda: self._scheduler.set_inheritance(inheritance))
+
+    def set_together(self, together: str) -> None:
+        """Let tables share jobs in another way, such as ``auto``, from the next update on; ``default`` leaves it to the
+        pipeline."""
+        together_from(together)
+        self._restate("together", lambda: self._scheduler.set_together(together))
+
+    def _restate(self, setting: str, change: Callable[[], None]) -> None:
+        """Change a setting that the pipeline may state, too; what holds then is recorded."""
+
+        def carry_out() -> None:
+            change()
+            self._observers.changed(self._clock(), {setting: self._scheduler.stated[setting]})
+
+        self._ask(carry_out)
 
     def set_tracks(self, count: int) -> None:
         """Change the number of tracks; one that is removed finishes its updates."""
@@ -291,7 +370,12 @@ class Runtime:
 
     def pause(self, name: str) -> None:
         """Begin no more updates of a table until it is resumed; a running one is finished."""
-        self._change({"paused": name}, lambda now: self._scheduler.pause(self._known(name), now))
+
+        def change(now: float) -> None:
+            self._scheduler.pause(self._known(name), now)
+            self._late.take_back(self._scheduler, "its table was paused before its turn in a job", now, name)
+
+        self._change({"paused": name}, change)
 
     def resume(self, name: str) -> None:
         """Update a table again that was paused, is held, or waits for a retry."""
@@ -381,18 +465,19 @@ class Runtime:
             self._tracks.resize(self._scheduler.tracks)
             while not (self._stopping and (self._scheduler.is_idle or self._late.are_left)):
                 self._step()
+            self._tell(self._clock())
         except BaseException as error:
             self.error = error
         finally:
             self._tracks.close(0.0 if self._late.are_left or self.error is not None else None)
-            write_costs(self._directory, self._scheduler.costs())
+            write_costs(self._directory, self._scheduler.costs(), self._scheduler.paces())
 
     def _step(self) -> None:
         started = time.perf_counter()
         now = self._clock()
         wake = self._scheduler.poll(now)
         if now >= self._costs_kept + KEEP_COSTS_SECONDS:
-            write_costs(self._directory, self._scheduler.costs())
+            write_costs(self._directory, self._scheduler.costs(), self._scheduler.paces())
             self._costs_kept = now
         if self._late.look(self._scheduler, now):
             self._note_spark(now)  # if it is Spark that hangs, every update would
@@ -405,7 +490,9 @@ class Runtime:
             self._reopen = partial(self._open_again, self._spark)
         if self._reopen is not None and self._scheduler.tracks_are_idle and self._revival is None:
             self._adopt(self._reopen)
-        if not self._stopping and self._reopen is None and self._revival is None:
+        if self._stopping:
+            self._late.take_back(self._scheduler, "the run was stopped before its turn in a job", now)
+        elif self._reopen is None and self._revival is None:
             self._start_updates(now)
         self._tell(now)
         self._busy += time.perf_counter() - started
@@ -472,7 +559,10 @@ class Runtime:
             return
         self._open_again_at, self._opening_wait = None, FIRST_WAIT
         self._tell(now)
-        self._scheduler = scheduler
+        before, self._scheduler = self._scheduler.stated, scheduler
+        for setting, value in scheduler.stated.items():
+            if value != before[setting]:
+                self._observers.changed(now, {setting: value})
         self._observers.redeclared(now, opened)
 
     def _tell(self, now: float) -> None:
@@ -480,6 +570,9 @@ class Runtime:
         for change in self._scheduler.changes:
             self._observers.changed(now, change)
         self._scheduler.changes.clear()
+        if self._stop_asked is not None:
+            asked, self._stop_asked = self._stop_asked, None
+            self._observers.changed(now, asked)
         for notice in self._scheduler.notices:
             self._observers.notice(notice)
         self._scheduler.notices.clear()

@@ -50,6 +50,8 @@ def end_process() -> None:
     if process is not None:
         process.kill()
         process.wait()
+        if process.stdin is not None:  # by which Java notices that we have ended
+            process.stdin.close()
 
 
 def forget_spark() -> None:

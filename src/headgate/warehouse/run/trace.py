@@ -2,6 +2,9 @@
 
 Every line is written to the file at once, so that the trace of a process that is killed is complete up to then. The
 format of the lines is in ``headgate.core.trace``. Importing this module imports neither Spark nor Arrow.
+
+An object store cannot append a line. There a trace is a folder of numbered pieces, which ``trace_copy`` copies from a
+file of the machine that runs the warehouse; read one after the other, they are the file.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from io import FileIO
 from pathlib import Path
+from typing import overload
 
 from headgate.core import Update
 from headgate.core.trace import Change, Redeclared, RunNotice, Trace, TraceError, TraceHeader, TraceTable, trace_from
@@ -26,6 +30,7 @@ from headgate.core.trace.lines import (
     redeclared_line,
     update_line,
 )
+from headgate.places.object_path import ObjectPath
 from headgate.places.place import AnyPath
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
 
@@ -39,11 +44,17 @@ KEPT = 20
 _NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z\.jsonl")
 
 
-def runs_folder(warehouse: AnyPath) -> Path:
-    """Where the traces of a warehouse are: beside its tables; of one in an object store on the machine that runs it.
+@overload
+def runs_folder(warehouse: Path) -> Path: ...
+@overload
+def runs_folder(warehouse: ObjectPath) -> ObjectPath: ...
+def runs_folder(warehouse: AnyPath) -> AnyPath:
+    """Where the traces of a warehouse are kept: beside its tables."""
+    return warehouse / "runs"
 
-    Lines are appended to a trace one by one, which an object store cannot do.
-    """
+
+def local_runs(warehouse: AnyPath) -> Path:
+    """The folder of this machine that traces are written to: that of the warehouse, or one that is copied to it."""
     if isinstance(warehouse, Path):
         return warehouse / "runs"
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
@@ -51,14 +62,28 @@ def runs_folder(warehouse: AnyPath) -> Path:
     return Path(state).expanduser() / "headgate" / f"{warehouse.name or 'bucket'}-{number}" / "runs"
 
 
-def newest_trace(warehouse: AnyPath) -> Path | None:
-    """The trace of the latest run of the warehouse in a directory."""
-    return max(_traces(runs_folder(warehouse)), default=None)
+@overload
+def newest_trace(warehouse: Path) -> Path | None: ...
+@overload
+def newest_trace(warehouse: ObjectPath) -> ObjectPath | None: ...
+def newest_trace(warehouse: AnyPath) -> AnyPath | None:
+    """The trace of the latest run of a warehouse."""
+    traces = traces_in(runs_folder(warehouse))
+    return traces[0] if traces else None
 
 
-def traces_in(folder: Path) -> list[Path]:
-    """The traces in a folder, the newest first."""
-    return sorted(_traces(folder), reverse=True)
+@overload
+def traces_in(folder: Path) -> list[Path]: ...
+@overload
+def traces_in(folder: ObjectPath) -> list[ObjectPath]: ...
+def traces_in(folder: AnyPath) -> list[Path] | list[ObjectPath]:
+    """The traces in a folder, the newest first; an object store that does not answer is a TraceError."""
+    if isinstance(folder, Path):
+        return sorted(_traces(folder), reverse=True)
+    try:
+        return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
+    except OSError as error:
+        raise TraceError(f"cannot look for traces in {folder}: {error.strerror}") from None
 
 
 class TraceWriter:
@@ -133,17 +158,34 @@ class TraceWriter:
             self._file = None
 
 
-def read_trace(path: Path) -> Trace:
-    """The trace in a file, also of a run that was killed or is still running."""
+def read_trace(path: AnyPath) -> Trace:
+    """The trace in a file or in pieces, also of a run that was killed or is still running."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MOST_READ + 1)
+        content = _file_content(path) if isinstance(path, Path) else _joined(path)
     except OSError as error:
         raise TraceError(f"cannot read the trace {path}: {error.strerror}") from None
     if len(content) > MOST_READ:
         raise TraceError(f"{path} is larger than a trace can be, {MOST_READ >> 20} MB; it was not read")
     # A character that was cut in two is not UTF-8. It can only be in the last line, which is then skipped.
     return trace_from(content.decode("utf-8", errors="replace").split("\n"), str(path))
+
+
+def _file_content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MOST_READ + 1)
+
+
+def _joined(trace: ObjectPath) -> bytes:
+    """The pieces of a trace, up to one more than can be read; or the object itself, if somebody has copied a file."""
+    content = b""
+    # Beside them, HDFS may have files that are being written, or that a killed process has left.
+    pieces = sorted(piece for piece in trace.iterdir() if piece.name.isdigit())
+    for piece in pieces or [trace]:
+        size = piece.stat().st_size
+        content += piece.read_bytes() if len(content) + size <= MOST_READ else bytes(MOST_READ + 1)
+        if len(content) > MOST_READ:
+            break
+    return content
 
 
 def traced_tables(

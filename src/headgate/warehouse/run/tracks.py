@@ -13,9 +13,8 @@ import ctypes
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.core import Update
@@ -32,7 +31,59 @@ if TYPE_CHECKING:
 #: how long Spark has to take the order to cancel a job; one that hangs never does
 ORDER_SECONDS = 1.0
 
-_Inbox = queue.SimpleQueue[Sequence[tuple[Update, Node]] | None]
+
+class _Submitted:
+    """Updates that were submitted together. Those that have not begun can be withdrawn, by another thread.
+
+    Invariant: ``_preparing``, if there is one, waits, too, and cannot be withdrawn.
+    """
+
+    def __init__(self, updates: Sequence[tuple[Update, Node]]) -> None:
+        self.updates = [update for update, _ in updates]
+        self._nodes = {update.name: node for update, node in updates}
+        self._waiting = list(self.updates)
+        self._preparing: Update | None = None
+        self._withdrawn: list[Update] = []
+        self._lock = threading.Lock()
+
+    def node_of(self, update: Update) -> Node:
+        return self._nodes[update.name]
+
+    def prepares(self, update: Update) -> bool:
+        """Whether an update may be prepared. It may not if it was withdrawn; until the next one is, it cannot be."""
+        with self._lock:
+            is_there = any(other is update for other in self._waiting)
+            self._preparing = update if is_there else None
+            return is_there
+
+    def begins(self, update: Update) -> bool:
+        """Whether an update may begin. It may not if it was withdrawn; from now on, it cannot be."""
+        with self._lock:
+            self._preparing = None
+            return self._leaves(update)
+
+    def withdraws(self, update: Update) -> bool:
+        """Whether an update had not begun, and now never will."""
+        with self._lock:
+            if update is self._preparing or not self._leaves(update):
+                return False
+            self._withdrawn.append(update)
+            return True
+
+    def _leaves(self, update: Update) -> bool:
+        before = len(self._waiting)
+        self._waiting = [other for other in self._waiting if other is not update]
+        return len(self._waiting) < before
+
+    def left(self, ended: Sequence[Update]) -> list[Update]:
+        """Those that have neither ended nor were withdrawn; from now on, they cannot be."""
+        with self._lock:
+            self._waiting = []
+            gone = {id(update) for update in (*ended, *self._withdrawn)}
+            return [update for update in self.updates if id(update) not in gone]
+
+
+_Inbox = queue.SimpleQueue[_Submitted | None]
 
 
 class UpdateStopped(BaseException):
@@ -58,8 +109,8 @@ class Tracks:
         self._clock = clock
         self._inboxes: list[_Inbox] = []
         self._threads: list[threading.Thread] = []
-        #: {track: the thread that its updates were submitted to, which may be of a track that was removed}
-        self._submitted_to: dict[int, tuple[_Inbox, threading.Thread]] = {}
+        #: {track: the thread that its updates were submitted to, which may be of a track that was removed, and they}
+        self._submitted_to: dict[int, tuple[_Inbox, threading.Thread, _Submitted]] = {}
         #: threads of tracks that were removed; they finish their updates
         self._ending: list[threading.Thread] = []
 
@@ -85,9 +136,14 @@ class Tracks:
 
     def submit(self, track: int, updates: Sequence[Update]) -> None:
         """Run updates of one layer on a track, one after the other."""
-        self._submitted_to[track] = (self._inboxes[track], self._threads[track])
         # The nodes as they are now: the warehouse may be opened again while an update does not end.
-        self._inboxes[track].put([(update, self._node_of(update)) for update in updates])
+        job = _Submitted([(update, self._node_of(update)) for update in updates])
+        self._submitted_to[track] = (self._inboxes[track], self._threads[track], job)
+        self._inboxes[track].put(job)
+
+    def withdraw(self, updates: Iterable[Update]) -> list[Update]:
+        """Take back those of ``updates``, which were submitted, that have not begun: they will not begin."""
+        return [update for update in updates if self._submitted_to[update.track][2].withdraws(update)]
 
     def close(self, timeout: float | None = None) -> None:
         """End all threads when they have finished what was submitted; wait so long for each, by default for ever."""
@@ -101,7 +157,7 @@ class Tracks:
         The old thread gets an exception, which ends code in Python, but not a call that never returns. It still reports
         its updates when they end, and is not waited for.
         """
-        inbox, stuck = self._submitted_to[track]
+        inbox, stuck, _ = self._submitted_to[track]
         inbox.put(None)
         if stuck in self._ending:  # the track was removed while its update ran: nobody waits for it
             self._ending.remove(stuck)
@@ -123,27 +179,23 @@ class Tracks:
     def _run(self, inbox: _Inbox) -> None:
         spark: SparkSession | None = None
         session: SparkSession | None = None
-        while (submitted := inbox.get()) is not None:
-            updates = [update for update, _ in submitted]
-            left = list(updates)
-            node_of = partial(_node_in, {update.name: node for update, node in submitted})
+        while (job := inbox.get()) is not None:
+            ended: list[Update] = []
             try:
                 if session is None or spark is not self._spark:
                     spark = self._spark
                     session = another_session(spark)
                 # The pools of Spark's scheduler have the names of the layers: see pools.xml.
-                session.sparkContext.setLocalProperty("spark.scheduler.pool", updates[0].layer)
-                for _ in run_updates(updates, node_of, session, self._clock):
-                    self._report(left.pop(0))
+                session.sparkContext.setLocalProperty("spark.scheduler.pool", job.updates[0].layer)
+                for update in run_updates(job.updates, job.node_of, session, self._clock, job):
+                    ended.append(update)
+                    self._report(update)
             except BaseException as error:  # not in one update: Spark has stopped, or a shared pass cannot be planned
-                for update in left:
+                for update in job.left(ended):
                     update.began = self._clock()
+                    update.was_passed_over = len(job.updates) > 1 and update.status != "failed"
                     update.fails(error, transient=is_transient(error))
                     self._report(update)
-
-
-def _node_in(nodes: Mapping[str, Node], update: Update) -> Node:
-    return nodes[update.name]
 
 
 def _job_group(name: str) -> str:
@@ -159,13 +211,19 @@ def run_updates(
     node_of: Callable[[Update], Node],
     spark: SparkSession,
     clock: Callable[[], float],
+    job: _Submitted | None = None,
 ) -> Iterator[Update]:
-    """Run ``updates`` one after the other; yields each when it was committed or failed."""
+    """Run ``updates`` one after the other; yields each when it was committed or failed.
+
+    One that was withdrawn from their ``job`` before its turn is left out.
+    """
     context = spark.sparkContext
     together = len(updates) > 1
     with FileReader(spark, keep=together) as files:
-        hosted = _prepare_all(updates, node_of, spark, files, clock) if together else {}
+        hosted = _prepare_all(updates, node_of, spark, files, clock, job) if together else {}
         for update in updates:
+            if job is not None and not job.begins(update):
+                continue
             if update.status != "failed":
                 context.setJobGroup(_job_group(update.name), f"update of {update.name}", True)
                 node = node_of(update)
@@ -181,14 +239,18 @@ def _prepare_all(
     spark: SparkSession,
     files: FileReader,
     clock: Callable[[], float],
+    job: _Submitted | None,
 ) -> dict[str, HostedUpdate]:
     """The stream queries of the updates that have any; queries over the same rows share a pass."""
     prepared: dict[str, HostedUpdate] = {}
     for update in updates:
+        if job is not None and not job.prepares(update):
+            continue
         with _failure_noted(update, clock):
             hosted = node_of(update).prepare(update, spark, files)
             if hosted is not None:
                 prepared[update.name] = hosted
+            update.began = 0.0  # its own time begins when its turn comes
     files.release_at_end(share_passes(prepared.values()))
     return prepared
 

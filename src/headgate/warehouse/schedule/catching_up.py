@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from headgate.core import HeadgateError, UnknownNameError
+from headgate.core import HeadgateError, UnknownNameError, node_name
 from headgate.warehouse.schedule.explaining import Standing
 from headgate.warehouse.schedule.retries import MOST_FAILURES
 from headgate.warehouse.updates.node import Node
@@ -40,23 +41,46 @@ class Behind:
     stuck: bool
 
 
+@dataclass(frozen=True, slots=True)
+class PublicationStanding:
+    """The last version of a table that all its places have, -1 if that is not known, and the failures since then."""
+
+    version: int
+    failures: int = 0
+    error: str = ""
+
+
 class CatchUp:
     """The tables that have caught up with what had arrived at the moment ``since``, in seconds since the epoch.
+
+    With ``publications`` also whether this is published, for the tables that are.
 
     Invariant: ``_reached`` has the version at which each of them had, and its freshness; later versions have it, too.
     """
 
-    def __init__(self, warehouse: OpenWarehouse, since: float, tables: Iterable[str] | None = None) -> None:
+    def __init__(
+        self,
+        warehouse: OpenWarehouse,
+        since: float,
+        tables: Iterable[str] | None = None,
+        publications: bool = False,
+    ) -> None:
         names = list(warehouse.nodes if tables is None else tables)
         for name in names:
             if name not in warehouse.nodes:
                 raise UnknownNameError("table", name, warehouse.nodes)
         self._wanted = frozenset(names)
         self._since = since
+        self._publications = publications
         self._reached: dict[str, tuple[int, int | None]] = {}
 
-    def behind(self, warehouse: OpenWarehouse, standings: Mapping[str, Standing]) -> Behind:
-        """What has not caught up by now. ``standings`` are those of all tables."""
+    def behind(
+        self,
+        warehouse: OpenWarehouse,
+        standings: Mapping[str, Standing],
+        published: Mapping[str, PublicationStanding] = MappingProxyType({}),
+    ) -> Behind:
+        """What has not caught up by now. ``standings`` are those of all tables, ``published`` of those that are."""
         left: dict[str, str] = {}
         stuck: set[str] = set()
         needed = self._needed(warehouse)
@@ -70,6 +94,12 @@ class CatchUp:
             left[name] = why
             if for_good:
                 stuck.add(name)
+        for name in self._wanted.intersection(published, self._reached) if self._publications else ():
+            place, publication = published[name], node_name(name, "publish")
+            if place.version < self._reached[name][0]:
+                left[publication] = place.error or "it is not published yet"
+                if place.failures >= MOST_FAILURES:
+                    stuck.add(publication)
         return Behind(left, stuck=stuck.issuperset(left))
 
     def _needed(self, warehouse: OpenWarehouse) -> set[str]:

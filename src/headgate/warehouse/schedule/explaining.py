@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
-from headgate.core import DispatchExplanation
+from headgate.core import DispatchExplanation, Explanation
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.storage.partitions import format_time
 from headgate.warehouse.updates.repairs import Repairs
@@ -23,8 +23,10 @@ class Standing:
     of the ``pending`` event time. ``failures`` in a row are those of its live updates, or else of its backfills; it is
     tried again in ``next_try`` seconds, or not before a user says so if it is ``held``. ``note`` says why its source
     cannot be polled, ``remark`` what else the source has to say, such as files that are set aside. ``catalog`` says
-    what is wrong with its entry in a catalog. ``rebuild`` says why it must be computed anew. ``idle`` is the time since
-    its last update, None if there was none. ``mode`` is how a derived table is kept up to date, and why.
+    what is wrong with its entry in a catalog, ``target`` why its target lag cannot be kept. ``rebuild`` says why it
+    must be computed anew. ``job`` are the tables that share the job of its running update, ``together`` says why it
+    shares jobs with others or does not. ``idle`` is the time since its last update, None if there was none. ``mode`` is
+    how a derived table is kept up to date, and why.
     """
 
     name: str
@@ -44,10 +46,13 @@ class Standing:
     note: str = ""
     remark: str = ""
     catalog: str = ""
+    target: str = ""
     repairs: Repairs | None = None
     rebuild: str = ""
     idle: float | None = None
     mode: str = ""
+    job: tuple[str, ...] = ()
+    together: str = ""
 
     @property
     def obstacle(self) -> str:
@@ -68,13 +73,16 @@ class TableExplanation(DispatchExplanation):
 
     standing: str = ""
     waits_for: tuple[str, ...] = ()
+    #: what the autopilot has to say, if it chooses the policy
+    autopilot: str = ""
 
     def __str__(self) -> str:
         if self.running_on or self.place is not None:
             first = DispatchExplanation.__str__(self)  # the class of super() is another one in a class with slots
         else:
             first = f"{self.node}: {self.standing}"
-        return "\n".join([first, *(f"  {line}" for line in self.waits_for)])
+        autopilot = [f"autopilot: {self.autopilot}"] if self.autopilot else []
+        return "\n".join([first, *(f"  {line}" for line in (*self.waits_for, *autopilot))])
 
 
 def explained(told: DispatchExplanation, standings: Mapping[str, Standing]) -> TableExplanation:
@@ -84,9 +92,14 @@ def explained(told: DispatchExplanation, standings: Mapping[str, Standing]) -> T
     return TableExplanation(**known, standing=_headline(table, standings), waits_for=tuple(_lines(table, standings)))
 
 
+def with_autopilot(told: Explanation, says: str) -> Explanation:
+    """An explanation with what the autopilot has to say."""
+    return replace(told, autopilot=says) if isinstance(told, TableExplanation) else told
+
+
 def _headline(table: Standing, standings: Mapping[str, Standing]) -> str:
     if table.updating:
-        return "being updated, together with its group"
+        return "being updated"
     if table.obstacle:
         return table.obstacle
     if table.rebuild:
@@ -122,10 +135,16 @@ def _lines(table: Standing, standings: Mapping[str, Standing]) -> Iterator[str]:
     if table.ready and table.most < table.pending:
         what = f"an update takes at most {readable(table.most)} of the {readable(table.pending)} of data that wait"
         yield f"{what}; the rest is left to the next ones"
+    if table.job:
+        yield f"its update shares a job with {', '.join(name for name in table.job if name != table.name)}"
+    if table.together:
+        yield table.together
     if table.remark:
         yield f"its source says: {table.remark}"
     if table.catalog:
         yield f"it is updated all the same: {table.catalog}"
+    if table.target:
+        yield table.target
     if table.repairs is not None:
         yield f"to be recomputed: {table.repairs}; {_repairing(table)}"
     if not (table.updating or table.ready or table.obstacle or table.rebuild):

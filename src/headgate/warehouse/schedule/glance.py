@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from headgate.core import Ranked, Update
+from headgate.core import Ranked, Together, Update
 from headgate.warehouse.schedule.ledger import NodeStatistics
 
 
@@ -34,6 +34,8 @@ class Glance:
 
     ``queue`` are the nodes that wait for a track, best first by the policy. ``budget`` is None if updates may take as
     long as they like. ``left`` are the tables whose update was cancelled and does not end: tracks go on without it.
+    ``file_problem`` is why the pipeline file, as it was saved last, is not used; empty if it is. ``inheritance`` is
+    what sources inherit, as stated or ``default``, and ``together`` which tables share jobs.
     """
 
     now: float
@@ -45,6 +47,9 @@ class Glance:
     queue: tuple[Ranked, ...]
     running: tuple[RunningUpdate, ...]
     left: tuple[str, ...] = ()
+    file_problem: str = ""
+    inheritance: str = "default"
+    together: Together = "declared"
 
 
 def running_now(updates: Iterable[Update], limit: Callable[[Update], float]) -> tuple[RunningUpdate, ...]:

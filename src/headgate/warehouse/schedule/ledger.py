@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from headgate.core import (
@@ -20,7 +20,7 @@ from headgate.core import (
     waiting_since,
 )
 from headgate.warehouse.declare.spec import DimensionSpec, WarehouseSpec
-from headgate.warehouse.schedule.kept_costs import KnownCost
+from headgate.warehouse.schedule.kept_costs import KnownCost, KnownPace
 from headgate.warehouse.schedule.retries import Retries
 from headgate.warehouse.updates.load import StreamNode
 from headgate.warehouse.updates.node import Node, known
@@ -41,8 +41,10 @@ class NodeStatistics:
     ``target_lag``. ``rows`` are those in the table now, ``written`` those that updates of this run have written.
     ``next_update`` is when more data is expected. ``updates_left`` is how many more updates are needed after the
     running or the next one, for what is waiting now. ``longest_wait`` is the longest time that an update waited for a
-    track. ``note`` is what the source waits for, or what is wrong with the table's entry in a catalog. ``operators``
-    are those of the stream queries inside the table, over all updates of the run.
+    track. ``note`` is what the source waits for, what is wrong with the table's entry in a catalog or its publications,
+    or ``target_note``: why its target lag cannot be kept, and what would help. ``behind`` is how many records of each
+    partition of its source are not loaded. ``operators`` are those of the stream queries inside the table, over all
+    updates of the run.
     """
 
     name: str
@@ -69,6 +71,8 @@ class NodeStatistics:
     note: str
     operators: tuple[OperatorFigures, ...] = ()
     repairs: Repairs | None = None
+    target_note: str = ""
+    behind: Mapping[str, int] = field(default_factory=dict)
 
 
 class LedgerEntry:
@@ -84,6 +88,7 @@ class LedgerEntry:
         self.unit = ""
         #: how much of that there is in a second of data
         self.per_second = 1.0
+        self.is_pace_known = False
         #: what the last update left waiting when it began, because it was cut
         self.left = 0.0
         self.updates_left = 0
@@ -91,9 +96,15 @@ class LedgerEntry:
         self.paused = False
         #: what the source waits for; ``waiting`` if it cannot give anything before that is there
         self.note = ""
+        #: how many records of each part of the source are not loaded
+        self.behind: Mapping[str, int] = {}
         self.waiting = False
         #: what users should know of the table that concerns no update
         self.remark = ""
+        #: why its target lag cannot be kept, and what would help; empty if it can
+        self.target_note = ""
+        #: what is wrong with the places that the table is published to
+        self.publish_note = ""
         self.rows = (known(lambda: node.store.statistics().rows) or 0) if node.layer == "live" else 0
         self.written = 0
         self.rejected = 0
@@ -117,12 +128,14 @@ class LedgerEntry:
             self.per_second = 1.0
         elif update.gained > 0 and update.size > 0:
             self.per_second = update.size / update.gained
+            self.is_pace_known = True
 
-    def committed(self, update: Update, now: float) -> None:
+    def committed(self, update: Update, now: float, alone: float | None) -> None:
+        """``alone`` is what it took, or would have taken in a job of its own; None if that is not known."""
         self.retries.reset()
-        if self.updates:
+        if self.updates and alone is not None:
             # The first update of a process compiles code, which tells nothing about the next ones.
-            self.cost.observe(update.amount, update.seconds)
+            self.cost.observe(update.amount, alone)
         self.written += update.rows
         self.rejected += update.rejected
         self.operators = added_up((*self.operators, *update.operators))
@@ -178,9 +191,11 @@ class LedgerEntry:
             longest_wait=self.longest_wait,
             failures=failed.retries.failures,
             error=failed.error,
-            note=self.note or self.remark,
+            note=self.note or self.remark or self.publish_note or self.target_note,
             operators=self.operators,
             repairs=repairs,
+            target_note=self.target_note,
+            behind=self.behind,
         )
 
     @property
@@ -247,6 +262,16 @@ class Ledger:
         """What is known about costs, for a later run."""
         return {name: (entry.unit, entry.cost) for name, entry in self._entries.items()}
 
+    def paces(self) -> dict[str, KnownPace]:
+        """How fast data comes to each node, for a later run."""
+        return {
+            name: KnownPace(
+                entry.per_second if entry.is_pace_known else None,
+                entry.node.period if isinstance(entry.node, StreamNode) else None,
+            )
+            for name, entry in self._entries.items()
+        }
+
     def of(self, name: str) -> LedgerEntry:
         return self._entries[name]
 
@@ -273,11 +298,24 @@ class Lags:
         self._graph = graph
         self._nodes = nodes
         self._ledger = ledger
-        self._logs = {
-            name: ArrivalLog(_freshness(node)) for name, node in nodes.items() if isinstance(node, StreamNode)
-        }
+        self._logs = {name: self._log_of(node) for name, node in nodes.items() if isinstance(node, StreamNode)}
         #: {table: the streams that it is built on, or itself}
         self._streams = {name: self._streams_of(index) for index, name in enumerate(graph.names)}
+
+    def _log_of(self, stream: StreamNode) -> ArrivalLog:
+        """The loads of a stream that a table built on it has not taken in, by the commits of earlier runs as well."""
+        freshness = _freshness(stream)
+        log = ArrivalLog(freshness)
+        below = [self._graph.names[i] for i in self._graph.dependents(self._graph.index[stream.table])]
+        reached = [_freshness(self._nodes[name]) for name in below]
+        if freshness is None or all(each is not None and each >= freshness for each in reached):
+            return log
+        log.freshness = None
+        behind = None if None in reached else min(each for each in reached if each is not None)
+        for arrived, upto in known(lambda: stream.loads_beyond(behind)) or ():
+            log.loaded(arrived, upto)
+        log.freshness = freshness
+        return log
 
     def _streams_of(self, index: int) -> tuple[str, ...]:
         names = [self._graph.names[i] for i in sorted({index, *self._graph.ancestors(index)})]
@@ -296,6 +334,11 @@ class Lags:
     def loaded(self, stream: str, arrived: float, freshness: int | None) -> None:
         """Data that had arrived at ``arrived`` was loaded; the stream is now complete up to ``freshness``."""
         self._logs[stream].loaded(arrived, freshness)
+
+    def since(self, name: str) -> float | None:
+        """Since when the oldest data that a node could take in has been waiting; None if that is not known."""
+        streams = self._streams.get(name, ())
+        return waiting_since(_freshness(self._nodes[name]), streams, self._logs) if streams else None
 
     def note(self, table: str, now: float) -> None:
         """A table has changed: note since when data has been waiting for it, and for all tables built on it."""

@@ -81,10 +81,19 @@ class UpdateLimits:
         self._ledger = ledger
         self._chop = chop
 
-    def of(self, node: Node, update: Update, period: float, together: int = 1) -> UpdateLimit:
-        """How much a planned update may take in; ``together`` is how many updates share the budget."""
+    def of(
+        self, node: Node, update: Update, period: float, together: int = 1, portion: float = math.inf
+    ) -> UpdateLimit:
+        """How much a planned update may take in; ``together`` is how many updates share the budget.
+
+        ``portion`` is the policy's, in seconds of data: the smaller of the two limits holds.
+        """
         if isinstance(node, DimensionNode | MaintenanceNode) or _is_computed_at_once(node):
             return UpdateLimit()  # never done in parts
+        return smallest([self._stated(node, update, period, together), UpdateLimit(seconds=portion)])
+
+    def _stated(self, node: Node, update: Update, period: float, together: int) -> UpdateLimit:
+        """The limit by budget, chop or chunk."""
         if isinstance(node, BackfillNode):
             if node.table in self.chunks:
                 return UpdateLimit(seconds=self.chunks[node.table])

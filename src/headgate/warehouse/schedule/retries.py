@@ -17,6 +17,11 @@ LONGEST_WAIT = 60.0
 MOST_FAILURES = 5
 
 
+def wait_after(failures: int) -> float:
+    """The seconds until the next try after so many failures in a row."""
+    return min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures - 1, 10))
+
+
 class Retries:
     """The failures of one node in a row.
 
@@ -38,7 +43,7 @@ class Retries:
         self.failures += 1
         self._lasting += not update.transient
         self.last = update
-        self._due = now + min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(self.failures - 1, 10))
+        self._due = now + wait_after(self.failures)
 
     def hold(self) -> None:
         """Do not try again before a user resumes the table."""

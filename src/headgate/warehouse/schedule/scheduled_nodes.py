@@ -15,13 +15,14 @@ from headgate.core import (
     PATIENCE_PERIODS,
     TABLE_FEATURES,
     FeatureMatrix,
-    Inheritance,
+    InheritanceRule,
     derive_periods,
     features_named,
     inherit_priorities,
 )
 from headgate.warehouse.declare.spec import DimensionSpec, TableSpec
 from headgate.warehouse.schedule.ledger import Ledger
+from headgate.warehouse.updates.derived_table import TableNode
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
@@ -70,23 +71,41 @@ class ScheduledNodes:
                 members.setdefault((node.group, frozenset(node.sources)), []).append(node.name)
         return {name: tuple(self.graph.index[n] for n in names) for names in members.values() for name in names}
 
+    def sharing(self) -> tuple[tuple[int, ...], ...]:
+        """The tables that could share a job: with the same sources, computed from what is new in them.
+
+        Not those that are computed as a whole, which would keep all of their sources in memory, nor those with stream
+        queries inside, which would all have to wait for the slowest one.
+        """
+        same: dict[frozenset[str], list[int]] = {}
+        for index, node in enumerate(self._nodes):
+            declared = self._declared.get(node.name)
+            is_apart = isinstance(node, TableNode) and (node.mode.name in ("keys", "whole") or node.hosts_queries)
+            if isinstance(declared, TableSpec) and declared.sources and not is_apart:
+                same.setdefault(frozenset(declared.sources), []).append(index)
+        return tuple(tuple(nodes) for nodes in same.values() if len(nodes) > 1)
+
     def period(self, index: int) -> float:
         return float(self.matrix.columns["period"][index])
 
     # --- features -------------------------------------------------------------------------------------------
 
-    def fill(self, ledger: Ledger, inheritance: Inheritance) -> None:
+    def fill(self, ledger: Ledger, inheritance: InheritanceRule) -> None:
         """Fill the features that are declared."""
         declared = [self._declared[node.table] for node in self._nodes]
         classes = [0 if isinstance(node, DimensionSpec) else node.importance_class for node in declared]
         self.matrix.fill("class", map(float, classes))
         self.matrix.fill("layer", [_LAYERS[node.layer] for node in self._nodes])
-        self.fill_priorities(ledger, inheritance)
         self.fill_periods()
+        self.fill_priorities(ledger, inheritance)
 
-    def fill_priorities(self, ledger: Ledger, inheritance: Inheritance) -> None:
-        stated = np.array([ledger.of(name).priority for name in self.names])
-        self.matrix.fill("priority", inherit_priorities(self.graph, stated, inheritance))
+    def fill_priorities(self, ledger: Ledger, inheritance: InheritanceRule) -> None:
+        """Priorities after inheritance; with ``density`` by what is known of costs now."""
+        entries = [ledger.of(name) for name in self.names]
+        stated = np.array([entry.priority for entry in entries])
+        setup = np.array([entry.cost.alpha for entry in entries]) / np.maximum(self.matrix.columns["period"], 1e-3)
+        work = setup + np.array([entry.cost.beta * entry.per_second for entry in entries])
+        self.matrix.fill("priority", inherit_priorities(self.graph, stated, inheritance.mode, inheritance.k, work))
 
     def fill_periods(self) -> None:
         """Periods as declared or learned, and the patience of each node."""

@@ -6,9 +6,11 @@ Nothing here changes the scheduler. What a table's log does not tell at the mome
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from headgate.core import Dispatch, Explanation, TableColumns, Update, node_name
-from headgate.warehouse.schedule.catching_up import Behind, CatchUp
+from headgate.core import DispatchExplanation, Explanation, TableColumns, Update, node_name
+from headgate.warehouse.publish.node import PublishNode
+from headgate.warehouse.schedule.catching_up import Behind, CatchUp, PublicationStanding
 from headgate.warehouse.schedule.explaining import Standing, explained
 from headgate.warehouse.schedule.ledger import Ledger, NodeStatistics
 from headgate.warehouse.schedule.limits import UpdateLimits
@@ -43,16 +45,29 @@ class Standings:
         periods = dict(zip(self._nodes.names, self._nodes.matrix.columns["period"].tolist(), strict=True))
         return self._ledger.statistics(now, self._running.names, periods)
 
-    def explain(self, table: str, loop: Dispatch, now: float) -> Explanation:
-        """Why a table is or is not being updated: what the loop says, and what the table waits for."""
-        graph = self._nodes.graph
-        index = graph.index[table]
-        above = [graph.names[i] for i in graph.ancestors(index)]
-        return explained(loop.explain(index, now), {name: self.of(name, now) for name in (table, *above)})
+    def explain(self, told: DispatchExplanation, now: float, together: str = "") -> Explanation:
+        """Why a table is or is not being updated: what the loop has told of it, and what the table waits for.
+
+        ``together`` says why its updates share jobs with others, or do not.
+        """
+        graph, table = self._nodes.graph, told.node
+        above = [graph.names[i] for i in graph.ancestors(graph.index[table])]
+        standings = {name: self.of(name, now) for name in (table, *above)}
+        standings[table] = replace(standings[table], most=min(standings[table].most, told.portion), together=together)
+        return explained(told, standings)
 
     def behind(self, catch_up: CatchUp, now: float) -> Behind:
         """The tables that have not caught up yet."""
-        return catch_up.behind(self._warehouse, {name: self.of(name, now) for name in self._warehouse.nodes})
+        standings = {name: self.of(name, now) for name in self._warehouse.nodes}
+        return catch_up.behind(self._warehouse, standings, self._published())
+
+    def _published(self) -> dict[str, PublicationStanding]:
+        """How the publications of tables stand."""
+        found = {}
+        for node in self._nodes.by_name.values():
+            if isinstance(node, PublishNode):
+                found[node.table] = PublicationStanding(node.version, node.failures, node.problem)
+        return found
 
     def of(self, table: str, now: float) -> Standing:
         """How one table stands."""
@@ -68,6 +83,7 @@ class Standings:
             freshness=known(lambda: node.freshness),
             has_data=bool(known(lambda: node.store.exists)),
             updating=table in running,
+            job=next((update.together for update in self._running if update.name == table), ()),
             recomputing=backfill in running,
             ready=index in self._planned,
             pending=float(self._columns.pending[index]),
@@ -80,6 +96,7 @@ class Standings:
             note=entry.note if entry.waiting else "",
             remark="" if entry.waiting else entry.note,
             catalog=entry.remark,
+            target=entry.target_note,
             repairs=known(lambda: node.repairs),
             rebuild=node.rebuild_reason,
             idle=None if entry.last_update is None else now - entry.last_update,

@@ -7,8 +7,8 @@ The path of one update, from data that has arrived to the live table:
    pending, the node returns an ``Update`` with status *planned*.
 2. The scheduler writes the features of the update for the policy and tells the dispatch loop that the node is ready.
 3. ``Scheduler.decide``: the loop picks nodes and tracks. ``Node.begin`` fixes what the update reads, in
-   ``Update.plan``: a ``Range`` of the source, or a ``DerivePlan`` with files of source tables. The status becomes
-   *running*. Ready tables of the same group begin together.
+   ``Update.plan``: a ``LoadPlan`` with a ``Range`` of the source, or a ``DerivePlan`` with files of source tables. The
+   status becomes *running*. Ready tables of the same group begin together.
 4. ``Runtime`` (``run``) hands the updates to a thread of ``Tracks``, which calls ``Node.run``.
 5. ``run`` computes the rows with Spark: ``load`` reads the source and separates rejected rows, ``derive`` calls the
    table's function; ``hosted`` keeps the states of stream queries inside it.

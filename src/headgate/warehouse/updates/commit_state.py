@@ -23,12 +23,12 @@ class CommitState:
     ``freshness`` is the event time up to which the table reflects its sources, in microseconds. A derived table has
     ``sources``, the versions it has consumed, ``source_ids``, the ids of these versions, and ``dirty``, the event times
     still to be recomputed. Commits of older releases have no ids. A stream or dimension has the ``range`` that the
-    update loaded, and in some commits the whole ``offset``, both as the source writes them. ``time`` is the event-time
-    column, None in tables without; readers without the declaration need it. ``queries`` are the stream queries in the
-    table's function and the files with their states (``headgate.stream.spark``). ``rejected_files`` are the files with
-    rows that these queries rejected, or for a stream or dimension the folders with its rejected rows, and the update
-    that wrote them. ``query`` is the fingerprint of the query that computed the rows of a derived table
-    (``declare.query_fingerprint``), ``mode`` how it was kept up to date (``declare.modes``).
+    update loaded, and in the first commit and some others the whole ``offset``, both as the source writes them.
+    ``time`` is the event-time column, None in tables without; readers without the declaration need it. ``queries`` are
+    the stream queries in the table's function and the files with their states (``headgate.stream.spark``).
+    ``rejected_files`` are the files with rows that these queries rejected, or for a stream or dimension the folders
+    with its rejected rows, and the update that wrote them. ``query`` is the fingerprint of the query that computed the
+    rows of a derived table (``declare.query_fingerprint``), ``mode`` how it was kept up to date (``declare.modes``).
     """
 
     update: int = 0

@@ -89,6 +89,11 @@ class TableNode(Node):
         }
 
     @property
+    def hosts_queries(self) -> bool:
+        """Whether there are stream queries in the table's function."""
+        return self._deriver.hosted.any
+
+    @property
     def block_seconds(self) -> float:
         """The least event time that can be recomputed."""
         if not self.rebuilds:

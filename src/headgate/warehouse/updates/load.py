@@ -19,10 +19,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from headgate.core import DeclarationError, Update
+from headgate.warehouse.declare.analysis import stored_columns
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec
 from headgate.warehouse.session import tune
 from headgate.warehouse.sources import Limit, Offset, Pending, Range, SourceBroken
-from headgate.warehouse.sources.protocol import HasContents, ReadsArrow
+from headgate.warehouse.sources.protocol import HasContents, MovingStart, ReadsArrow, ReadsOnExecutors
 from headgate.warehouse.storage.files import ALL, DATA_DIRECTORY, directory_of
 from headgate.warehouse.storage.store import MOST_ENTRIES, TableStore
 from headgate.warehouse.updates.bad_chunks import TRIES, BadChunks
@@ -39,12 +40,12 @@ from headgate.warehouse.updates.plan import MICROS
 from headgate.warehouse.updates.spark_files import LARGE_BYTES, WrittenFiles, write_with_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from headgate.stream.spark.update import HostedUpdate
     from headgate.warehouse.updates.spark_files import FileReader
 
-#: every so many updates the whole offset is written, so that a restart reads back that many commits at most
+#: after so many updates the whole offset is written again, so that a restart reads back that many commits at most
 OFFSET_EVERY = 50
 #: from so many bytes on, the file and the text of good rows are dropped by Spark: for less, the longer plan costs more
 DROP_TEXT_BYTES = 1 << 20
@@ -96,12 +97,17 @@ class LoadedNode(Node):
             self._rejected.drop()  # of a table that was deleted; all of its rows are loaded again
             self._rejected_after = 0
         tune(spark, wanted.bytes)
+        if isinstance(self.source, ReadsOnExecutors) and self.source.is_spread(wanted):
+            try:
+                good, bad = self._written_by_spark(self.source.read(spark, wanted), number, times)
+            finally:
+                self.source.release()
+            self.source.verify(wanted)
+            return good, bad
         rows = self.source.read_arrow(spark, wanted) if isinstance(self.source, ReadsArrow) else None
         frame = self.source.read(spark, wanted) if rows is None else None
         if frame is not None and wanted.bytes > LARGE_BYTES:
-            bad_frame, good_frame = split_frame(frame, times)
-            bad = write_with_spark(bad_frame, self._rejected, number, None, None)
-            good = write_with_spark(good_frame, self.store, number, self._time, self._partition)
+            good, bad = self._written_by_spark(frame, number, times)
         else:
             if frame is not None:
                 small = wanted.bytes <= DROP_TEXT_BYTES
@@ -113,6 +119,14 @@ class LoadedNode(Node):
             good = WrittenFiles(good_files, good_rows.num_rows, good_rows.schema)
         self.source.verify(wanted)
         return good, bad
+
+    def _written_by_spark(
+        self, frame: DataFrame, number: int, times: EventTimes | None
+    ) -> tuple[WrittenFiles, WrittenFiles]:
+        """As ``_write``, by executors: no row comes to the driver."""
+        bad_frame, good_frame = split_frame(frame, times)
+        bad = write_with_spark(bad_frame, self._rejected, number, None, None)
+        return write_with_spark(good_frame, self.store, number, self._time, self._partition), bad
 
     def _commit(self, good: WrittenFiles, bad: WrittenFiles, state: CommitState, after: int | None = None) -> None:
         """Commit the table, then its rejected rows: added to those after update ``after``, or in place of all."""
@@ -167,14 +181,31 @@ class LoadedNode(Node):
         self._rejected_after = number
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """What an update of a stream loads: ``range``, which comes after ``offset``, what update number ``after`` had left.
+
+    Without a range, the update only writes the offset down, because where the stream begins would move. All three are
+    of the same moment. If there is another commit before this update's own, perhaps of a process that ran the warehouse
+    before, what it loads may be in the table already. So its commit is refused then.
+    """
+
+    range: Range | None
+    offset: Offset
+    after: int
+
+
 class StreamNode(LoadedNode):
     """A stream: a table loaded from a source. ``period`` is declared, or learned; None before there were two arrivals.
 
-    Invariant: ``_known`` is what had been loaded after update number ``_known_after``.
+    Invariant: ``_known`` is what had been loaded after update number ``_known_after``, and ``_unwritten`` how many
+    commits since the one that has the whole offset; None if there is none.
     """
 
     #: the weight of the latest arrivals when a period is learned
     LEARNING = 0.3
+    #: so many commits are looked at to find since when tables have been waiting
+    MOST_LOADS = 50
 
     def __init__(
         self, spec: StreamSpec, store: TableStore, rejected: TableStore, clock: Callable[[], float] = time.time
@@ -188,6 +219,7 @@ class StreamNode(LoadedNode):
         self._is_cut = False
         #: the last update left data that comes after what it loaded, whenever that arrived
         self._newer_is_left = False
+        self._unwritten: int | None = None
         self._known = self._stored_offset()
         self._known_after = self.state.update
 
@@ -205,19 +237,34 @@ class StreamNode(LoadedNode):
         for stored in self.store.states():  # newest first
             state = CommitState.from_json(stored, self.table)
             if state.offset is not None:
-                offset = Offset.from_json(state.offset)
+                offset, self._unwritten = Offset.from_json(state.offset), len(ranges)
                 break
             if state.range is not None:
                 ranges.append(Range.from_json(state.range))
         else:
-            offset = self.source.start()
+            offset, self._unwritten = self.source.start(), None
         for loaded in reversed(ranges):
             offset = self.source.advance(offset, loaded)
         return offset
 
+    def loads_beyond(self, freshness: int | None) -> list[tuple[float, int]]:
+        """When the data of the last commits arrived, and the event time that each reached, the oldest first.
+
+        They go back to the one that reached ``freshness``, but not further than ``MOST_LOADS``.
+        """
+        loads: list[tuple[float, int]] = []
+        for stored in self.store.states():  # newest first
+            state = CommitState.from_json(stored, self.table)
+            if state.range is None or state.freshness is None:
+                continue
+            if len(loads) == self.MOST_LOADS or (freshness is not None and state.freshness <= freshness):
+                break
+            loads.append((Range.from_json(state.range).oldest, state.freshness))
+        return loads[::-1]
+
     def plan(self) -> Update | None:
         waiting = self.last_poll = self.source.latest(self.offset)
-        if not waiting.chunks and not self._owes_rejected():
+        if not waiting.chunks and not self._owes_rejected() and self._start_to_keep() is None:
             return None
         arrived = None
         if waiting.oldest is not None and waiting.newest is not None:
@@ -226,13 +273,19 @@ class StreamNode(LoadedNode):
         update.size, update.unit = float(waiting.bytes), "bytes"
         return update
 
+    def _start_to_keep(self) -> Offset | None:
+        """Where the stream begins, if that would be another place after a restart and is not written down yet."""
+        if self.state.update or not isinstance(self.source, MovingStart):
+            return None
+        return self.source.fixed_start(self.offset)
+
     def note_death(self, update: Update, reason: str) -> None:
         """Spark died while it ran an update of this stream; called before ``end``.
 
         Its chunks are loaded one by one then, and one that Spark dies of again and again is set aside.
         """
-        if update.plan is not None:
-            self._bad_chunks.note_death(update.plan, reason)
+        if update.plan is not None and update.plan.range is not None:
+            self._bad_chunks.note_death(update.plan.range, reason)
 
     def go_on_from(self, before: StreamNode) -> None:
         """Take over what is known of bad chunks and of arrivals; ``before`` is this stream as it was opened before."""
@@ -260,12 +313,16 @@ class StreamNode(LoadedNode):
             first=self.spec.catch_up,
         )
         waiting = update.arrived
-        wanted = self.source.next_range(self.offset, self._bad_chunks.limited(limit))
+        after = self.state.update  # before the offset: that of a later update would be refused, not loaded twice
+        offset = self.offset
+        wanted = self.source.next_range(offset, self._bad_chunks.limited(limit))
         if wanted is None:
-            update.plan, update.arrived = None, None
-            return self._owes_rejected()
+            start = self._start_to_keep()
+            update.plan, update.arrived = None if start is None else LoadPlan(None, start, after), None
+            return start is not None or self._owes_rejected()
         wanted = self._bad_chunks.without_deadly(wanted)
         self._loads(update, wanted)
+        update.plan = LoadPlan(wanted, offset, after)
         self._is_cut = waiting is not None and wanted.chunks < waiting[2]
         if self._is_cut and self.spec.catch_up == "oldest" and update.size > 0:
             update.gained *= min(1.0, wanted.bytes / update.size)
@@ -288,15 +345,22 @@ class StreamNode(LoadedNode):
         started = time.perf_counter()
         self._drop_rejected_of_lost_updates()
         self._commit_rejected()  # left undone by a process that died, or by a commit that failed
-        before = self.state
-        if update.plan is None:
-            update.work, update.freshness = time.perf_counter() - started, before.freshness
+        freshness = self.state.freshness
+        plan: LoadPlan | None = update.plan
+        if plan is None:
+            update.work, update.freshness = time.perf_counter() - started, freshness
             return
-        number = max(before.update, self._rejected_after) + 1
-        wanted, good, bad = self._written(spark, update.plan, number)
+        number = max(plan.after, self._rejected_after) + 1
+        if plan.range is None:
+            self._write_start(plan, number, spark)
+            update.work, update.freshness = time.perf_counter() - started, freshness
+            return
+        wanted, good, bad = self._written(spark, plan.range, number)
         update.work = time.perf_counter() - started
-        known = [moment for moment in (before.freshness, good.last) if moment is not None]
-        after = self.source.advance(self.offset, wanted)
+        known = [moment for moment in (freshness, good.last) if moment is not None]
+        after = self.source.advance(plan.offset, wanted)
+        # The first commit has it, too: asked again, the source may have another one to start with.
+        written = self._unwritten is None or self._unwritten + 1 >= OFFSET_EVERY
         state = CommitState(
             update=number,
             kind="load",
@@ -304,12 +368,20 @@ class StreamNode(LoadedNode):
             rows=good.rows,
             rejected=bad.rows,
             range=wanted.to_json(),
-            offset=after.to_json() if number % OFFSET_EVERY == 1 else None,
+            offset=after.to_json() if written else None,
             time=self.spec.time,
         )
-        self._commit(good, bad, state, after=before.update)
+        self._commit(good, bad, state, after=plan.after)
         self._known, self._known_after = after, number
+        self._unwritten = 0 if written else (self._unwritten or 0) + 1
         update.rows, update.rejected, update.freshness = good.rows, bad.rows, state.freshness
+
+    def _write_start(self, plan: LoadPlan, number: int, spark: SparkSession) -> None:
+        """Commit where the stream begins, and no rows."""
+        columns = stored_columns(spark.createDataFrame([], self.source.schema).schema)
+        state = CommitState(update=number, kind="start", offset=plan.offset.to_json(), time=self.spec.time)
+        self._commit(WrittenFiles([], 0, columns), WrittenFiles([], 0, REJECTED_SCHEMA), state, after=plan.after)
+        self._known, self._known_after, self._unwritten = plan.offset, number, 0
 
     def _written(self, spark: SparkSession, wanted: Range, number: int) -> tuple[Range, WrittenFiles, WrittenFiles]:
         """Write the rows of ``wanted`` without the chunks that cannot be read: what it is then, and its files."""

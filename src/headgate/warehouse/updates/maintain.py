@@ -102,7 +102,8 @@ class MaintenanceNode(Node):
         if store is self.store:
             state = self.state
             kept = rejected_files(state.rejected_files)
-            tidy_states(state_folder(store.directory), stored_states(state), kept, ABANDONED_SECONDS)
+            folder = state_folder(store.directory)
+            tidy_states(folder, stored_states(state), kept, ABANDONED_SECONDS, store.check_fence)
         self._cleaned[store.directory] = version
         (store.directory / CLEANED).write_text(str(version), encoding="utf-8")
 

@@ -124,6 +124,13 @@ class Node(ABC):
     def source_changed(self, source: str) -> None:  # noqa: B027 - most have nothing to do
         """A source of this table has been updated."""
 
+    def waits(self) -> float:
+        """The seconds until it should be planned again although nothing has come; infinity if it need not be."""
+        return math.inf
+
+    def retry_now(self) -> None:  # noqa: B027 - most have nothing to do
+        """A user wants to try again at once what is waited with after a failure."""
+
     def update(self, spark: SparkSession, most_seconds: float = math.inf) -> Update | None:
         """Plan, begin, run and end one update, on this thread; None if there is nothing to do."""
         update = self.plan()

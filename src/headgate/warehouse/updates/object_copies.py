@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from headgate.places.object_path import NoObjectStoreError, ObjectPath
 from headgate.places.place import SPARK_PACKAGES, AnyPath, spark_name, spark_scheme
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 #: copies that no update reads are deleted, the oldest first, when all together have more bytes than this
@@ -54,21 +55,30 @@ class ObjectCopies:
             for path in objects:
                 self._used[path] = self._used.get(path, 0) + 1
             missing = [path for path in dict.fromkeys(objects) if path not in self._copies]
+        fetching = [_requests.submit(self._fetch, path) for path in missing]
         try:
-            fetched = list(_requests.map(self._fetch, missing))
-        except BaseException:
+            wait(fetching)
+        except BaseException:  # the update was cancelled
             self.release(objects)
             raise
+        failed = next((error for each in fetching if (error := each.exception()) is not None), None)
         with self._guard:
-            for path, (copy, size) in zip(missing, fetched, strict=True):
+            fetched = [
+                (path, each.result()) for path, each in zip(missing, fetching, strict=True) if not each.exception()
+            ]
+            for path, (copy, size) in fetched:
                 if path in self._copies:  # another update has fetched it at the same time
                     copy.unlink()
                     continue
                 self._copies[path] = (copy, size)
                 self._bytes += size
             for path in objects:
-                self._copies[path] = self._copies.pop(path)
-            return [self._copies[path][0] for path in objects]
+                if path in self._copies:
+                    self._copies[path] = self._copies.pop(path)
+            if failed is None:
+                return [self._copies[path][0] for path in objects]
+        self.release(objects)  # those that were fetched stay for the next try, as copies that nobody uses
+        raise failed
 
     def release(self, objects: Iterable[ObjectPath]) -> None:
         with self._guard:
@@ -101,8 +111,12 @@ class ObjectCopies:
         copy = self.new_path(path.suffix)
         part = copy.with_name(f".{copy.name}")
         content = memoryview(path.read_buffer())
-        part.write_bytes(content)
-        part.rename(copy)
+        try:
+            part.write_bytes(content)
+            part.rename(copy)
+        except BaseException:  # as on a full disk
+            part.unlink(missing_ok=True)
+            raise
         return copy, content.nbytes
 
 
@@ -133,9 +147,14 @@ def _put(file: Path, target: ObjectPath) -> None:
 
 def reads_itself(spark: SparkSession, path: ObjectPath) -> bool:
     """Whether Spark has the file system of an object store."""
-    key = (spark.sparkContext.applicationId, spark_scheme(path))
+    return has_file_system(spark.sparkContext, spark_scheme(path))
+
+
+def has_file_system(context: SparkContext, scheme: str) -> bool:
+    """Whether a Spark has the file system of URLs with this scheme."""
+    key = (context.applicationId, scheme)
     if key not in _has_file_system:  # asked once for each Spark: what it has does not change while it runs
-        _has_file_system[key] = _finds_file_system(spark, key[1])
+        _has_file_system[key] = _finds_file_system(context, scheme)
     return _has_file_system[key]
 
 
@@ -147,15 +166,19 @@ def check_access(spark: SparkSession, warehouse: AnyPath) -> None:
         scheme = spark_scheme(warehouse)
         raise NoObjectStoreError(
             f"the Spark at {spark.sparkContext.master} cannot read {warehouse}: it has no file system for {scheme}://. "
-            f"Add the package {SPARK_PACKAGES[scheme]}, with --conf spark.jars.packages=... or in its folder of jars"
+            f"Add the package {SPARK_PACKAGES[scheme]} (here {_hadoop_version(spark.sparkContext)}), with "
+            "--conf spark.jars.packages=... or in its folder of jars"
         )
 
 
-def _finds_file_system(spark: SparkSession, scheme: str) -> bool:
-    jvm = spark._jvm
+def _hadoop_version(context: SparkContext) -> str:
+    return str(context._jvm.org.apache.hadoop.util.VersionInfo.getVersion())  # type: ignore[union-attr]
+
+
+def _finds_file_system(context: SparkContext, scheme: str) -> bool:
     try:
-        hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)  # type: ignore[union-attr]
+        hadoop = context._jsc.hadoopConfiguration()
+        context._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)  # type: ignore[union-attr]
     except Exception:
         return False
     return True

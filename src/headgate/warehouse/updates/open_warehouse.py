@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Literal
 
 from headgate.core import DeclarationError, Graph
@@ -17,6 +17,7 @@ from headgate.warehouse.declare.modes import TableMode, table_modes
 from headgate.warehouse.declare.query_fingerprint import has_changed
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.publish.node import PublishNode
+from headgate.warehouse.publish.owner import warehouse_id
 from headgate.warehouse.storage.fence import Fence
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.derive import TableDeriver
@@ -72,6 +73,7 @@ class OpenWarehouse:
     def background_nodes(self) -> Iterator[Node]:
         """The nodes that work behind live updates: backfills, maintenance, and publishing."""
         lengths = {node.name: node.partition for node in self.spec.nodes() if not isinstance(node, DimensionSpec)}
+        own_id = cache(partial(warehouse_id, self.spec.folder(), self.spec.name))
         for name, node in self.nodes.items():
             if isinstance(node, UnopenedTable):
                 continue
@@ -79,7 +81,7 @@ class OpenWarehouse:
                 yield BackfillNode(node)
             yield MaintenanceNode(node, lengths.get(name))
             if places := [publication.to for publication in self.spec.publications if publication.table == name]:
-                yield PublishNode(node, places)
+                yield PublishNode(node, places, own_id)
 
     def _update(self, node: Node, spark: SparkSession) -> bool:
         if node.update(spark) is None:

@@ -1,0 +1,246 @@
+"""The policy ``auto`` in a real run: a switch and how it is told, and the process that replays beside the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.apart import started_apart
+from headgate.core import policy_from
+from headgate.core.autopilot import ReplayedWindow, RunSettings, window_told
+from headgate.core.trace import TraceHeader
+from headgate.core.trace.lines import header_line
+from headgate.warehouse import Files, Warehouse
+from headgate.warehouse.report.figures import figures_of
+from headgate.warehouse.run.autopilot import AutopilotWatch
+from headgate.warehouse.run.autopilot_process import AutopilotProcess
+from headgate.warehouse.run.runtime import Runtime
+from headgate.warehouse.run.trace import read_trace
+from headgate.warehouse.schedule.run_options import RunOptions
+from tests.sim.recording import BUSY, START, recorded
+from tests.warehouse.test_notices import NO_SPARK, declared, opened
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = RunSettings("max-benefit", "proportional", 1)
+PRICED = RunSettings("priced-benefit", "proportional", 1)
+HEADER = TraceHeader("w", 1_794_736_800.0, 1, "auto", "proportional", "default", None, ())
+#: longer than any of this takes
+PATIENCE = 600.0
+
+
+def told(now: RunSettings = HERE, **more: float) -> Mapping[str, Any]:
+    """What the process would say of a window in which priced-benefit would have saved a fifth."""
+    replayed = {HERE: 100.0, PRICED: 80.0}
+    window = ReplayedWindow(300.0, 2_000, now, more.get("measured", replayed[now]), 40.0, replayed)
+    # Through text, as between processes.
+    return dict(json.loads(json.dumps({"window": window_told(window), "processor": 1.2, "share": 0.004})))
+
+
+def shop(folder: Path) -> Warehouse:
+    landing = folder / "landing"
+    landing.mkdir()
+    (landing / "1.json").write_text('{"ts": "2026-11-15T12:00:00", "n": 1}')
+    warehouse = Warehouse("shop", folder / "shop.warehouse", sync=False)
+    warehouse.stream("orders", Files(landing, schema="ts timestamp, n int", settle=0), time="ts")
+    warehouse.sql("hours", "SELECT date_trunc('hour', ts) AS hour, count(*) AS n FROM orders GROUP BY 1", time="hour")
+    return warehouse
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_switch_is_made_told_recorded_and_explained_and_taken_back(tmp_path: Path, spark: SparkSession) -> None:
+    with shop(tmp_path).start(spark=spark, tracks=1, policy="auto") as run:
+        run.wait_until_fresh("5 min")
+        autopilot, runtime = run.autopilot, run.runtime
+        for _ in range(2):
+            autopilot.heard(told())
+        assert runtime.glance().policy == "auto"
+        assert "3 windows in a row are asked for" in str(runtime.explain("hours"))
+        autopilot.heard(told())
+        assert (runtime.glance().policy, runtime.glance().placement) == ("auto:now=priced-benefit", "proportional")
+        explained = str(runtime.explain("hours"))
+        assert "autopilot: max-benefit with proportional is replaced by priced-benefit with proportional" in explained
+        assert "its process takes 0.40% of a core" in explained
+        # A window that was replayed before the switch came too late.
+        autopilot.heard(told())
+        assert runtime.glance().policy == "auto:now=priced-benefit"
+        for _ in range(3):
+            autopilot.heard(told(PRICED, measured=120.0))
+        assert runtime.glance().policy == "auto"
+        # Another policy ends it, for good.
+        runtime.replace_policy(policy_from("fifo"))
+        for _ in range(4):
+            autopilot.heard(told())
+        assert runtime.glance().policy == "fifo"
+        assert "autopilot" not in str(runtime.explain("hours"))
+        # And it can be asked for while a run goes on.
+        runtime.replace_policy(policy_from("auto"))
+        for _ in range(3):
+            autopilot.heard(told())
+        assert runtime.glance().policy == "auto:now=priced-benefit"
+        assert run.trace is not None
+        trace = read_trace(run.trace)
+    changes = [(change.what["policy"], "why" in change.what) for change in trace.changes]
+    by_itself, back = ("auto:now=priced-benefit", True), ("auto", True)
+    assert changes == [by_itself, back, ("fifo", False), ("auto", False), by_itself]
+    notices = [notice.text for notice in trace.notices if notice.text.startswith("autopilot: ")]
+    assert [text.split()[1] for text in notices] == ["max-benefit", "back", "max-benefit"]
+    assert notices[0] == trace.changes[0].what["why"]
+    assert any("which would have saved 20.0%" in what for _, what in figures_of(trace).changes)
+
+
+class Overtaken(Runtime):
+    """A run in which a user sets a policy just before the autopilot changes something."""
+
+    first = ""
+
+    def switch(self, *args: Any, **options: Any) -> bool:
+        if self.first:
+            self.replace_policy(policy_from(self.first))
+        return super().switch(*args, **options)
+
+
+def silent() -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(["tail", "-f", "/dev/null"], stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+@pytest.mark.parametrize(
+    ("first", "policy", "said"),
+    [
+        pytest.param("", "auto:now=priced-benefit", "is replaced by", id="nobody else does anything"),
+        pytest.param("auto:window=60", "auto:window=60", "3 windows in a row are asked for", id="another autopilot"),
+        pytest.param("fifo", "fifo", "", id="no autopilot any more"),
+    ],
+)
+def test_a_change_that_came_too_late_is_not_told(tmp_path: Path, first: str, policy: str, said: str) -> None:
+    watch = AutopilotWatch(lambda: START, partial(AutopilotProcess, start=silent))
+    options = RunOptions(tracks=1, policy=policy_from("auto"))
+    run = Overtaken(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, options, on_change=watch.changed)
+    run.first = first
+    watch.begin(HEADER)
+    watch.start(run)
+    for _ in range(3):
+        watch.heard(told())
+    assert run.glance().policy == policy
+    assert said in run.autopilot and bool(said) == bool(run.autopilot)
+    watch.stop()
+
+
+def test_a_priority_that_a_user_has_set_stays_when_the_pipeline_is_read_again() -> None:
+    _, trace = recorded(BUSY, "auto")
+    tables = trace.header.tables
+    watch = AutopilotWatch(lambda: START)
+    watch.begin(trace.header)
+    priorities = []
+    for change, priority in ((50.0, 10.0), (None, 10.0), (None, 11.0), (None, 11.0)):
+        if change is not None:
+            watch.changed(START, {"priority": ["air", change]})
+        watch.redeclared(replace(each, priority=priority) if each.name == "air" else each for each in tables)
+        priorities.append({each.name: each.priority for each in watch._as_it_stands().tables}["air"])
+    assert priorities == [50.0, 50.0, 11.0, 11.0]
+
+
+def ended(pid: int) -> bool:
+    """Whether a process ends, in the time that there is."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([handle], [], [], PATIENCE)[0])
+    finally:
+        os.close(handle)
+
+
+#: says which process it has started, and then waits for ever
+PARENT = """
+import threading
+from headgate.warehouse.run.autopilot_process import AutopilotProcess
+from tests.warehouse.test_autopilot import HEADER
+
+process = AutopilotProcess(HEADER, print, print)
+while process.process is None:
+    threading.Event().wait(0.01)
+print(process.process.pid, flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells when the process of another has ended")
+def test_the_process_dies_with_a_run_that_is_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent.stdout as said:
+        child = int(said.readline())
+        parent.kill()
+        parent.wait()
+        assert ended(child)
+
+
+@pytest.mark.slow
+def test_an_interrupt_on_the_terminal_of_the_run_does_not_reach_the_process() -> None:
+    with started_apart("headgate.autopilot") as process:
+        assert process.stdin is not None
+        assert os.getpgid(process.pid) == process.pid != os.getpgrp()
+        process.stdin.write(header_line(HEADER).encode())
+        process.stdin.close()  # as it is when the run has ended
+        assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.slow
+def test_the_process_ends_when_it_is_told_to() -> None:
+    failures: list[str] = []
+    process = AutopilotProcess(HEADER, lambda said: None, failures.append)
+    process.end()
+    process.wait()
+    assert process.process is None or process.process.wait(PATIENCE) != 0
+    assert failures == []
+
+
+@pytest.mark.slow
+def test_a_process_that_fails_says_why_once() -> None:
+    failures: list[str] = []
+    failed = threading.Event()
+
+    def note(why: str) -> None:
+        failures.append(why)
+        failed.set()
+
+    process = AutopilotProcess(HEADER, lambda said: None, note, partial(started_apart, "headgate.no_such_module"))
+    assert failed.wait(PATIENCE)
+    process.tell("{}\n")
+    process.end()
+    process.wait()
+    (why,) = failures
+    assert "No module named headgate.no_such_module" in why
+
+
+def test_a_process_that_does_not_listen_is_given_up() -> None:
+    failures: list[str] = []
+    stuck = threading.Event()
+
+    def start() -> subprocess.Popen[bytes]:
+        stuck.wait(PATIENCE)
+        return subprocess.Popen(["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    process = AutopilotProcess(HEADER, lambda said: None, failures.append, start, most_waiting=10)
+    for _ in range(20):
+        process.tell("{}\n")
+    stuck.set()
+    process.wait()
+    assert failures == ["it does not take in what happens"]
