@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 
 import httpx
 import pytest
 
-from headgate.monitor import access
-from headgate.monitor.server import application
+from headgate.core import ParameterError
+from headgate.monitor import access, connections
+from headgate.monitor.server import MonitorServer, application
 from headgate.monitor.watch import RunWatch
 from tests.monitor.pretended import NASTY, PretendedRun
 
@@ -67,6 +70,38 @@ def test_a_request_must_be_made_to_a_name_of_this_server(watch: RunWatch, at: st
     assert asked(watch, "GET", "/healthz", at=at).status_code == status
 
 
+def test_another_address_of_this_machine_is_a_name_of_this_server(watch: RunWatch) -> None:
+    assert asked(watch, "GET", "/healthz", at="http://127.0.0.2:4300", host="127.0.0.2").status_code == 200
+    assert asked(watch, "GET", "/healthz", at="http://127.0.0.2:4300").status_code == 421
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HT", b"POST /api/what-if HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{"]
+)
+def test_a_connection_whose_request_does_not_come_is_closed(
+    watch: RunWatch, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.2)
+    with MonitorServer(watch, port=0) as server, socket.create_connection(("127.0.0.1", server.port), 60) as silent:
+        silent.sendall(sent)
+        with suppress(ConnectionResetError):
+            while silent.recv(1000):
+                pass
+
+
+@pytest.mark.slow
+def test_there_are_only_so_many_connections(watch: RunWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 600.0)
+    with MonitorServer(watch, port=0) as server:
+        opened = [socket.create_connection(("127.0.0.1", server.port), 60) for _ in range(3)]
+        with suppress(ConnectionResetError):
+            assert opened[2].recv(1) == b""
+        for each in opened:
+            each.close()
+
+
 @pytest.mark.parametrize(("host", "at"), [("fd00::1", "http://[fd00::1]:4300"), ("0.0.0.0", "http://machine:4300")])
 def test_beyond_the_machine_it_is_reached_by_its_address(watch: RunWatch, host: str, at: str) -> None:
     bearer = {"authorization": f"Bearer {TOKEN}"}
@@ -82,6 +117,7 @@ def test_all_names_are_taken_only_where_a_token_is_needed(watch: RunWatch) -> No
     [
         pytest.param(OURS, 200, id="a program"),
         pytest.param(OURS | {"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:4300"}, 200, id="our page"),
+        pytest.param({"x-headgate": "0"}, 403, id="another value of the header"),
         pytest.param({}, 403, id="without the header, as a form of another site"),
         pytest.param(OURS | {"origin": "http://evil.example"}, 403, id="another site"),
         pytest.param(OURS | {"origin": "null"}, 403, id="a sandboxed frame"),
@@ -146,11 +182,33 @@ def test_the_token_is_handed_over_in_a_cookie_that_scripts_cannot_read(watch: Ru
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     name, _, rest = answer.headers["set-cookie"].partition("=")
     assert name == "headgate_token_4300"
-    assert {"httponly", "samesite=strict", "path=/"} <= {part.strip().lower() for part in rest.split(";")}
+    assert {"httponly", "samesite=lax", "path=/"} <= {part.strip().lower() for part in rest.split(";")}
     for wrong in ("", "x", TOKEN[:-1], "%ff", "ü"):
         refused = asked(watch, "GET", f"/login?token={wrong}", token=TOKEN)
         assert refused.status_code == 401
         assert "set-cookie" not in refused.headers
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_token_that_the_user_has_chosen_is_needed_on_this_machine_too(watch: RunWatch, host: str) -> None:
+    with MonitorServer(watch, host, port=0, token=TOKEN) as server:
+        assert TOKEN not in server.address, "who has chosen it knows it"
+        at = f"http://127.0.0.1:{server.port}/healthz"
+        assert httpx.get(at, trust_env=False).status_code == 401
+        assert httpx.get(at, headers={"authorization": f"Bearer {TOKEN}"}, trust_env=False).status_code == 200
+
+
+def test_beyond_this_machine_there_is_always_a_token(watch: RunWatch) -> None:
+    with MonitorServer(watch, "0.0.0.0", port=0) as one, MonitorServer(watch, "0.0.0.0", port=0) as other:
+        tokens = {server.address.partition("token=")[2] for server in (one, other)}
+    assert len(tokens) == 2 and min(map(len, tokens)) >= 32
+
+
+@pytest.mark.parametrize("token", ["", "short", "with a space in the middle", "x" * 20 + "\n", "x" * 20 + "&"])
+def test_a_token_that_can_be_guessed_or_is_no_part_of_an_address_is_refused(watch: RunWatch, token: str) -> None:
+    with pytest.raises(ParameterError, match="HEADGATE_TOKEN") as caught:
+        MonitorServer(watch, port=0, token=token)
+    assert not token or token not in str(caught.value)
 
 
 def test_tokens_are_compared_in_constant_time(watch: RunWatch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import pty
-import re
-import select
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,13 +13,16 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 from headgate.core.errors import HeadgateError
+from headgate.core.trace import RunBound
+from headgate.monitor.bounding import FIRST, WINDOW, RunBounds
 from headgate.monitor.record import Json
 from headgate.monitor.remote import PageRun, SocketRun, UnreachableError
 from headgate.monitor.server import MonitorServer
 from headgate.monitor.top import TopApp
-from headgate.monitor.top_rows import attention, cells, count, length, ordered, sparkline
+from headgate.monitor.top_rows import attention, cells, count, headline, length, ordered, sparkline
 from headgate.monitor.watch import RunWatch
 from headgate.warehouse.run.control_client import NotRunningError
+from headgate.warehouse.run.trace import local_runs
 from tests.monitor.pretended import NASTY, PretendedRun
 from tests.warehouse.control_helpers import Recorder, serving
 
@@ -53,11 +50,55 @@ def test_rows_are_sorted_by_a_column_and_filtered_by_name_and_state(
 
 
 def test_what_needs_a_person_is_said_worst_first() -> None:
-    assert attention(TABLES, 100.0) == [
+    assert attention({"tables": TABLES}, 100.0) == [
         "1 held until you resume: alerts",
         "1 later than the target: alerts",
         "1 with rejected rows: meters",
     ]
+
+
+def test_targets_that_cannot_be_met_need_a_person() -> None:
+    tables = {
+        name: table | {"target_note": "it takes longer" if name == "air" else ""} for name, table in TABLES.items()
+    }
+    assert attention({"tables": tables}, 100.0)[1] == "1 with a target that cannot be met: air"
+
+
+SILENT: Json = {"kind": "stream", "updates": 10, "last_update": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("overview", "line"),
+    [
+        ({"disk": {"free": 4e9, "total": 100e9}}, "the disk is filling: 4.0 of 100 GB are free"),
+        ({"disk": {"free": 40e9, "total": 100e9}}, None),
+        ({"file_problem": "city.py has changed,\nbut \x1b[31m"}, "city.py has changed, but \\u001b[31m"),
+        ({"tables": {"air": {"state": "stuck"}}}, "1 cancelled, but its update does not end: air"),
+        ({"tables": {"air": {"state": "stopped"}}}, "1 stopped, as the run has failed: air"),
+        ({"tables": {"air": SILENT}, "started": 0.0, "disk": None}, "1 silent for longer than usual: air"),
+        ({"tables": {"air": SILENT | {"period": 60.0}}, "started": 0.0, "disk": None}, None),
+        ({"tables": {"air": SILENT | {"waiting_since": 299.0}}, "started": 0.0, "disk": None}, None),
+        # Over the socket, `started` is when somebody began to look.
+        ({"tables": {"air": SILENT}, "started": 99.0}, None),
+        ({"tables": {"air": SILENT | {"period": 1.0}}, "started": 99.0}, "1 silent for longer than usual: air"),
+    ],
+)
+def test_what_is_stuck_a_full_disk_silent_sources_and_a_refused_file_need_a_person(
+    overview: Json, line: str | None
+) -> None:
+    assert attention({"tables": {}, **overview}, 300.0) == ([] if line is None else [line])
+
+
+def test_the_line_on_top_says_how_many_tables_have_no_staleness_yet() -> None:
+    empty: Json = {"complete": None, "rows": 0, "kind": "table"}
+    tables = {
+        "a": empty,
+        "b": {**empty, "kind": "dimension"},
+        "c": {**empty, "rows": 5},
+        "d": {**empty, "complete": 1.0},
+    }
+    assert "staleness 2.0 s without 1 empty" in headline({"tables": tables, "staleness": [(0.0, 2.0)]}, 0.0, "live")
+    assert "staleness 2.0 s  " in headline({"tables": {"d": tables["d"]}, "staleness": [(0.0, 2.0)]}, 0.0, "live")
 
 
 def test_a_row_has_short_texts_and_no_orders_for_the_terminal() -> None:
@@ -73,19 +114,24 @@ def test_numbers_are_short() -> None:
 
 
 class ScriptedRun:
-    """Gives the overviews that it is told to; a text instead of one means that the run cannot be reached."""
+    """Gives the overviews that it is told to; a text instead of one means that the run cannot be reached.
+
+    With None it is reached, and says nothing.
+    """
 
     name = "scripted"
 
     def __init__(self) -> None:
-        self.next: Json | str = {"warehouse": "city", "at": 100.0, "tables": TABLES, "live": True}
+        self.next: Json | str | None = {"warehouse": "city", "at": 100.0, "tables": TABLES, "live": True}
         self.done: list[tuple[str, str]] = []
 
     def overviews(self, ended: threading.Event) -> Iterator[Json]:
         while not ended.is_set():
-            if isinstance(self.next, str):
-                raise UnreachableError(self.next)
-            yield self.next
+            given = self.next  # once: a test changes it meanwhile
+            if isinstance(given, str):
+                raise UnreachableError(given)
+            if given is not None:
+                yield given
             ended.wait(0.02)
 
     def explain(self, table: str) -> str:
@@ -95,9 +141,11 @@ class ScriptedRun:
         self.done.append((command, table))
 
 
-def driven(run: ScriptedRun, script: Callable[[TopApp, Pilot[None]], object]) -> None:
+def driven(
+    run: ScriptedRun, script: Callable[[TopApp, Pilot[None]], object], clock: Callable[[], float] = lambda: 100.0
+) -> None:
     async def drive() -> None:
-        app = TopApp(run, clock=lambda: 100.0)
+        app = TopApp(run, clock=clock)
         async with app.run_test(size=(120, 30)) as pilot:
             await script(app, pilot)  # type: ignore[misc]
 
@@ -105,7 +153,7 @@ def driven(run: ScriptedRun, script: Callable[[TopApp, Pilot[None]], object]) ->
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 300
     while not holds():
         assert time.monotonic() < end, "it has not come to that"
         await pilot.pause(0.02)
@@ -144,14 +192,34 @@ def test_keys_sort_filter_pause_resume_refresh_and_explain() -> None:
     driven(run, script)
 
 
+@pytest.mark.slow
+def test_a_run_that_says_nothing_is_stuck_until_it_does() -> None:
+    run, now = ScriptedRun(), [100.0]
+
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        def later() -> str:
+            now[0] += 10.0
+            return text_in(app, "#head")
+
+        await until(pilot, lambda: "live" in text_in(app, "#head"))
+        before, run.next = run.next, None
+        await until(pilot, lambda: "stuck" in later())
+        assert "the scheduler has not answered for" in text_in(app, "#attention")
+        run.next = before
+        await until(pilot, lambda: "live" in text_in(app, "#head"))
+
+    driven(run, script, lambda: now[0])
+
+
 def test_a_run_that_is_lost_is_said_and_comes_back() -> None:
     run = ScriptedRun()
 
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
         await until(pilot, lambda: "live" in text_in(app, "#head"))
         before, run.next = run.next, f"nobody is there {NASTY}"
-        await until(pilot, lambda: "not connected: nobody is there" in text_in(app, "#head"))
-        assert "\x1b" not in text_in(app, "#head")
+        await until(pilot, lambda: "not connected" in text_in(app, "#head"))
+        assert text_in(app, "#attention").startswith("nobody is there")
+        assert "\x1b" not in text_in(app, "#attention")
         assert len(names_in(app)) == 3
         run.next = before
         await until(pilot, lambda: "live" in text_in(app, "#head"))
@@ -170,8 +238,35 @@ def test_the_control_socket_gives_overviews(tmp_path: Path) -> None:
         assert "meters" in run.explain("air")
     assert list(overview["tables"]) == ["air", "alerts", "meters"]
     assert overview["tables"]["alerts"]["place"] == 1
-    assert overview["settings"]["tracks"] == 2
+    assert overview["settings"] == {
+        **{"policy": "max-benefit", "placement": "proportional", "tracks": 2, "budget": 1.0},
+        **{"inheritance": "sum", "together": "auto"},
+    }
+    assert overview["file_problem"] == "no!"
     assert recorder.told == [("pause", "air")]
+
+
+def test_the_bound_comes_to_the_view_of_a_directory_without_keeping_it_waiting(tmp_path: Path) -> None:
+    trace = local_runs(tmp_path) / "20261116T110657.129679Z.jsonl"
+    trace.parent.mkdir()
+    trace.touch()
+    asked, answer, ended = list[Path](), threading.Event(), threading.Event()
+
+    def ask(trace: Path, seconds: float | None) -> RunBound:
+        asked.append(trace)
+        assert answer.wait(60.0)
+        return RunBound(1.06, 1.0, 0.0, 600.0, 2, False, 3, 0)
+
+    run = SocketRun(tmp_path, 0.0, lambda: RunBounds(WINDOW, iter((0.0, *[FIRST] * 1_000_000)).__next__, ask))
+    with serving(tmp_path, Recorder()):
+        overviews = run.overviews(ended)
+        assert [next(overviews)["bound"] for _ in range(3)] == [None] * 3, "it is being computed"
+        answer.set()
+        end = time.monotonic() + 60
+        while (bound := next(overviews)["bound"]) is None:
+            assert time.monotonic() < end
+    assert asked == [trace]
+    assert "1.06 times the bound" in headline({"tables": {}, "bound": bound}, 100.0, "live")
 
 
 def test_a_page_gives_overviews_and_takes_commands() -> None:
@@ -195,29 +290,3 @@ def test_a_page_gives_overviews_and_takes_commands() -> None:
         watch.stop()
     with pytest.raises(UnreachableError, match="does not answer"):
         next(PageRun(server.address).overviews(threading.Event()))
-
-
-@pytest.mark.slow
-def test_in_a_real_terminal_it_starts_shows_a_table_and_quits(tmp_path: Path) -> None:
-    with serving(tmp_path, Recorder()):
-        process, terminal = pty.fork()
-        if process == 0:
-            os.environ |= {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "30"}
-            os.execv(sys.executable, [sys.executable, "-m", "headgate.cli", "top", str(tmp_path)])
-        screen, asked, end = b"", False, time.monotonic() + 60
-        status: int | None = None
-        while status is None and time.monotonic() < end:
-            if select.select([terminal], [], [], 0.1)[0]:
-                with suppress(OSError):  # it has closed the terminal
-                    screen += os.read(terminal, 65536)
-            if not asked and re.search(b"alerts", screen):
-                os.write(terminal, b"q")
-                asked = True
-            ended, code = os.waitpid(process, os.WNOHANG)
-            status = os.waitstatus_to_exitcode(code) if ended else None
-        if status is None:
-            os.kill(process, 9)
-            os.waitpid(process, 0)
-        os.close(terminal)
-    assert asked, screen[-2000:]
-    assert status == 0

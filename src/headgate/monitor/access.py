@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import secrets
 from collections.abc import Sequence
 
@@ -18,7 +19,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headgate.core import ParameterError
+
 COOKIE = "headgate_token"
+#: the environment variable with a token that stays the same, for the page and for those who look at it
+TOKEN_VARIABLE = "HEADGATE_TOKEN"
+#: fewer letters could be guessed
+LEAST_LETTERS = 16
 #: where a browser hands in the token
 LOGIN = "/login"
 #: the header that requests with changes carry: a page of another site cannot set it without being asked first
@@ -51,6 +58,15 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
+def check_token(token: str) -> None:
+    """Raises ParameterError if a token that somebody has chosen is too short, or cannot be part of an address."""
+    if not re.fullmatch(rf"[A-Za-z0-9_.~-]{{{LEAST_LETTERS},}}", token):
+        raise ParameterError(
+            f"a token, in {TOKEN_VARIABLE}, has at least {LEAST_LETTERS} letters, digits, '_', '-', '.' or '~'; got "
+            f"{len(token)} characters. Make one with: python -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
+
+
 class Access:
     """Lets requests through to ``app`` that may pass, and adds the headers that keep browsers safe.
 
@@ -64,7 +80,9 @@ class Access:
         self._app = app
         self._token = token
         self._read_only = read_only
-        own = {"localhost", "127.0.0.1", "[::1]"} if is_loopback(host) else {f"[{host}]" if ":" in host else host}
+        own = {f"[{host}]" if ":" in host else host}
+        if is_loopback(host):
+            own |= {"localhost", "127.0.0.1", "[::1]"}
         self._names = {name.lower() for name in (*own, *names)}
         # Who listens at all addresses has more names than we know. Then there is a token, and a browser has it only for
         # the name that it was handed over at, so that another name that leads here is of no use to anybody.
@@ -97,7 +115,10 @@ class Access:
         if request.url.path == LOGIN:
             return None
         if self._token is not None and not self._has_token(request):
-            return _refusal(401, "a token is needed: open the address that `headgate run` has printed")
+            where = (
+                f"open the address that `headgate run` has printed, or {LOGIN}?token=... with that of {TOKEN_VARIABLE}"
+            )
+            return _refusal(401, f"a token is needed: {where}")
         is_change = request.method not in ("GET", "HEAD")
         if is_change and self._read_only:
             why = "this page is read-only: it was started with --ui-read-only"
@@ -127,7 +148,7 @@ class Access:
     def _comes_from_us(request: Request) -> bool:
         origin = request.headers.get("origin")
         is_same = origin is None or origin.partition("://")[2].lower() == request.headers.get("host", "").lower()
-        return _is_own(request.headers) and is_same and CHANGE_HEADER in request.headers
+        return _is_own(request.headers) and is_same and request.headers.get(CHANGE_HEADER) == "1"
 
     def _login(self, request: Request) -> Response | None:
         """Hand the token over in a cookie that scripts cannot read, and take it out of the address."""
@@ -139,8 +160,11 @@ class Access:
         if self._token is None:
             return response
         if not self._is_token(request.query_params.get("token", "")):
-            return _refusal(401, "this token is not the one that `headgate run` has printed")
-        response.set_cookie(_cookie(request), self._token, httponly=True, samesite="strict", path="/")
+            return _refusal(
+                401, "this token is not the one of this run: it has printed its own, unless it was given one"
+            )
+        # A link from another site may be followed with it; changes need our header and origin beside.
+        response.set_cookie(_cookie(request), self._token, httponly=True, samesite="lax", path="/")
         return response
 
 

@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from headgate.core import Update
 from headgate.core.trace import TraceHeader, TraceTable
-from headgate.monitor.record import shown_state, weighted_staleness
+from headgate.monitor.record import shown_state, staleness_of
 from headgate.warehouse.schedule.glance import Glance
 from headgate.warehouse.schedule.ledger import NodeStatistics
 
@@ -126,15 +126,18 @@ class RunMetrics:
         }
         rows = [row for row in glance.tables if row.name in labels]
         yield from _tables(rows, labels)
+        yield _behind(rows, labels)
         yield _state_of(rows, labels, glance)
         yield _counted("headgate_table_updates", "Updates of this run that were committed.", committed, labels)
         yield _counted("headgate_table_update_failures", "Updates of this run that have failed.", failed, labels)
 
     def _run(self, glance: Glance) -> Iterator[Metric]:
-        mean = weighted_staleness(glance.tables)
+        mean = staleness_of(glance.tables)
         if mean is not None:
             yield self._of_run(
-                "headgate_weighted_staleness_seconds", "Mean staleness of all tables, weighted by priority.", mean
+                "headgate_weighted_staleness_seconds",
+                "Mean staleness of all tables with rows, weighted by priority.",
+                mean,
             )
         yield self._of_run("headgate_queue_length", "Updates that wait for a track.", len(glance.queue))
         yield self._of_run("headgate_tracks", "How many updates may run at the same time.", glance.tracks)
@@ -151,6 +154,15 @@ class RunMetrics:
 
 
 _Labels = dict[str, tuple[str, str, str, str]]
+
+
+def _behind(rows: Iterable[NodeStatistics], labels: _Labels) -> Metric:
+    said = "Records that are not loaded, of each partition of a source that has some."
+    found = GaugeMetricFamily("headgate_source_waiting_records", said, labels=(*_TABLE, "part"))
+    for row in rows:
+        for part, count in row.behind.items():
+            found.add_metric([*labels[row.name], part], count)
+    return found
 
 
 def _tables(rows: Iterable[NodeStatistics], labels: _Labels) -> Iterator[Metric]:
@@ -177,7 +189,7 @@ def _state_of(rows: Iterable[NodeStatistics], labels: _Labels, glance: Glance) -
     tracks = {each.table: each.track for each in glance.running if each.layer == "live"}
     queued = {each.name for each in glance.queue}
     for row in rows:
-        state = shown_state(row, tracks.get(row.name), 1 if row.name in queued else None)
+        state = shown_state(row, tracks.get(row.name), 1 if row.name in queued else None, row.name in glance.left)
         family.add_metric((*labels[row.name], state), 1)
     return family
 

@@ -24,7 +24,8 @@ class Endpoint:
     """One request: where, what it does, what it takes and what it answers.
 
     ``takes`` is the schema of its body, ``answers`` that of its answer. ``refuses`` is {status: when}; each of these
-    answers is an error.
+    answers is an error. ``media`` are the types that it answers in. ``of_run``: it may be about another run than the
+    one that is shown.
     """
 
     path: str
@@ -33,7 +34,8 @@ class Endpoint:
     answers: Json = field(default_factory=dict)
     takes: Json | None = None
     refuses: Mapping[int, str] = field(default_factory=dict)
-    media: str = JSON
+    media: tuple[str, ...] = (JSON,)
+    of_run: bool = False
 
     @property
     def method(self) -> str:
@@ -90,7 +92,8 @@ def description(endpoints: Iterable[Endpoint], version: str, change_header: str)
             "title": "Headgate",
             "version": version,
             "description": "A running warehouse: how its tables stand, why, and what can be changed. Moments are "
-            "seconds since the epoch, lengths of time are seconds.",
+            "seconds since the epoch, lengths of time are seconds. Commands are those of the protocol in "
+            "docs/operations.md; they take policies and placements that come with Headgate only.",
         },
         "paths": paths,
         "components": {
@@ -107,6 +110,16 @@ def _operation(endpoint: Endpoint, change_header: str) -> Json:
         for part in endpoint.path.split("/")
         if part.startswith("{")
     ]
+    if endpoint.of_run:
+        parameters.append(
+            {
+                "name": "run",
+                "in": "query",
+                "description": "The name of a recorded run, of those that /api/runs lists.",
+                "schema": {"type": "string"},
+            }
+        )
+        refuses.setdefault(404, "there is no such run")
     operation: Json = {"operationId": _identifier(endpoint.path), "summary": endpoint.summary}
     if endpoint.takes is not None:
         parameters.append(
@@ -119,12 +132,16 @@ def _operation(endpoint: Endpoint, change_header: str) -> Json:
             }
         )
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": endpoint.takes}}}
-        refuses |= {403: "read-only, or the request may come from a page of another site", 413: "the body is too long"}
-    refuses |= {401: "a token is needed, beyond the machine itself", 421: "the request was made to another name"}
+        refuses[413] = "the body is too long"
+    refuses |= {
+        401: "a token is needed, beyond the machine itself",
+        403: "read-only, or the request may come from a page of another site",
+        421: "the request was made to another name",
+    }
     if parameters:
         operation["parameters"] = parameters
     operation["responses"] = {
-        "200": {"description": "as asked", "content": {endpoint.media: {"schema": endpoint.answers}}},
+        "200": {"description": "as asked", "content": {each: {"schema": endpoint.answers} for each in endpoint.media}},
         **{
             str(status): {
                 "description": when,

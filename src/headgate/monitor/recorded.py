@@ -5,19 +5,24 @@ A trace says what was updated when. What it does not say, such as the ranking of
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
 
-from headgate.core import HeadgateError
-from headgate.core.trace import FreshnessHistory, Trace, TraceTable, on_time, waiting
+from headgate.core import HeadgateError, Update
+from headgate.core.trace import Trace, TraceTable, on_time
+from headgate.monitor.bounding import RunBounds
+from headgate.monitor.contents import contents_of, opened_at
 from headgate.monitor.feed import Feed
+from headgate.monitor.histories import TableHistory
 from headgate.monitor.metrics import RunMetrics
-from headgate.monitor.record import Json, RunRecord
-from headgate.monitor.series import Series
+from headgate.monitor.prospects import needs
+from headgate.monitor.record import Json, RunRecord, weighted_staleness
 from headgate.monitor.shown import RecordedRuns, ShownRun
+from headgate.places.place import AnyPath
 from headgate.warehouse.run.control_commands import as_line, error_answer
 from headgate.warehouse.run.trace import read_trace
 from headgate.warehouse.schedule.glance import Glance
 from headgate.warehouse.schedule.ledger import NodeStatistics
+from headgate.warehouse.schedule.retries import MOST_FAILURES
 
 #: how many points the curves of a recorded run have
 POINTS = 119
@@ -28,23 +33,38 @@ class RunOverError(HeadgateError):
 
 
 class RecordedRun:
-    """The run in a trace file; ``others`` are the runs beside it."""
+    """The run in a trace; ``others`` are the runs beside it, ``record`` is what was read of it already."""
 
-    def __init__(self, path: Path, others: RecordedRuns | None = None) -> None:
-        trace = read_trace(path)
-        self.trace: Path | None = path
+    def __init__(self, path: AnyPath, others: RecordedRuns | None = None, record: RunRecord | None = None) -> None:
+        self.trace: AnyPath = path
         self.feed = Feed()
         self.metrics = RunMetrics(lambda: self.feed.viewers, lambda: 0.0)
-        self.metrics.begin(trace.header)
+        self._bounds = RunBounds()
         self._name = path.name
         self._others = others or RecordedRuns(path.parent)
-        self._record = record_of(trace)
+        self._record = record_of(read_trace(path)) if record is None else record
+        self.metrics.begin(self._record.header)
 
     def overview(self) -> Json:
-        return {**self._record.overview(), "live": False, "run": self._name}
+        return {**self._record.overview(), "live": False, "run": self._name, "bound": self._bounds.latest}
+
+    def bound(self) -> Json:
+        return self._bounds.of(self.trace)
 
     def table(self, name: str) -> Json:
         return self._record.table(name)
+
+    def contents(self, name: str, previews: bool) -> Json:
+        """What is in a table now, which may be more than at the end of the run; KeyError if it was not in the run."""
+        self._record.tables[name]
+        opened = opened_at(self.trace.parent.parent / "tables", name)
+        return {"exists": False, "previews": previews} if opened is None else contents_of(opened, previews)
+
+    def sparks(self) -> Json:
+        return self._record.sparks()
+
+    def operators(self) -> Json:
+        return self._record.operators()
 
     def why(self, name: str) -> Json:
         """What can be said afterwards: how the table stood, and its last update."""
@@ -63,6 +83,8 @@ class RecordedRun:
             "text": "\n".join(lines),
             "place": None,
             "policy": self._record.settings["policy"],
+            "begins": None,
+            "needs": needs(self._record, name, ()),
             "decisions": [],
         }
 
@@ -93,34 +115,30 @@ def record_of(trace: Trace) -> RunRecord:
         record.changed(change.at, change.what)
     for notice in trace.notices:
         record.noticed(notice)
-    histories = {table.name: FreshnessHistory.of(trace, table) for table in trace.tables}
-    priorities = {table.name: _last_priority(trace, table) for table in trace.tables}
+    histories = {table.name: TableHistory.of(trace, table) for table in trace.tables}
     begin, length = trace.header.started, trace.finish - trace.header.started
     for number in range(POINTS):
         moment = begin + length * number / POINTS
-        _add_points(record, histories, priorities, moment)
-    record.seen(_last_glance(trace, histories, priorities))
+        _add_points(record, histories, moment)
+    record.seen(_last_glance(trace, histories))
     return record
 
 
-def _add_points(
-    record: RunRecord, histories: dict[str, FreshnessHistory], priorities: dict[str, float], moment: float
-) -> None:
-    total = weights = 0.0
-    for name, history in histories.items():
-        reached = history.at(moment)
-        stale = None if reached is None else max(0.0, moment - reached)
-        curve: Series = record.tables[name].staleness
-        curve.add(moment, stale)
-        if stale is not None:
-            total += priorities[name] * stale
-            weights += priorities[name]
-    record.staleness.add(moment, total / weights if weights else None)
+def _add_points(record: RunRecord, histories: dict[str, TableHistory], moment: float) -> None:
+    stood = {name: history.staleness(moment) for name, history in histories.items()}
+    for name, stale in stood.items():
+        record.tables[name].staleness.add(moment, stale)
+        record.tables[name].recent.append(None if stale is None else round(stale, 2))
+    mean = weighted_staleness(
+        (histories[name].priority(moment), stale, histories[name].is_past(moment)) for name, stale in stood.items()
+    )
+    record.staleness.add(moment, mean)
 
 
-def _last_glance(trace: Trace, histories: dict[str, FreshnessHistory], priorities: dict[str, float]) -> Glance:
+def _last_glance(trace: Trace, histories: dict[str, TableHistory]) -> Glance:
     """How everything stood at the end."""
-    settings = {"policy": trace.header.policy, "placement": trace.header.placement}
+    header = trace.header
+    settings = {"policy": header.policy, "placement": header.placement, "inheritance": header.inheritance}
     tracks = trace.header.tracks
     budget = trace.header.budget
     for change in trace.changes:
@@ -131,31 +149,42 @@ def _last_glance(trace: Trace, histories: dict[str, FreshnessHistory], prioritie
     for _, count in trace.track_changes():
         tracks = count
     halted = _paused(trace)
+    last = {update.table: update for update in trace.updates if update.layer == "live"}
     rows = tuple(
-        _statistics(trace, table, histories[table.name], priorities[table.name], table.name in halted)
+        _statistics(trace, table, histories[table.name], last.get(table.name), table.name in halted)
         for table in trace.tables
     )
-    return Glance(trace.finish, settings["policy"], settings["placement"], tracks, budget, rows, (), ())
+    return Glance(
+        now=trace.finish,
+        policy=settings["policy"],
+        placement=settings["placement"],
+        tracks=tracks,
+        budget=budget,
+        tables=rows,
+        queue=(),
+        running=(),
+        inheritance=settings["inheritance"],
+        together=trace.together_at(trace.finish),
+    )
 
 
 def _statistics(
-    trace: Trace, table: TraceTable, history: FreshnessHistory, priority: float, paused: bool
+    trace: Trace, table: TraceTable, history: TableHistory, last: Update | None, paused: bool
 ) -> NodeStatistics:
-    reached, finish = history.at(trace.finish), trace.finish
-    mean = history.staleness(trace.header.started, finish)
-    pieces = () if table.kind == "dimension" else waiting(trace, table)
-    lag = max(0.0, finish - pieces[-1].since) if pieces else 0.0
+    """``last`` is the last live update, however it ended."""
+    finish = trace.finish
+    mean = history.freshness.staleness(trace.header.started, finish)
     done = trace.updates_of(table.name)
-    mine = [update for update in trace.updates if update.table == table.name and update.layer == "live"]
-    error = (mine[-1].error or "") if mine else ""
+    error = "" if last is None else last.error or ""
+    state = "paused" if paused else _ended_as(trace, table, history, error)
     return NodeStatistics(
         name=table.name,
-        priority=priority,
-        state="paused" if paused else "failing" if error else "ok",
-        staleness=None if reached is None else finish - reached,
+        priority=history.priority(finish),
+        state=state,
+        staleness=history.staleness(finish),
         mean_staleness=None if mean is None else mean.mean,
         max_staleness=None if mean is None else mean.max,
-        lag=lag,
+        lag=history.lag(finish),
         mean_lag=0.0,
         target_lag=table.target_lag,
         target_met=on_time(trace, table),
@@ -168,19 +197,20 @@ def _statistics(
         next_update=None,
         updates_left=0,
         longest_wait=max((max(0.0, update.began - update.released) for update in done), default=0.0),
-        failures=sum(update.error is not None for update in mine),
+        failures=sum(update.layer == "live" for update in trace.failed_of(table.name)),
         error=error,
         note="",
     )
 
 
-def _last_priority(trace: Trace, table: TraceTable) -> float:
-    last = table.priority
-    for change in trace.changes:
-        match change.what.get("priority"):
-            case [name, int() | float() as priority] if name == table.name:
-                last = float(priority)
-    return last
+def _ended_as(trace: Trace, table: TraceTable, history: TableHistory, error: str) -> str:
+    """The state of a table whose last live update said ``error``: one that failed often enough in a row was held."""
+    done = trace.updates_of(table.name)
+    if not error:
+        return "ok" if done or history.freshness.moments else "new"
+    since = done[-1].ended if done else -math.inf
+    failed = [update for update in trace.failed_of(table.name) if update.layer == "live" and update.began >= since]
+    return "held" if len(failed) >= MOST_FAILURES else "failing"
 
 
 def _paused(trace: Trace) -> set[str]:

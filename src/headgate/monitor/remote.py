@@ -11,15 +11,18 @@ import json
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import parse_qs, quote, urlsplit
 
-from headgate.core import HeadgateError, ParameterError, Ranked
+from headgate.core import HeadgateError, ParameterError, Ranked, together_from
 from headgate.core.trace import TraceHeader, TraceTable
+from headgate.monitor.access import TOKEN_VARIABLE
+from headgate.monitor.bounding import WINDOW, RunBounds
 from headgate.monitor.record import Json, RunRecord
 from headgate.places.place import AnyPath
 from headgate.warehouse.run.control_client import RunningWarehouse
+from headgate.warehouse.run.trace import local_runs, traces_in
 from headgate.warehouse.schedule.glance import Glance, RunningUpdate
 from headgate.warehouse.schedule.ledger import NodeStatistics
 
@@ -27,8 +30,6 @@ from headgate.warehouse.schedule.ledger import NodeStatistics
 ASK_SECONDS = 1.0
 #: seconds without an answer, or without any event, after which a connection counts as lost
 PATIENCE = 20.0
-#: the environment variable that holds the token of a page
-TOKEN = "HEADGATE_TOKEN"
 
 
 class UnreachableError(HeadgateError):
@@ -50,25 +51,38 @@ class RemoteRun(Protocol):
 
 
 class SocketRun:
-    """The run of a warehouse in a directory of this machine; needs no page."""
+    """The run of a warehouse in a directory of this machine; needs no page.
 
-    def __init__(self, directory: AnyPath, seconds: float = ASK_SECONDS) -> None:
+    ``new_bounds`` makes what keeps the bound of a run: another run has another one.
+    """
+
+    def __init__(
+        self,
+        directory: AnyPath,
+        seconds: float = ASK_SECONDS,
+        new_bounds: Callable[[], RunBounds] = lambda: RunBounds(WINDOW),
+    ) -> None:
         self.name = str(directory)
         self._running = RunningWarehouse(directory)
+        self._runs = local_runs(directory)
         self._seconds = seconds
+        self._new_bounds = new_bounds
 
     def overviews(self, ended: threading.Event) -> Iterator[Json]:
         record: RunRecord | None = None
+        bounds = self._new_bounds()
         while not ended.is_set():
             answer = self._running.glance()
             glance = _glance(answer["glance"])
             declared = tuple(_table(each) for each in answer["declared"])
             if record is None:
-                settings = (glance.tracks, glance.policy, glance.placement)
-                record = RunRecord(TraceHeader(self.name, glance.now, *settings, "max", None, declared, glance.budget))
+                settings = (glance.tracks, glance.policy, glance.placement, glance.inheritance)
+                record = RunRecord(TraceHeader(self.name, glance.now, *settings, None, declared, glance.budget))
             record.redeclared(declared)
             record.seen(glance)
-            yield {**record.overview(), "live": True}
+            if bounds.is_due and (traces := traces_in(self._runs)):
+                threading.Thread(target=bounds.of, args=(traces[0],), name="headgate-bound", daemon=True).start()
+            yield {**record.overview(), "live": True, "bound": bounds.latest}
             ended.wait(self._seconds)
 
     def explain(self, table: str) -> str:
@@ -87,25 +101,28 @@ class PageRun:
             raise ParameterError(f"the URL of a page is such as http://127.0.0.1:4300/; got {url!r}")
         self._secure = parts.scheme == "https"
         self._host, self._port = parts.hostname, parts.port
-        self._token = token or "".join(parse_qs(parts.query).get("token", [])[:1]) or os.environ.get(TOKEN)
+        self._token = token or "".join(parse_qs(parts.query).get("token", [])[:1]) or os.environ.get(TOKEN_VARIABLE)
         self._patience = patience
         #: the address without the token
         self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
 
     def overviews(self, ended: threading.Event) -> Iterator[Json]:
-        overview = self._asked("GET", "/api/overview")
-        yield overview
+        # The events first: they say what is different, so that none may be missed after the overview.
         connection, answer = self._opened("GET", "/api/events")
         try:
+            overview = self._asked("GET", "/api/overview")
+            yield overview
             for kind, content in _events(answer, ended):
                 if kind in ("redeclared", "missed", "ended"):
                     overview = self._asked("GET", "/api/overview")
                     yield overview
-                elif kind == "seen":
+                elif kind == "seen" and content["at"] > overview["at"]:
                     _take_in(overview, content)
                     yield overview
                 elif kind == "notice":
                     overview["notices"].append(content)
+                elif kind == "bound":
+                    overview["bound"] = content
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise UnreachableError(f"{self.name} does not answer any more: {error}") from None
         finally:
@@ -174,8 +191,9 @@ def _events(answer: http.client.HTTPResponse, ended: threading.Event) -> Iterato
 
 def _take_in(overview: Json, different: Json) -> None:
     """Change an overview by what is different since."""
-    for key in ("at", "settings", "running", "queue"):
-        overview[key] = different[key]
+    for key in ("at", "settings", "running", "queue", "disk", "trouble", "left", "file_problem"):
+        if key in different:
+            overview[key] = different[key]
     overview["staleness"] = [*overview["staleness"][-1:], (different["at"], different["staleness"])]
     for name, fields in different["tables"].items():
         if name in overview["tables"]:
@@ -192,6 +210,9 @@ def _glance(told: Mapping[str, Any]) -> Glance:
         tables=tuple(NodeStatistics(**{**row, "operators": (), "repairs": None}) for row in told["tables"]),
         queue=tuple(Ranked(each["name"], (), 0.0) for each in told["queue"]),
         running=tuple(RunningUpdate(**{**each, "limit": math.inf}) for each in told["running"]),
+        file_problem=told.get("file_problem", ""),
+        inheritance=told.get("inheritance", "default"),
+        together=together_from(told.get("together", "default")),
     )
 
 

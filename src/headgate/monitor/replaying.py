@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from bisect import bisect_right
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
+from itertools import groupby
+from typing import Literal
 
-from headgate.core import CostModel, DeclarationError, HeadgateError, Placement, Policy, placement_from, policy_from
-from headgate.core.trace import FreshnessHistory
-from headgate.monitor.record import Json
+from headgate.apart import request_apart, trace_told
+from headgate.core import CostModel, DeclarationError, HeadgateError, Policy, placement_from, policy_from
+from headgate.core.autopilot import refuse_replay
+from headgate.monitor.histories import TableHistory
+from headgate.monitor.record import Json, weighted_staleness
 from headgate.monitor.what_if import Question
+from headgate.places.place import AnyPath
 from headgate.sim import replay_of
+from headgate.sim.tables.replay import ReplayChange
 from headgate.sim.tables.simulation import TableResult
 from headgate.sim.trace_replay import TraceReplay
 from headgate.warehouse.run.control_commands import finite
@@ -23,8 +27,6 @@ from headgate.warehouse.run.trace import read_trace
 
 #: how many points a curve has
 POINTS = 200
-#: how much this process stands back behind others
-NICENESS = 10
 
 
 @dataclass(slots=True)
@@ -38,46 +40,45 @@ class Stairs:
         moments.append(now)
         reached.append(fresh)
 
-    def staleness(self, weights: Mapping[str, float], moment: float) -> float | None:
-        """The mean at a moment, weighted, of the tables that had rows."""
-        total = known = 0.0
-        for name, weight in weights.items():
-            moments, reached = self.steps.get(name, ([], []))
-            place = bisect_right(moments, moment) - 1
-            if place >= 0:
-                total += weight * max(0.0, moment - reached[place])
-                known += weight
-        return total / known if known else None
+    def staleness(self, name: str, moment: float) -> float | None:
+        moments, reached = self.steps.get(name, ([], []))
+        place = bisect_right(moments, moment) - 1
+        return None if place < 0 else max(0.0, moment - reached[place])
 
 
-def answer(trace: Path, question: Question) -> Json:
+def answer(trace: AnyPath, question: Question) -> Json:
     """The run as it was measured, as the simulator makes it under its own settings, and under other ones.
 
+    A setting that is not asked for changes when it did in the run.
+
     The last two are compared: what the simulator leaves out is left out of both. All curves are of the same tables and
-    weighted by the same priorities, those asked for.
+    weighted by the same priorities, those asked for. While the data of a table was of the past in the run, it is in
+    none of them: its staleness is the age of the data, beside which all others vanish.
     """
     replay = replay_of(read_trace(trace), 0.0, CostModel)
     other = replay.changed(question.priorities, question.without)
-    # The policy of the run is named by a file, and that of a question by anybody: neither imports code.
-    policy = policy_from(replay.policies[0], imports=False)
-    placement = placement_from(replay.placement, imports=False)
-    chosen = policy if question.policy is None else policy_from(question.policy, imports=False)
-    placed = placement if question.placement is None else placement_from(question.placement, imports=False)
+    instead = ReplayChange(
+        0.0,
+        policy=None if question.policy is None else _asked_policy(question.policy),
+        placement=None if question.placement is None else _placement(question.placement),
+        tracks=question.tracks,
+    )
     pairs = zip(other.scenario.tables, other.recorded, strict=True)
     weights = {table.name: table.priority for table, recorded in pairs if recorded.counts}
-    before, first = _run(replay, policy, placement, None)
-    after, second = _run(other, chosen, placed, question.tracks)
+    histories = {table.name: TableHistory.of(replay.trace, table) for table in replay.trace.tables}
+    before, first = _run(replay, ReplayChange(0.0), ())
+    after, second = _run(other, instead, question.priorities)
     measured = {table.name: table.mean_staleness for table in replay.measured().tables}
     old = {table.name: table for table in before.tables}
     new = {table.name: table for table in after.tables}
     return {
         "began": replay.begin,
         "seconds": replay.scenario.horizon,
-        "before_settings": _settings(before),
-        "after_settings": _settings(after),
-        "measured": _curve(_measured(replay), weights, replay),
-        "before": _curve(first, weights, replay),
-        "after": _curve(second, weights, replay),
+        "before_settings": _settings(replay, ReplayChange(0.0)),
+        "after_settings": _settings(replay, instead),
+        "measured": _curve(_measured(replay, histories), weights, histories, replay),
+        "before": _curve(first, weights, histories, replay),
+        "after": _curve(second, weights, histories, replay),
         "left_out": sorted(old.keys() - new.keys()),
         "tables": [
             {
@@ -96,41 +97,65 @@ def answer(trace: Path, question: Question) -> Json:
     }
 
 
-def _settings(result: TableResult) -> Json:
-    return {"policy": result.policy, "placement": result.placement, "tracks": len(result.worker_utilisation)}
+# The policy of the run is named by a file, and that of a question by anybody: neither imports code.
+_policy = partial(policy_from, imports=False)
+_placement = partial(placement_from, imports=False)
 
 
-def _run(replay: TraceReplay, policy: Policy, placement: Placement, tracks: int | None) -> tuple[TableResult, Stairs]:
+def _asked_policy(text: str) -> Policy:
+    policy = _policy(text)
+    refuse_replay(policy)
+    return policy
+
+
+def _settings(replay: TraceReplay, instead: ReplayChange) -> Json:
+    """The settings that were in force, one after the other if they were changed."""
+
+    def told(setting: Literal["policy", "placement", "tracks"]) -> str:
+        new = getattr(instead, setting)
+        values = [value for _, value in replay.over_time(setting)] if new is None else [str(new)]
+        return ", then ".join(value for value, _ in groupby(values))
+
+    return {"policy": told("policy"), "placement": told("placement"), "tracks": told("tracks")}
+
+
+def _run(replay: TraceReplay, instead: ReplayChange, stated: Collection[str]) -> tuple[TableResult, Stairs]:
     stairs = Stairs()
     for table, recorded in zip(replay.scenario.tables, replay.recorded, strict=True):
         if not recorded.empty:
             stairs.add(table.name, 0.0, recorded.fresh)
-    return replay.run(policy, placement, tracks, on_update=stairs.add), stairs
+    return replay.run_as_it_was(_policy, _placement, instead, stated, on_update=stairs.add), stairs
 
 
-def _measured(replay: TraceReplay) -> Stairs:
+def _measured(replay: TraceReplay, histories: Mapping[str, TableHistory]) -> Stairs:
     stairs = Stairs()
-    for table in replay.trace.header.tables:
-        history = FreshnessHistory.of(replay.trace, table)
-        for moment, reached in zip(history.moments, history.reached, strict=True):
-            stairs.add(table.name, moment - replay.begin, reached - replay.begin)
+    for name, history in histories.items():
+        for moment, reached in zip(history.freshness.moments, history.freshness.reached, strict=True):
+            stairs.add(name, moment - replay.begin, reached - replay.begin)
     return stairs
 
 
-def _curve(stairs: Stairs, weights: Mapping[str, float], replay: TraceReplay) -> list[tuple[float, float | None]]:
+def _curve(
+    stairs: Stairs, weights: Mapping[str, float], histories: Mapping[str, TableHistory], replay: TraceReplay
+) -> list[tuple[float, float | None]]:
     step = replay.scenario.horizon / POINTS
-    moments = [step * number for number in range(POINTS + 1)]
-    return [(replay.begin + moment, stairs.staleness(weights, moment)) for moment in moments]
+    found: list[tuple[float, float | None]] = []
+    for moment in (step * number for number in range(POINTS + 1)):
+        at = replay.begin + moment
+        tables = (
+            (weight, stairs.staleness(name, moment), name in histories and histories[name].is_past(at))
+            for name, weight in weights.items()
+        )
+        found.append((at, weighted_staleness(tables)))
+    return found
 
 
 def main() -> None:
-    with suppress(OSError):
-        os.nice(NICENESS)
-    request = json.load(sys.stdin)
+    request = request_apart()
     told = request["question"]
     question = Question(**{**told, "without": tuple(told["without"])})
     try:
-        content: Json = {"answer": finite(answer(Path(request["trace"]), question))}
+        content: Json = {"answer": finite(answer(trace_told(request), question))}
     except HeadgateError as error:
         content = {"error": str(error), "asked_wrongly": isinstance(error, DeclarationError)}
     json.dump(content, sys.stdout)

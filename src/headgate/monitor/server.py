@@ -19,8 +19,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from headgate.core import HeadgateError
-from headgate.monitor.access import Access, is_loopback, new_token
+from headgate.monitor.access import Access, check_token, is_loopback, new_token
 from headgate.monitor.api import api_routes, refused
+from headgate.monitor.connections import ImpatientProtocol
 from headgate.monitor.shown import ShownRun
 
 PAGE = Path(__file__).parent / "page"
@@ -35,12 +36,17 @@ class MonitorError(HeadgateError):
 
 
 def application(
-    watch: ShownRun, host: str, names: Sequence[str] = (), token: str | None = None, read_only: bool = False
+    watch: ShownRun,
+    host: str,
+    names: Sequence[str] = (),
+    token: str | None = None,
+    read_only: bool = False,
+    previews: bool = True,
 ) -> ASGIApp:
     async def page(request: Request) -> Response:
         return FileResponse(PAGE / "index.html")
 
-    routes = [Route("/", page), *api_routes(watch), Mount("/static", StaticFiles(directory=PAGE))]
+    routes = [Route("/", page), *api_routes(watch, read_only, previews), Mount("/static", StaticFiles(directory=PAGE))]
     handlers = {HTTPException: refused, Exception: refused}
     return Access(Starlette(routes=routes, exception_handlers=handlers), host, names, token, read_only)
 
@@ -49,7 +55,9 @@ class MonitorServer:
     """Serves a watch from ``start`` to ``stop``, or as a context. ``address`` is what a person opens.
 
     Without a ``port``, the usual one is taken, or any free one if that is in use. Beyond this machine a token is
-    needed, which is part of the address.
+    needed: ``token``, which is needed on this machine as well, or a new one. A new one is part of the address; one that
+    the user has chosen is known to the user, and not shown.
+    Without ``previews`` no rows of tables are shown.
     """
 
     def __init__(
@@ -59,15 +67,24 @@ class MonitorServer:
         port: int | None = None,
         read_only: bool = False,
         names: Sequence[str] = (),
+        token: str | None = None,
+        previews: bool = True,
     ) -> None:
+        shows_token = token is None and not is_loopback(host)
+        if token is not None:
+            check_token(token)
+        elif shows_token:
+            token = new_token()
         self._socket = _listening(host, port)
         self.port: int = self._socket.getsockname()[1]
-        token = None if is_loopback(host) else new_token()
         shown = f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{self.port}/" + (f"login?token={token}" if token else "")
+        self.address = f"http://{shown}:{self.port}/" + (f"login?token={token}" if shows_token else "")
+        self._feed = watch.feed
         config = uvicorn.Config(
-            application(watch, host, names, token, read_only),
+            application(watch, host, names, token, read_only, previews),
+            http=ImpatientProtocol,
             log_config=None,
+            log_level="critical",  # a request that is broken off at the end is nothing that a user should know
             access_log=False,  # it would show tokens
             proxy_headers=False,  # anybody on this machine could send them
             server_header=False,
@@ -82,6 +99,7 @@ class MonitorServer:
         return self
 
     def stop(self) -> None:
+        self._feed.close()  # requests that go on for ever would be broken off
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(END_SECONDS + 2.0)

@@ -6,8 +6,10 @@ and errors come from others. Only the rows that can be seen are written, so thou
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -19,22 +21,52 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.css.query import NoMatches
-from textual.events import Resize
+from textual.events import Key, Resize
 from textual.widgets import DataTable, Footer, Input, Static
 
 from headgate.core import HeadgateError
 from headgate.monitor.record import Json
 from headgate.monitor.remote import RemoteRun
-from headgate.monitor.series import Series
-from headgate.monitor.top_rows import COLUMNS, SORTED_BY, SPARK, attention, cells, headline, ordered, staleness
+from headgate.monitor.top_rows import (
+    COLUMNS,
+    SORTED_BY,
+    SPARK,
+    SPARK_SECONDS,
+    attention,
+    cells,
+    headline,
+    length,
+    ordered,
+    staleness,
+)
 from headgate.warehouse.report.printable import printable
 
 #: seconds until a run that cannot be reached is tried again
 TRY_AGAIN = 1.0
 #: seconds between two pictures: staleness counts on by itself
 TICK = 1.0
+#: seconds without news from a run, which come every second, until it counts as stuck
+SILENT = 5.0
 
 _COLORS = {"running": "cyan", "held": "red", "stopped": "red", "retrying": "yellow", "no source": "yellow"}
+
+
+class _Filter(Input):
+    """The field for the filter. Keys wait in its own queue: those behind Enter are handed back, not written into it."""
+
+    app: TopApp
+
+    async def _on_key(self, event: Key) -> None:
+        if self.screen.focused is not self:
+            event.stop()
+            event.prevent_default()
+            self.app.post_message(Key(event.key, event.character))
+        elif event.key == "enter":
+            event.stop()
+            event.prevent_default()
+            self.app.use_filter(self.value)
+        else:
+            await super()._on_key(event)
 
 
 class TopApp(App[None]):
@@ -52,7 +84,8 @@ class TopApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "sort", "sort"),
         Binding("S", "reverse", "reverse"),
-        Binding("slash", "filter", "filter", key_display="/"),
+        # With priority: the letters that are typed after it are for the filter, however fast they come.
+        Binding("slash", "filter", "filter", key_display="/", priority=True),
         Binding("p", "pause", "pause/resume"),
         Binding("r", "refresh_table", "refresh"),
         Binding("e", "explain", "explain"),
@@ -66,9 +99,13 @@ class TopApp(App[None]):
         self._clock = clock
         self._ended = threading.Event()
         self._overview: Json = {"warehouse": run.name, "tables": {}}
-        self._curves: dict[str, Series] = {}
+        self._curves: dict[str, deque[float | None]] = {}
+        #: when the last points of the curves were begun
+        self._begun = -math.inf
         #: of this machine's clock compared with that of the run
         self._skew = 0.0
+        #: when the last news came, by the clock of this machine
+        self._heard = 0.0
         #: why there is no connection; empty if there is one
         self._trouble = "connecting ..."
         self._column, self._reverse, self._wanted = 1, False, ""
@@ -81,7 +118,7 @@ class TopApp(App[None]):
         yield Static(id="attention", markup=False)
         yield DataTable(id="rows", cursor_type="row", zebra_stripes=True)
         yield VerticalScroll(Static(id="explained", markup=False), id="told")
-        yield Input(id="wanted", placeholder="part of a name or state; Enter to use it, Esc for all")
+        yield _Filter(id="wanted", placeholder="part of a name or state; Enter to use it, Esc for all")
         yield Static(id="said", markup=False)
         yield Footer()
 
@@ -113,9 +150,13 @@ class TopApp(App[None]):
 
     def _draw(self) -> None:
         now = self._now
-        connection = "live" if not self._trouble else f"not connected: {self._trouble}"
+        silent = 0.0 if self._trouble else self._clock() - self._heard
+        connection = "not connected" if self._trouble else "stuck" if silent > SILENT else "live"
         self.query_one("#head", Static).update(Text(headline(self._overview, now, connection), no_wrap=True))
-        lines = attention(self._overview["tables"], now)
+        lines = [printable(self._trouble).replace("\n", " ")] if self._trouble else []
+        if silent > SILENT:
+            lines.append(f"the scheduler has not answered for {length(silent)}: states and queue are those of then")
+        lines += attention(self._overview, now)
         self.query_one("#attention", Static).update(Text("\n".join(lines)))
         chosen = self._chosen
         self._shown = ordered(self._overview["tables"], now, self._column, self._reverse, self._wanted)
@@ -135,8 +176,7 @@ class TopApp(App[None]):
         for place in range(first, min(first + rows.size.height + 2, len(self._shown), rows.row_count)):
             name = self._shown[place]
             table = self._overview["tables"].get(name, {})
-            curve = [value for _, value in self._curves.get(name, ())]
-            for column, text in enumerate(cells(name, table, now, curve)):
+            for column, text in enumerate(cells(name, table, now, self._curves.get(name, ()))):
                 self._write(place, column, text, str(table.get("state", "")))
 
     def _write(self, place: int, column: int, text: str, state: str) -> None:
@@ -169,10 +209,16 @@ class TopApp(App[None]):
     def _take(self, overview: Json) -> None:
         self._overview = overview
         self._trouble = "" if overview.get("live", True) else "the run has ended"
-        self._skew = self._clock() - overview["at"]
+        self._heard = self._clock()
+        self._skew = self._heard - overview["at"]
+        is_next = overview["at"] >= self._begun + SPARK_SECONDS
+        if is_next:
+            self._begun = overview["at"]
         for name, table in overview["tables"].items():
-            curve = self._curves.setdefault(name, Series(2 * SPARK))
-            curve.add(overview["at"], staleness(table, overview["at"]))
+            curve = self._curves.setdefault(name, deque(maxlen=SPARK))
+            if curve and not is_next:
+                curve.pop()  # the last point is the present
+            curve.append(staleness(table, overview["at"]))
         self._draw()
 
     def _lose(self, why: str) -> None:
@@ -218,15 +264,18 @@ class TopApp(App[None]):
     def action_filter(self) -> None:
         wanted = self.query_one("#wanted", Input)
         wanted.display = True
-        wanted.focus()
+        self.screen.set_focus(wanted)  # at once: the next letter must not pause a table
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._wanted = event.value
         self._draw()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def use_filter(self, text: str) -> None:
+        """The filter is written: what is typed now is for the tables that it leaves."""
+        self._wanted = text
+        self._draw()
         self.query_one("#wanted", Input).display = False
-        self._rows.focus()
+        self.screen.set_focus(self._rows)
 
     def action_close(self) -> None:
         """Close what is open, first the explanation, then the filter."""
@@ -236,7 +285,7 @@ class TopApp(App[None]):
         else:
             wanted.value = ""
             wanted.display = False
-        self._rows.focus()
+        self.screen.set_focus(self._rows)
 
     def action_pause(self) -> None:
         if (name := self._chosen) is not None:

@@ -15,6 +15,8 @@ from headgate.warehouse.report.printable import printable
 _BARS = "▁▂▃▄▅▆▇█"
 #: how many values a sparkline shows
 SPARK = 12
+#: seconds between two of them: two minutes in all, as on the page
+SPARK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,29 @@ def staleness(table: Json, now: float) -> float | None:
     return None if complete is None else max(0.0, now - complete)
 
 
+def is_empty(table: Json) -> bool:
+    """Whether a table has no rows yet, and so no staleness; what has rows but no event time never has one."""
+    is_known = "complete" in table and "rows" in table
+    return is_known and table["complete"] is None and not table["rows"] and table.get("kind") != "dimension"
+
+
 def lag(table: Json, now: float) -> float:
     since = table.get("waiting_since")
     return 0.0 if since is None else max(0.0, now - since)
+
+
+def silence(table: Json, now: float, started: float | None) -> float:
+    """For how long a source has given nothing, if that is much longer than usual; otherwise 0.
+
+    What is usual is its period, or how often it gave something since the run has ``started``.
+    """
+    updates, last, period = table.get("updates") or 0, table.get("last_update"), table.get("period") or 0.0
+    if table.get("kind") != "stream" or updates < 3 or last is None or lag(table, now) > 0:
+        return 0.0
+    if started is None and not period:
+        return 0.0
+    usual = max(period, 0.0 if started is None else (last - started) / updates)
+    return now - last if now - last > max(60.0, 10 * usual) else 0.0
 
 
 def _less(value: float | None) -> float:
@@ -94,15 +116,27 @@ def cells(name: str, table: Json, now: float, curve: Sequence[float | None] = ()
     return tuple(printable(text).replace("\n", " ").replace("\t", " ") for text in found)
 
 
-def attention(tables: Mapping[str, Json], now: float) -> list[str]:
+def attention(overview: Json, now: float) -> list[str]:
     """What needs a person, the worst first: one line for each kind."""
+    tables: Mapping[str, Json] = overview["tables"]
+    # The socket of a run tells neither of its disk nor since when it goes on.
+    started = overview.get("started") if "disk" in overview else None
+    disk = overview.get("disk")
     kinds: tuple[tuple[str, Callable[[Json], bool]], ...] = (
-        ("held until you resume", lambda table: table.get("state") in ("held", "stopped")),
+        ("stopped, as the run has failed", lambda table: table.get("state") == "stopped"),
+        ("cancelled, but its update does not end", lambda table: table.get("state") == "stuck"),
+        ("held until you resume", lambda table: table.get("state") == "held"),
+        ("with a target that cannot be met", lambda table: bool(table.get("target_note"))),
         ("later than the target", lambda table: bool(table.get("target")) and lag(table, now) > table["target"]),
         ("without its source", lambda table: table.get("state") == "no source"),
+        ("silent for longer than usual", lambda table: silence(table, now, started) > 0),
         ("with rejected rows", lambda table: table.get("rejected", 0) > 0),
     )
     lines = []
+    if problem := overview.get("file_problem"):
+        lines.append(printable(str(problem)).replace("\n", " "))
+    if disk and (disk["free"] < 0.1 * disk["total"] or disk["free"] < 1e9):
+        lines.append(f"the disk is filling: {disk['free'] / 1e9:.1f} of {disk['total'] / 1e9:.0f} GB are free")
     for what, holds in kinds:
         if names := [name for name, table in tables.items() if holds(table)]:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -112,16 +146,22 @@ def attention(tables: Mapping[str, Json], now: float) -> list[str]:
 
 
 def headline(overview: Json, now: float, connection: str) -> str:
-    """The line on top: which warehouse, how stale, by which settings, and whether there is a connection."""
+    """The line on top: whether there is a connection, how stale, by which settings, and which warehouse.
+
+    What may be long comes last: a line that is longer than the terminal is wide is cut.
+    """
     settings = overview.get("settings", {})
     curve = overview.get("staleness") or [(now, None)]
     busy = len(overview.get("running", ()))
+    empty = sum(is_empty(table) for table in overview.get("tables", {}).values())
+    times = (overview.get("bound") or {}).get("times")
     parts = (
-        str(overview.get("warehouse", "-")),
-        f"staleness {length(curve[-1][1])}",
+        connection,
+        f"staleness {length(curve[-1][1])}{f' without {empty} empty' if empty else ''}",
+        *([] if times is None else [f"{times:.2f} times the bound"]),
         f"policy {settings.get('policy', '-')}",
         f"tracks {busy} of {settings.get('tracks', '-')} busy",
-        connection,
+        str(overview.get("warehouse", "-")),
     )
     return printable("  ·  ".join(parts)).replace("\n", " ")
 

@@ -7,21 +7,16 @@ a time, and none for longer than some seconds.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
-import headgate.monitor
+from headgate.apart import PATIENCE, ApartError, asked_apart, told_trace
 from headgate.core import MOST_PRIORITY, MOST_TRACKS, HeadgateError, ParameterError
 from headgate.monitor.record import Json
-
-#: seconds after which a question is given up
-PATIENCE = 60.0
+from headgate.places.place import AnyPath
+from headgate.warehouse.run.control_commands import is_whole
 
 SCHEMA: Json = {
     "type": "object",
@@ -67,14 +62,20 @@ def what_if_from(told: Mapping[str, Any]) -> Question:
     for key in ("policy", "placement"):
         if key in told and not isinstance(told[key], str):
             raise ParameterError(f"{key!r} takes a text, as after --{key}; got {json.dumps(told[key])[:100]}")
-    tracks = told.get("tracks")
-    if "tracks" in told and (type(tracks) is not int or not 1 <= tracks <= MOST_TRACKS):
+    tracks: Any = told.get("tracks")
+    if "tracks" in told and not (is_whole(tracks) and 1 <= tracks <= MOST_TRACKS):
         raise ParameterError(f"'tracks' takes a whole number from 1 to {MOST_TRACKS}; got {json.dumps(tracks)[:100]}")
     if not isinstance(priorities, dict) or not all(map(_is_priority, priorities.values())):
         raise ParameterError(f"'priorities' takes an object of tables and numbers from 0 to {MOST_PRIORITY:g}")
     if not isinstance(without, list) or not all(isinstance(name, str) for name in without):
         raise ParameterError("'without' takes a list of tables")
-    return Question(told.get("policy"), told.get("placement"), tracks, dict(priorities), tuple(without))
+    return Question(
+        told.get("policy"),
+        told.get("placement"),
+        None if tracks is None else int(tracks),
+        dict(priorities),
+        tuple(without),
+    )
 
 
 def _is_priority(value: object) -> bool:
@@ -88,7 +89,7 @@ class WhatIf:
         self._patience = patience
         self._busy = threading.Lock()
 
-    def ask(self, trace: Path, question: Question) -> Json:
+    def ask(self, trace: AnyPath, question: Question) -> Json:
         """Both curves and the differences; see ``replaying.answer``."""
         if not self._busy.acquire(blocking=False):
             raise BusyError("another what-if is being computed; ask again when it is done")
@@ -97,30 +98,13 @@ class WhatIf:
         finally:
             self._busy.release()
 
-    def _asked(self, trace: Path, question: Question) -> Json:
-        request = json.dumps({"trace": str(trace), "question": asdict(question)})
-        # The package is where it is here, whatever the folder; and nothing in that folder is imported instead of it.
-        package = Path(headgate.monitor.__file__).parents[2]
-        path = os.pathsep.join(filter(None, (str(package), os.environ.get("PYTHONPATH"))))
+    def _asked(self, trace: AnyPath, question: Question) -> Json:
+        request = {**told_trace(trace), "question": asdict(question)}
         try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-m", "headgate.monitor.replaying"],
-                input=request.encode(),
-                capture_output=True,
-                timeout=self._patience,
-                env={**os.environ, "PYTHONPATH": path},
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise ReplayError(
-                f"the replay has not ended within {self._patience:g} s and was given up; replay the trace without that"
-                f" limit: headgate simulate {trace}"
-            ) from None
-        try:
-            told = json.loads(done.stdout)
-        except ValueError:
-            last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            raise ReplayError(f"the replay has failed: {last or f'exit status {done.returncode}'}") from None
+            told = json.loads(asked_apart("headgate.monitor.replaying", request, self._patience))
+        except ApartError as error:
+            without = f"; replay the trace without that limit: headgate simulate {trace}" if error.too_long else ""
+            raise ReplayError(f"the replay has failed: {error}{without}") from None
         if "error" in told:
             raise (ParameterError if told["asked_wrongly"] else ReplayError)(told["error"])
         return dict(told["answer"])

@@ -8,6 +8,7 @@ export const run = {
   at: 0,
   settings: {},
   policies: [],
+  placements: [],
   tables: new Map(),
   updates: [],
   changes: [],
@@ -15,13 +16,37 @@ export const run = {
   running: [],
   queue: [],
   staleness: [],
+  bound: null, // how many times its lower bound the run is at, or why that is not known
+  file_problem: '', // why the pipeline file, as it was saved last, is not used
+  disk: null,
+  trouble: '', // why the run does not go on as it should
+  left: [], // tables whose update was cancelled and does not end
+  read_only: false,
+  what_if: true,
+  recorded: false, // a run that is over, from its trace
+  runs: [], // the recorded ones of this warehouse
 }
 
-const MOST_UPDATES = 2000
+// The recorded run that the address asks for; null for the one that goes on, or the newest.
+export const chosen = new URLSearchParams(location.search).get('run')
+
+const MOST_UPDATES = 2000 // as many as the server keeps
 const MOST_POINTS = 1500
+const MOST_ENTRIES = 200 // changes and notices, as many as the server keeps
+const SPARK_POINTS = 60
+const SILENT = 5000 // milliseconds without a visit, which is made every second, until the scheduler counts as silent
+const AGAIN = 2000 // milliseconds until a connection that was refused is tried again
 const listeners = new Set()
 let skew = 0 // of this machine's clock, in seconds
+let heard = 0 // when this machine last got how everything stands, in milliseconds
 let events = null
+let waiting = null // events that came while an overview is on its way
+let known = new Set() // updates, changes and notices of the last overview, as text
+let visits = 0
+let sparkEvery = 2
+
+export const heardOf = new Map() // {table: how many of its updates were told by events}
+export const sparks = new Map() // {table: its staleness at the last visits, oldest first}
 
 export function onChange(listener) {
   listeners.add(listener)
@@ -35,79 +60,177 @@ function tell(what) {
 // The time of the run: it stands still when the run has ended or cannot be reached.
 export const now = () => (run.state === 'live' ? Date.now() / 1000 - skew : run.at)
 
+// Whether the scheduler of a run that is there has not answered for a while. Its page may answer all the same.
+export const isSilent = () => run.state === 'live' && !chosen && Date.now() - heard > SILENT
+
 export const staleness = (table) => (table.complete === null || table.complete === undefined ? null : Math.max(0, now() - table.complete))
 export const lag = (table) => (table.waiting_since ? Math.max(0, now() - table.waiting_since) : 0)
-export const isPast = (table) => (staleness(table) ?? 0) > 86400 && lag(table) < 86400
+// The newest data that has arrived for it is more than a day old: as core.is_past.
+export const isPast = (table) => (staleness(table) ?? 0) - lag(table) > 86400
+// It has no rows yet, so no staleness either; what has rows but no event time never has one.
+export const isEmpty = (table) => (table.complete === null || table.complete === undefined) && !table.rows && table.kind !== 'dimension'
+export const isLate = (table) => Boolean(table.target) && lag(table) > table.target
+
+// The moment from which on every update is among those that are kept: older ones are dropped as they ended.
+export const keptSince = () => (run.updates.length < MOST_UPDATES ? run.started : run.updates[0].began + run.updates[0].seconds)
+
+// For how long a source has given nothing, if that is much longer than usual; otherwise 0.
+export function silence(table) {
+  if (table.kind !== 'stream' || (table.updates ?? 0) < 3 || lag(table) > 0) return 0
+  const quiet = now() - table.last_update
+  const usual = Math.max(table.period ?? 0, (table.last_update - run.started) / table.updates)
+  return quiet > Math.max(60, 10 * usual) ? quiet : 0
+}
 
 export async function start() {
+  // Events first: what happens while the overview is on its way is not missed.
+  waiting = []
+  await new Promise(listen)
   await reload()
+  try { run.runs = (await ask('/api/runs')).runs; tell('runs') } catch { run.runs = [] }
+}
+
+function listen(connected = () => {}) {
   events = new EventSource('/api/events')
-  const on = (kind, handle) => events.addEventListener(kind, (event) => handle(JSON.parse(event.data)))
+  const on = (kind, handle) => events.addEventListener(kind, (event) => {
+    if (chosen) return
+    const content = JSON.parse(event.data)
+    if (waiting) waiting.push(() => handle(content))
+    else handle(content)
+  })
   on('seen', seen)
   on('update', (update) => {
+    if (isKnown(update)) return
     run.updates.push(update)
+    heardOf.set(update.table, (heardOf.get(update.table) ?? 0) + 1)
     if (run.updates.length > MOST_UPDATES) run.updates.splice(0, run.updates.length - MOST_UPDATES)
     tell('update')
   })
-  on('change', (change) => { run.changes.push(change); tell('change') })
-  on('notice', (notice) => { run.notices.push(notice); tell('notice') })
+  on('change', (change) => { if (!isKnown(change)) { run.changes = latest(run.changes, change); tell('change') } })
+  on('notice', (notice) => { if (!isKnown(notice)) { run.notices = latest(run.notices, notice); tell('notice') } })
+  on('bound', (told) => { run.bound = told; tell('bound') })
   on('redeclared', reload)
   on('missed', reload)
-  on('ended', () => { run.state = 'ended'; tell('state') })
-  events.onopen = () => { if (run.state === 'lost') reload() }
-  events.onerror = () => {
-    if (run.state === 'live') { run.state = 'lost'; tell('state') }
+  on('trouble', (told) => { takeTrouble(told); tell('state') })
+  on('ended', (told) => { takeTrouble(told); run.state = 'ended'; run.read_only = true; tell('state') })
+  events.onopen = () => {
+    connected()
+    if (run.state === 'lost' || run.state === 'failed' || (run.state === 'ended' && !run.recorded)) reload()
   }
+  events.onerror = () => {
+    connected()
+    if (run.state === 'live' || (run.recorded && run.state === 'ended')) { run.state = 'lost'; tell('state') }
+    // A browser gives up when it was answered, but not with events.
+    if (events.readyState === EventSource.CLOSED) setTimeout(listen, AGAIN)
+  }
+}
+
+// Whether an event is in the overview already, as it may have come while that was on its way.
+const isKnown = (entry) => known.has(JSON.stringify(entry))
+
+const latest = (entries, entry) => [...entries.slice(1 - MOST_ENTRIES), entry]
+
+// A curve with one more point. It begins where it began: when it has too many points, every second one is dropped.
+export function longer(points, point) {
+  points.push(point)
+  return points.length > MOST_POINTS ? points.filter((_, place) => place % 2 === 0) : points
 }
 
 async function reload() {
+  waiting ??= []
   try {
-    const answer = await fetch('/api/overview')
-    if (!answer.ok) throw new Error((await answer.text()).trim())
-    const overview = await answer.json()
-    const { tables, live, ...others } = overview
+    const { tables, live, ...others } = await ask('/api/overview')
     Object.assign(run, others)
     run.tables = new Map(Object.entries(tables).map(([name, table]) => [name, { name, ...table }]))
     run.state = live ? 'live' : 'ended'
+    run.recorded = !live && Boolean(others.run)
+    heard = Date.now()
+    takeTrouble(others)
+    known = new Set([...run.updates, ...run.changes, ...run.notices].map((each) => JSON.stringify(each)))
     skew = Date.now() / 1000 - run.at
+    loadSparks()
+    if (run.recorded && !run.bound) loadBound()
   } catch (error) {
-    if (run.state === 'loading') { run.state = 'failed'; run.error = String(error.message ?? error) }
+    if (run.state === 'loading' || run.state === 'failed') { run.state = 'failed'; run.error = String(error.message ?? error) }
   }
+  const missed = waiting ?? []
+  waiting = null
+  for (const handle of missed) handle()
   tell('all')
 }
 
+async function loadSparks() {
+  try {
+    const { every, tables } = await ask('/api/sparks')
+    sparkEvery = every
+    sparks.clear()
+    for (const [name, values] of Object.entries(tables)) sparks.set(name, values)
+    tell('seen')
+  } catch { /* they begin empty */ }
+}
+
+// Of a run that goes on it is told by an event; of one that is over it is computed when somebody asks.
+async function loadBound() {
+  try { run.bound = await ask('/api/bound') } catch (error) { run.bound = { times: null, why: String(error.message ?? error) } }
+  tell('bound')
+}
+
+// `silent` is for how many seconds the scheduler has not answered the server.
+function takeTrouble({ trouble = run.trouble, left = run.left, silent }) {
+  run.trouble = trouble ?? ''
+  run.left = left ?? []
+  if (silent !== undefined) heard = Date.now() - 1000 * silent
+}
+
 function seen(different) {
+  heard = Date.now()
+  // Older than the overview, which has it all; much older, if the clock of the run was set back.
+  if (different.at <= run.at && different.at > run.at - 60) return
   run.at = different.at
+  takeTrouble(different)
   skew = Date.now() / 1000 - different.at
   run.settings = different.settings
   run.running = different.running
   run.queue = different.queue
-  run.staleness.push([different.at, different.staleness])
-  if (run.staleness.length > MOST_POINTS) run.staleness = run.staleness.filter((_, place) => place % 2 === 0)
+  run.file_problem = different.file_problem ?? ''
+  run.disk = different.disk ?? null
+  run.staleness = longer(run.staleness, [different.at, different.staleness])
   for (const [name, fields] of Object.entries(different.tables)) {
     const table = run.tables.get(name)
     if (table) Object.assign(table, fields)
   }
+  if (visits++ % sparkEvery === 0) remember()
   if (run.state !== 'live') { run.state = 'live'; tell('state') }
   tell('seen')
 }
 
-export async function ask(path) {
-  const answer = await fetch(path)
-  const content = await answer.json()
-  if (!answer.ok) throw new Error(content.error)
-  return content
+function remember() {
+  for (const each of run.tables.values()) {
+    const values = sparks.get(each.name) ?? []
+    values.push(staleness(each))
+    if (values.length > SPARK_POINTS) values.shift()
+    sparks.set(each.name, values)
+  }
 }
 
-export async function command(name, parameters) {
-  const answer = await fetch(`/api/commands/${name}`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json', 'x-headgate': '1' },
-    body: JSON.stringify(parameters),
-  })
+const addressed = (path) => (chosen ? `${path}?run=${encodeURIComponent(chosen)}` : path)
+
+export const ask = (path) => answered(fetch(addressed(path)))
+
+export const command = async (name, parameters) => (await send(`/api/commands/${name}`, parameters)).answer
+
+export const send = (path, content) => answered(fetch(addressed(path), {
+  method: 'POST',
+  headers: { 'content-type': 'application/json', 'x-headgate': '1' },
+  body: JSON.stringify(content),
+}))
+
+async function answered(request) {
+  let answer
+  try { answer = await request } catch { throw new Error('The run does not answer. If it was stopped, start it again; then try once more.') }
   const text = await answer.text()
   let content
-  try { content = JSON.parse(text) } catch { content = { error: text.trim() } }
+  try { content = JSON.parse(text) } catch { content = { error: text.trim() || `status ${answer.status}` } }
   if (!answer.ok) throw new Error(content.error)
-  return content.answer
+  return content
 }
