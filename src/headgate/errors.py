@@ -34,7 +34,8 @@ HeadgateError
 │   ├── SourceChanged              data that was planned or loaded is no longer what it was
 │   ├── SourceUnreadable           a file is there and may not be read
 │   ├── SourceBroken               a file can never be read as it is
-│   └── ServerUnreachable          a server that is read from does not answer now; it is asked again
+│   ├── ServerUnreachable          a server that is read from does not answer now; it is asked again
+│   └── PackageMissing             a package that a source needs cannot be imported
 ├── AlertError                     an alert could not be delivered; it is tried again
 ├── CatalogError                   a table has no right entry in a catalog; the table itself goes on
 ├── PublishError                   a table cannot be published as declared; the table itself goes on
@@ -69,6 +70,8 @@ HeadgateError
 ├── RunOverError                   a run that is over cannot be changed
 ├── BusyError                      another what-if is being computed
 ├── ReplayError                    a run cannot be replayed, or not in the time there is
+├── ApartError                     a process that was to answer beside a run gave no answer
+├── UnreadableRunError             a recorded run cannot be read
 ├── NoNotebookError                there is no notebook to show something in
 ├── CheckError                     a policy of the user's own does not keep its promises (``headgate.testing``)
 ├── SchedulerMisuseError           an engine broke the protocol of a loop
@@ -88,6 +91,8 @@ _ERRORS = {
         *("MissingFeatureError", "ScenarioError", "SchedulerMisuseError", "UserCodeError", "InvariantError"),
     ),
     "headgate.core.trace.lines": ("TraceError",),
+    "headgate.apart": ("ApartError",),
+    "headgate.monitor.reading": ("UnreadableRunError",),
     "headgate.monitor.recorded": ("RunOverError",),
     "headgate.monitor.remote": ("UnreachableError",),
     "headgate.monitor.server": ("MonitorError",),
@@ -117,7 +122,7 @@ _ERRORS = {
     "headgate.warehouse.publish.catalog": ("CatalogError",),
     "headgate.warehouse.publish.errors": ("PublishError",),
     "headgate.warehouse.sources.errors": (
-        *("ServerUnreachable", "SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
+        *("PackageMissing", "ServerUnreachable", "SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
     ),
     "headgate.warehouse.storage.errors": (
         *("AlreadyCommittedError", "DamagedFileError", "ForeignCommitError", "ForeignHistoryError"),

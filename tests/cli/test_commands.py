@@ -188,7 +188,7 @@ def test_the_installed_command_runs_by_itself_and_keeps_progress_off_standard_ou
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=600,
     )
     assert json.loads(done.stdout)["scenario"] == "tables"
 

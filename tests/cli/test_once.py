@@ -30,7 +30,7 @@ def broken(readings):
 
 def run_once(file: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "headgate.cli", "run", str(file), "--once", "--master", "local[1]"]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=1800)
 
 
 def test_a_run_catches_up_and_its_exit_status_says_whether_all_is_fresh(tmp_path: Path) -> None:

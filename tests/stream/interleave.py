@@ -27,7 +27,7 @@ from types import FrameType, ModuleType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
 #: seconds; only decides when to give up on a test that hangs
-WATCHDOG = 60.0
+WATCHDOG = 300.0
 MOST_STEPS = 200_000
 
 

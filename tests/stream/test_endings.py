@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,8 +25,9 @@ from headgate.stream.reorder import DEFAULT_SIZE
 from headgate.stream.sources.blocks import Block
 from headgate.stream.sources.receiving import Inbox, InboxReader, clock_from
 from headgate.stream.sources.source import Wake
+from tests.services.ports import free_ports
 
-TIMEOUT = 20.0
+TIMEOUT = 300.0
 SCHEMA = pa.schema([("n", pa.int64())])
 
 each_loop = pytest.mark.parametrize("loop", LOOPS)
@@ -198,13 +198,9 @@ class CannotOpen:
         raise OSError("cannot open")
 
 
-def listening_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if "socket" in thread.name]
-
-
 def test_a_query_that_cannot_be_added_lets_go_of_what_it_has_opened() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
+    before = threading.enumerate()
     query = Query("two")
     query.source(Socket("127.0.0.1", port, SCHEMA, listen=True), "a").to(to_list([]), "x")
     query.source(CannotOpen(), "b").to(to_list([]), "y")
@@ -214,7 +210,7 @@ def test_a_query_that_cannot_be_added_lets_go_of_what_it_has_opened() -> None:
                 engine.add(query)
     with pytest.raises(EngineStoppedError):
         engine.add(Query("late").source(Socket("127.0.0.1", port, SCHEMA, listen=True)).to(to_list([])))
-    assert listening_threads() == []
+    assert [each.name for each in threading.enumerate() if each not in before and "socket" in each.name] == []
 
 
 # --- asked at a bad moment ----------------------------------------------------------------------------------

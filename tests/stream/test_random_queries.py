@@ -19,7 +19,7 @@ from headgate.stream.query import Query, Stream
 from headgate.stream.query_run import QueryRun
 from tests.stream.queries import SCHEMA, FromBatch, ToList, doubled, rows, twice
 
-TIMEOUT = 30.0
+TIMEOUT = 300.0
 
 
 class LastOfKey:

@@ -13,7 +13,7 @@ from headgate.stream.query import Query
 from tests.stream.queries import FromBatch, ToList, fingerprint, rows
 
 ROWS = rows(2000)
-TIMEOUT = 30.0
+TIMEOUT = 300.0
 
 
 class Alone:

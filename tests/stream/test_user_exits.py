@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -165,6 +166,11 @@ def leaving_rows(leaver: Leaver) -> Iterator[dict[str, int]]:
 def leaving_batches(leaver: Leaver) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pylist([{"n": 1}], SCHEMA)
     leaver.leave_at_once()
+
+
+def batches_after(event: threading.Event) -> Iterator[pa.RecordBatch]:
+    event.wait(TIMEOUT)
+    yield pa.RecordBatch.from_pylist([{"n": 1}], SCHEMA)
 
 
 def refuse(row: Any) -> Any:
@@ -337,11 +343,12 @@ def test_a_policy_that_leaves_ends_every_query_also_those_that_come_later(
 ) -> None:
     with running(loop, workers=2, **options(kind)) as engine:
         for name in ("first", "later"):
-            query = Query(name)
+            query, added = Query(name), threading.Event()
             query.source(Pipe(), "endless").to(to_list([]))
-            for number in range(3):  # who has no choice asks no policy
-                query.source(some_rows(), f"source {number}").to(to_list([]))
+            for number in range(4):  # who has no choice asks no policy: two keep the workers until two more are waiting
+                query.source(from_batches(batches_after(added), SCHEMA), f"source {number}").to(to_list([]))
             run = engine.add(query)
+            added.set()
             with pytest.raises(UserCodeError, match=kind.__name__):
                 run.result(TIMEOUT)
 

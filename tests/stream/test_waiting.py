@@ -11,7 +11,7 @@ from headgate.stream.engine import LOOPS, Engine, LoopName
 from headgate.stream.query import Query
 from tests.stream.queries import ToList, rows
 
-TIMEOUT = 30.0
+TIMEOUT = 300.0
 TABLE = rows(100)
 
 

@@ -13,6 +13,7 @@ import typer
 
 from headgate import __version__
 from headgate.cli.begin import demo, init
+from headgate.cli.bound import bound
 from headgate.cli.control import backfill, change, explain, pause, refresh, resume, stop
 from headgate.cli.imports import import_dbt
 from headgate.cli.output import say, say_error
@@ -48,6 +49,7 @@ app.command()(backfill)
 app.command("set")(change)
 app.command()(stop)
 app.command()(simulate)
+app.command()(bound)
 app.command()(policies)
 app.command("import-dbt")(import_dbt)
 

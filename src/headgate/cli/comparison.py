@@ -129,6 +129,11 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def times_bound(weighted: float | None, bound: float | None) -> str:
+    """How many times the lower bound a weighted staleness is."""
+    return "-" if weighted is None or not bound else f"{weighted / bound:.2f}"
+
+
 def _seconds(value: float) -> str:
     if math.isnan(value):
         return "-"
@@ -146,6 +151,10 @@ def _workers(utilisation: Sequence[float]) -> str:
 _MEASURES: dict[str, Callable[[Compared], str]] = {
     "relative lateness": lambda row: _number(row.relative_lateness),
     "weighted staleness": lambda row: _number(row.weighted_staleness),
+    "all targets met": lambda row: "-" if row.targets_met is None else f"{row.targets_met:.1%}",
+    "largest lag to target": lambda row: _number(row.worst_ratio),
+    "lower bound": lambda row: _number(row.lower_bound),
+    "times the bound": lambda row: times_bound(row.weighted_staleness, row.lower_bound),
     "throughput per second": lambda row: _number(row.throughput),
     "latency mean": lambda row: _seconds(row.latency.mean),
     "latency p50": lambda row: _seconds(row.latency.p50),
@@ -169,6 +178,8 @@ def print_replay(console: PlainConsole, about: str, rows: Sequence[ReplayRow], m
     """A line per run, then a line per table with its mean staleness in every run."""
     console.print(about)
     console.print(_replayed_runs(rows))
+    if rows[0].lower_bound is not None:
+        console.print("Bound: what no policy can beat in the simulator. Times: weighted, divided by that.", style="dim")
     console.print(
         "Weighted: sum over all tables of priority times mean staleness. Relative: that, divided by the value of a"
         " run in which no update waits for a track. Latency: from the release of an update to its end. Busy: share of"
@@ -186,15 +197,19 @@ def print_replay(console: PlainConsole, about: str, rows: Sequence[ReplayRow], m
 def _replayed_runs(rows: Sequence[ReplayRow]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("", overflow="fold")
-    for heading in ("tracks", "weighted", "relative", "latency", "p95", "max", "updates", "busy"):
+    bounded = any(row.lower_bound is not None for row in rows)
+    more = ("bound", "times") if bounded else ()
+    for heading in ("tracks", "weighted", "relative", *more, "latency", "p95", "max", "updates", "busy"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         relative = "-" if row.relative_lateness is None else f"{row.relative_lateness:.3g}"
         latency = [_duration(value) for value in (row.latency.mean, row.latency.p95, row.latency.max)]
+        least = (f"{row.lower_bound or 0.0:,.4g}", times_bound(row.weighted_staleness, row.lower_bound))
         busy = f"{sum(row.track_utilisation) / row.tracks:.0%}"
         table.add_row(
             _replay_label(row, rows),
-            *(str(row.tracks), f"{row.weighted_staleness:,.4g}", relative, *latency, f"{row.updates:,}", busy),
+            *(str(row.tracks), f"{row.weighted_staleness:,.4g}", relative, *(least if bounded else ())),
+            *(*latency, f"{row.updates:,}", busy),
         )
     return table
 

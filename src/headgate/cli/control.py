@@ -16,7 +16,15 @@ import typer
 from headgate.cli.output import say
 from headgate.cli.read import LIVE_PATIENCE, WarehouseDirectory, event_time, last_update
 from headgate.cli.run import budget_from, some_seconds
-from headgate.core import MOST_PRIORITY, MOST_TRACKS, HeadgateError, ParameterError, UnknownNameError
+from headgate.core import (
+    MOST_PRIORITY,
+    MOST_TRACKS,
+    HeadgateError,
+    ParameterError,
+    UnknownNameError,
+    inheritance_from,
+    together_from,
+)
 from headgate.places.place import AnyPath
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.control_client import (
@@ -108,10 +116,25 @@ def backfill(
 def change(
     directory: WarehouseDirectory,
     policy: Annotated[
-        str | None, typer.Option(metavar="NAME[:k=v,..]", help="Decides which table is updated next.")
+        str | None,
+        typer.Option(
+            metavar="NAME[:k=v,..]", help="Decides which table is updated next; auto changes it by itself from now on."
+        ),
     ] = None,
     placement: Annotated[
         str | None, typer.Option(metavar="NAME[:k=v,..]", help="Decides on which tracks a table may be updated.")
+    ] = None,
+    inheritance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="What sources inherit from the tables built on them: none, sum, max, max-plus, max-plus:k=3, density, "
+            "or default.",
+        ),
+    ] = None,
+    together: Annotated[
+        str | None,
+        typer.Option(metavar="MODE", help="Which tables share jobs: auto, declared, never, or default."),
     ] = None,
     tracks: Annotated[
         int | None, typer.Option(min=1, max=MOST_TRACKS, help="Number of updates that may run at the same time.")
@@ -131,13 +154,25 @@ def change(
     """
     priorities = [_priority(text) for text in priority or ()]
     limit = None if budget is None else budget_from(budget)
-    if policy is None and placement is None and tracks is None and limit is None and not priorities:
-        raise ParameterError("nothing to change; give --policy, --placement, --tracks, --budget or --priority")
+    if inheritance is not None:
+        inheritance_from(inheritance)
+    if together is not None:
+        together_from(together)
+    if all(option is None for option in (policy, placement, inheritance, together, tracks, limit)) and not priorities:
+        raise ParameterError(
+            "nothing to change; give --policy, --placement, --inheritance, --together, --tracks, --budget or --priority"
+        )
     running = _once_started(directory)
     if policy is not None:
         say(f"policy: {running.replace_policy(policy)}")
     if placement is not None:
         say(f"placement: {running.replace_placement(placement)}")
+    if inheritance is not None:
+        running.set_inheritance(inheritance)
+        say(f"inheritance: {inheritance}")
+    if together is not None:
+        running.set_together(together)
+        say(f"together: {together}")
     if tracks is not None:
         running.set_tracks(tracks)
         say(f"tracks: {tracks}")

@@ -195,7 +195,7 @@ def _count(number: int) -> str:
 
 
 def print_summary(
-    name: str, path: AnyPath, rows: Sequence[NodeStatistics], length: float, places: Sequence[tuple[str, Path]]
+    name: str, path: AnyPath, rows: Sequence[NodeStatistics], length: float, places: Sequence[tuple[str, AnyPath]]
 ) -> None:
     """Print the summary of a run: staleness of every table, and where tables, trace and report are.
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from headgate.core import ParameterError
 
 if TYPE_CHECKING:
     from headgate.monitor.server import MonitorServer
@@ -18,14 +21,40 @@ UiPort = Annotated[
 UiHost = Annotated[str, typer.Option(help="The address of the page; beyond this machine, it asks for a token.")]
 UiReadOnly = Annotated[bool, typer.Option("--ui-read-only", help="Nothing can be changed on the page.")]
 
+UiPreviews = Annotated[
+    bool, typer.Option("--ui-previews/--no-ui-previews", help="Whether the page shows some rows of the tables.")
+]
+
+
+def own_token() -> str | None:
+    """The token that the user has chosen for the page; None if there is none."""
+    from headgate.monitor.access import TOKEN_VARIABLE, check_token
+
+    token = os.environ.get(TOKEN_VARIABLE) or None
+    if token is not None:
+        check_token(token)
+    return token
+
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """Where the page is, and whether it can change anything."""
+    """Where the page is, whether it can change anything, and whether it shows rows."""
 
     host: str = "127.0.0.1"
     port: int | None = None
     read_only: bool = False
+    previews: bool = True
+    token: str | None = field(default_factory=own_token, repr=False)
+
+    def refuse_a_token_in_the_log(self) -> None:
+        """Raises ParameterError if the address of the page has a token in it, and so would the log."""
+        from headgate.monitor.access import TOKEN_VARIABLE, is_loopback
+
+        if self.token is None and not is_loopback(self.host):
+            raise ParameterError(
+                f"if output is not a terminal, a page beyond this machine takes its token from {TOKEN_VARIABLE}: "
+                "a new one would stand in the log, in the address of the page. Set it, or leave out --ui-host"
+            )
 
     def watch(self) -> RunWatch:
         """Who keeps the record of the run."""
@@ -36,4 +65,4 @@ class PageOptions:
     def server(self, watch: RunWatch) -> MonitorServer:
         from headgate.monitor.server import MonitorServer
 
-        return MonitorServer(watch, self.host, self.port, self.read_only)
+        return MonitorServer(watch, self.host, self.port, self.read_only, token=self.token, previews=self.previews)

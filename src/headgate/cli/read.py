@@ -49,7 +49,16 @@ def warehouse_directory(text: str) -> AnyPath:
     path = path_from(text)
     if not isinstance(path, Path) or path.is_dir() or not (path.suffix == ".py" or is_project(path)):
         return path
-    return load(path).spec().folder()
+    try:
+        warehouse = load(path)
+        # The declarations themselves do not matter here, and checking them may ask sources that are away.
+        return path_from(warehouse.path, warehouse.storage) if warehouse.path else warehouse.spec().folder()
+    except HeadgateError:
+        if path.exists():
+            say_error(
+                f"headgate: {text} cannot be used now; the folder of the warehouse can be given instead of the file"
+            )
+        raise
 
 
 if TYPE_CHECKING:
@@ -127,7 +136,9 @@ def status(
 
 def query(
     directory: WarehouseDirectory,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="A SELECT over the tables of the warehouse.")],
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="A SELECT over the tables of the warehouse, in DataFusion's SQL.")
+    ],
     at: Annotated[
         str | None,
         typer.Option(
@@ -143,7 +154,7 @@ def query(
         bool, typer.Option("--incomplete", help="Also read event times that are still to be recomputed.")
     ] = False,
 ) -> None:
-    """Run SQL over tables of a warehouse. All tables are read up to the same event time, to which all are complete."""
+    """Run SQL over tables of a warehouse, all cut at the same event time, up to which all are complete."""
     from headgate.warehouse import reading
 
     moment = None if at is None else event_time(at, "--at")
@@ -296,6 +307,9 @@ def _where_read(answer: QueryResult, incomplete: bool) -> str:
         elif answer.edge is not None and freshness > answer.edge:
             what = f"{name} has rows up to {format_time(freshness)}, but some before that are still to be recomputed"
             parts.append(f"{what} (--incomplete reads them as they are)")
+    for late in answer.late:
+        came = f"rows of {late.stream} from {format_time(late.first)} on came late"
+        parts.append(f"{came}: {', '.join(late.missing_in)} will have them after the next update, others have them")
     if answer.whole:
         parts.append(f"read whole, because they have no event time: {', '.join(answer.whole)}")
     return "; ".join(parts) or "the tables have no data yet"

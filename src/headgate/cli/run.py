@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -19,8 +20,16 @@ from rich.live import Live
 from headgate.cli.json_log import JsonLog
 from headgate.cli.live import UpdateLines, live_view, print_summary
 from headgate.cli.output import PlainConsole, say, say_error
-from headgate.cli.page import PageOptions, Ui, UiHost, UiPort, UiReadOnly
-from headgate.core import MOST_TRACKS, DeclarationError, ParameterError, placement_from, policy_from
+from headgate.cli.page import PageOptions, Ui, UiHost, UiPort, UiPreviews, UiReadOnly
+from headgate.core import (
+    MOST_TRACKS,
+    DeclarationError,
+    ParameterError,
+    placement_from,
+    plan_lines,
+    policy_from,
+)
+from headgate.places.place import AnyPath
 from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.warehouse import missing_sources
@@ -59,7 +68,6 @@ class ChangedQuery(StrEnum):
 
 #: the exit status of ``run --once`` if not all tables are fresh at the end
 NOT_FRESH = 3
-
 #: what the ending of an output file says about its format
 _ENDINGS = {".svg": GraphFormat.SVG, ".mmd": GraphFormat.MERMAID, ".mermaid": GraphFormat.MERMAID}
 
@@ -69,11 +77,16 @@ def check(
     no_spark: Annotated[
         bool, typer.Option("--no-spark", help="Do not start Spark: columns are not checked, and no modes are shown.")
     ] = False,
+    tracks: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_TRACKS, help="Check target lags for this number of tracks; default 2."),
+    ] = None,
 ) -> None:
     """Check a pipeline file, list every error in it, and show how each table will be kept up to date.
 
     Spark analyses the queries on empty data, which takes some seconds; --no-spark leaves that out. Also names the
-    directories of sources that do not exist: a stream waits for its directory. Writes nothing.
+    directories of sources that do not exist: a stream waits for its directory. If the tables were updated before, says
+    whether their target lags can be met on --tracks tracks, and what would help. Writes nothing.
     """
     spec = load(file).spec()
     modes, warnings = ({}, []) if no_spark or not spec.tables else _modes(spec)
@@ -85,17 +98,39 @@ def check(
         say(f"warning: {warning}")
     for mistake in missing_sources(spec):
         say(f"not there yet: {mistake}")
+    for line in _targets(spec, tracks):
+        say(line)
+
+
+def _targets(spec: WarehouseSpec, tracks: int | None) -> list[str]:
+    """Whether target lags can be met, by what earlier runs have learned."""
+    from headgate.warehouse.schedule.kept_costs import read_costs, read_paces
+    from headgate.warehouse.schedule.run_options import DEFAULT_TRACKS
+    from headgate.warehouse.schedule.target_watch import plan_before_run
+
+    folder = spec.folder()
+    plan = plan_before_run(spec, tracks or DEFAULT_TRACKS, read_costs(folder), read_paces(folder))
+    if plan is None:
+        return []
+    on = f"{plan.tracks} track{'' if plan.tracks == 1 else 's'}"
+    unknown = f"; it is not known yet what updates of {', '.join(plan.unknown)} cost" if plan.unknown else ""
+    if lines := plan_lines(plan, readable):
+        return [f"target lags on {on}{unknown}:", *(f"  {line}" for line in lines)]
+    if plan.unknown and not plan.busy:
+        return [f"target lags: run it for a while, then check again{unknown}"]
+    return [f"target lags: can be met on {on}, of which they take {plan.busy:.2f}{unknown}"]
 
 
 def _modes(spec: WarehouseSpec) -> tuple[dict[str, TableMode], list[str]]:
     """How each table is kept up to date, found out by a Spark that is stopped again; and what is doubtful."""
     from headgate.warehouse.declare.analysis import analyse
     from headgate.warehouse.declare.modes import table_modes
+    from headgate.warehouse.run.run import resolved
     from headgate.warehouse.session import open_session
 
     session = open_session(spec.name, "local[1]")
     try:
-        analyses = analyse(spec, session)
+        analyses = analyse(resolved(spec), session)
         warnings = [
             f"{table.place}: table {table.name!r} calls {', '.join(analyses[table.name].unrepeatable)}, which gives "
             "another value each time: rows that are computed again change, others keep the values of their time"
@@ -158,21 +193,46 @@ def run(
         ),
     ] = None,
     policy: Annotated[
-        str, typer.Option(metavar="NAME[:k=v,..]", help="Decides which table is updated next.")
+        str,
+        typer.Option(
+            metavar="NAME[:k=v,..]",
+            help="Decides which table is updated next; auto begins with max-benefit and changes policy and placement "
+            "when replays of the last minutes show a lasting gain.",
+        ),
     ] = "max-benefit",
     placement: Annotated[
         str, typer.Option(metavar="NAME[:k=v,..]", help="Decides on which tracks a table may be updated.")
     ] = "proportional",
+    inheritance: Annotated[
+        str,
+        typer.Option(
+            metavar="MODE",
+            help="What sources inherit from the tables built on them: none, sum, max, max-plus, max-plus:k=3 or "
+            "density; by default what the pipeline states or the policy asks for, or else max.",
+        ),
+    ] = "default",
     budget: Annotated[
         str, typer.Option(metavar="DURATION", help="How long one update should take at most; 'none' for no limit.")
     ] = "1 s",
+    together: Annotated[
+        str,
+        typer.Option(
+            metavar="MODE",
+            help="Which tables share jobs: those of a declared group (declared), those with the same sources of which "
+            "the scheduler expects a gain (auto), or none (never); by default what the pipeline states, or else "
+            "declared.",
+        ),
+    ] = "default",
     chop: Annotated[
         float | None,
         typer.Option(metavar="PERIODS", help="Load at most this many periods of data per update, instead of --budget."),
     ] = None,
     time_limit: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Cancel an update after this time; by default 20 times its usual time."),
+        typer.Option(
+            metavar="DURATION",
+            help="Cancel an update after this time; by default 20 times its longest update, at least 2 minutes.",
+        ),
     ] = None,
     duration: Annotated[
         str | None,
@@ -199,6 +259,7 @@ def run(
     ui_port: UiPort = None,
     ui_host: UiHost = "127.0.0.1",
     ui_read_only: UiReadOnly = False,
+    ui_previews: UiPreviews = True,
 ) -> None:
     """Keep the tables of a pipeline file fresh until stopped.
 
@@ -210,10 +271,13 @@ def run(
 
     limit = None if duration is None else seconds(duration, "--for")
     options = options_from(tracks, policy, placement, chop, budget_from(budget))
+    options = replace(options, inheritance=inheritance, together=together)
     if time_limit is not None:
         options = replace(options, time_limit=some_seconds(time_limit, "--time-limit", "'10 min'"))
     settings = dict(_setting(text) for text in conf or ())
-    page = PageOptions(ui_host, ui_port, ui_read_only) if ui else None
+    page = PageOptions(ui_host, ui_port, ui_read_only, ui_previews) if ui else None
+    if page is not None and (log_json or not sys.stdout.isatty()):
+        page.refuse_a_token_in_the_log()
     where = SparkOptions(master, settings, shared=shared)
     behind = run_file(file, options, where, limit, report, once, on_change, page, log_json)
     if behind:
@@ -293,15 +357,19 @@ def run_file(
         running.start()
         if page is not None and watch is not None:
             watch.trace = running.trace
+            watch.runs_folder = None if running.kept_trace is None else running.kept_trace.parent
             server = closing.enter_context(page.server(watch))
+            closing.callback(running.stop)  # before the page, which shows how it ends and says that it has
             lines.message(f"watch it at {server.address}")
             running.announce_page(server.address.partition("login?")[0])  # without the token
         behind = _watch(running, limit, once, shows=not log_json)
         rows = running.runtime.statistics()
-    assert running.trace is not None
-    places = [("trace", running.trace)]
+    assert running.trace is not None and running.kept_trace is not None
+    places: list[tuple[str, AnyPath]] = [("trace", running.kept_trace)]
     if report is not None:
-        write_report(read_trace(running.trace), report)
+        from headgate.monitor.bounding import bound_apart
+
+        write_report(read_trace(running.trace), report, bound_apart(running.trace))
         places.append(("report", report))
     if log_json:
         return behind
@@ -319,12 +387,13 @@ def _setting(text: str) -> tuple[str, str]:
 def _watch(running: WarehouseRun, limit: float | None, once: bool, shows: bool = True) -> Mapping[str, str]:
     """Show the live table until the run is stopped or ``limit`` seconds have passed.
 
-    With ``once`` also until all tables have caught up, or no further one will. Returns those that have not.
+    With ``once`` also until all tables have caught up and what is published of them is, or no further one will. Returns
+    those that have not.
     """
     from headgate.warehouse.run.runtime import STOP_SECONDS
 
     runtime = running.runtime
-    catch_up = runtime.catch_up() if once else None
+    catch_up = runtime.catch_up(publications=True) if once else None
     stopping = threading.Event()
 
     def asked_to_stop(*_: object) -> None:

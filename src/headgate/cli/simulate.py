@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headgate.cli.comparison import print_about, print_comparison, print_nodes, print_replay, print_story
 from headgate.cli.output import PlainConsole, say
+from headgate.cli.read import warehouse_directory
 from headgate.core import (
     MOST_TRACKS,
     DeclarationError,
@@ -21,9 +22,12 @@ from headgate.core import (
     Placement,
     Policy,
     ScenarioError,
+    inheritance_from,
     placement_from,
+    plan_lines,
     policy_from,
 )
+from headgate.places.place import AnyPath
 from headgate.sim import (
     Compared,
     CostModel,
@@ -41,21 +45,44 @@ from headgate.sim import (
 )
 from headgate.warehouse.declare.durations import seconds
 from headgate.warehouse.run.control_commands import finite
-from headgate.warehouse.run.trace import read_trace
+from headgate.warehouse.run.trace import newest_trace, read_trace
 
 Chosen = TypeVar("Chosen")
 
-#: suffix of trace files
+#: suffix of traces
 TRACE_SUFFIX = ".jsonl"
 #: compared if neither the command line nor the scenario says otherwise
 _DEFAULT_POLICIES = {"tables": ("max-benefit", "edf-p", "fifo"), "operators": ("longest-queue", "fcfs", "hr")}
 
 
-def simulate(
-    scenario: Annotated[
+def scenario_or_trace(text: str) -> AnyPath:
+    """The scenario or the trace that ``text`` names; of a warehouse, its newest trace."""
+    path = warehouse_directory(text)
+    is_warehouse = path.is_dir() if isinstance(path, Path) else path.suffix != TRACE_SUFFIX
+    if not is_warehouse:
+        return path
+    trace = newest_trace(path)
+    if trace is None:
+        raise ParameterError(f"{path} has no trace of a run: name the directory of a warehouse that has been run")
+    return trace
+
+
+if TYPE_CHECKING:
+    ScenarioOrTrace = AnyPath
+else:  # the command line knows no unions, but takes what its parser returns
+    ScenarioOrTrace = Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="What to simulate: a scenario (.toml) or the trace of a run (.jsonl)."),
-    ],
+        typer.Argument(
+            metavar="WHAT",
+            parser=scenario_or_trace,
+            help="A scenario (.toml), the trace of a run (.jsonl), or a warehouse, of which the newest trace is taken: "
+            "its directory, its URL in an object store, or its pipeline file.",
+        ),
+    ]
+
+
+def simulate(
+    scenario: ScenarioOrTrace,
     policy: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME[:k=v,..]", help="A policy to compare; may be repeated."),
@@ -63,6 +90,14 @@ def simulate(
     placement: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME[:k=v,..]", help="A placement to compare; may be repeated."),
+    ] = None,
+    inheritance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="Tables only: what sources inherit, instead of the scenario's: none, sum, max, max-plus, "
+            "max-plus:k=3, density, or default, which is up to the policy.",
+        ),
     ] = None,
     loop: Annotated[
         list[str] | None,
@@ -88,6 +123,9 @@ def simulate(
     seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same run.")] = 0,
     nodes: Annotated[int, typer.Option(min=0, help="Number of tables or operators to list.")] = 20,
     story: Annotated[bool, typer.Option("--story", help="Tables only: also draw mean staleness by priority.")] = False,
+    bound: Annotated[
+        bool, typer.Option("--bound", help="Tables only: also print the weighted staleness that no policy can beat.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Compare policies on a scenario or a trace.
@@ -98,17 +136,25 @@ def simulate(
     """
     if scenario.suffix == TRACE_SUFFIX:
         _refuse(f"a trace ({scenario.name})", {"--loop": loop, "--events": events})
-        _replay(scenario, policy, placement, workers, skip, seed, nodes, as_json)
+        _replay(scenario, policy, placement, inheritance, workers, skip, seed, nodes, as_json, bound)
         return
+    assert isinstance(scenario, Path), "only traces are read from object stores"
     _refuse(f"a scenario ({scenario.name})", {"--skip": skip})
     file = read_scenario(scenario)
     chosen = _sized(file.scenario, workers, events)
-    rows = _run(chosen, _variants(scenario, file, chosen, policy, placement, loop), seed)
+    if inheritance is not None:
+        if not isinstance(chosen, TableScenario):
+            raise ScenarioError("--inheritance is for scenarios of tables; leave it out")
+        chosen = _inheriting(chosen, inheritance)
+    rows = _run(chosen, _variants(scenario, file, chosen, policy, placement, loop), seed, bound)
     if as_json:
         _print_json(chosen, rows, seed)
         return
     console = PlainConsole()
     print_about(console, file.about)
+    if isinstance(chosen, TableScenario):
+        for line in plan_lines(chosen.target_plan()):
+            console.print(line)
     print_comparison(console, chosen.name, rows)
     print_nodes(console, rows, nodes)
     if story and isinstance(chosen, TableScenario):
@@ -122,20 +168,24 @@ def _refuse(what: str, options: Mapping[str, object]) -> None:
 
 
 def _replay(
-    path: Path,
+    path: AnyPath,
     policy: Sequence[str] | None,
     placement: Sequence[str] | None,
+    inheritance: str | None,
     tracks: int | None,
     skip: str | None,
     seed: int,
     nodes: int,
     as_json: bool,
+    bound: bool,
 ) -> None:
     replay = replay_of(read_trace(path), 0.0 if skip is None else seconds(skip, "--skip"), CostModel)
-    policies = _policies(policy, replay.policies, path)
-    placements = _placements(placement, (replay.placement,), path)
+    if inheritance is not None:
+        replay = replace(replay, scenario=_inheriting(replay.scenario, inheritance))
+    policies = known_policies(policy, replay.policies, path)
+    placements = known_placements(placement, (replay.placement,), path)
     chosen = [(one, other) for one in policies for other in placements]
-    rows = list(compare_replay(replay, chosen, tracks, seed))
+    rows = list(compare_replay(replay, chosen, tracks, seed, bound))
     if as_json:
         whole = {"scenario": replay.scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
         say(json.dumps(finite(whole), indent=2, allow_nan=False))
@@ -143,22 +193,29 @@ def _replay(
     print_replay(PlainConsole(), replay.about, rows, nodes)
 
 
+def _inheriting(scenario: TableScenario, inheritance: str) -> TableScenario:
+    rule = inheritance_from(inheritance)
+    if rule is None:
+        return replace(scenario, inheritance=None)
+    return replace(scenario, inheritance=rule.mode, inheritance_k=rule.k)
+
+
 # A file may come from somebody else, so it can only name what comes with Headgate. What the user names is imported.
 
 
-def _policies(stated: Sequence[str] | None, in_file: Sequence[str], file: Path) -> list[Policy]:
+def known_policies(stated: Sequence[str] | None, in_file: Sequence[str], file: AnyPath) -> list[Policy]:
     if stated:
         return [policy_from(text) for text in stated]
     return [_known(policy_from, text, "--policy", file) for text in in_file]
 
 
-def _placements(stated: Sequence[str] | None, in_file: Sequence[str], file: Path) -> list[Placement]:
+def known_placements(stated: Sequence[str] | None, in_file: Sequence[str], file: AnyPath) -> list[Placement]:
     if stated:
         return [placement_from(text) for text in stated]
     return [_known(placement_from, text, "--placement", file) for text in in_file]
 
 
-def _known(make: Callable[..., Chosen], text: str, option: str, file: Path) -> Chosen:
+def _known(make: Callable[..., Chosen], text: str, option: str, file: AnyPath) -> Chosen:
     try:
         return make(text, imports=False)
     except DeclarationError as error:
@@ -184,7 +241,7 @@ def _sized(
 
 
 def _variants(
-    path: Path,
+    path: AnyPath,
     file: ScenarioFile,
     scenario: TableScenario | OperatorScenario,
     policy: Sequence[str] | None,
@@ -194,8 +251,8 @@ def _variants(
     grain = "tables" if isinstance(scenario, TableScenario) else "operators"
     if loop and grain == "tables":
         raise ScenarioError("--loop is for scenarios of operators; tables always use the dispatch loop")
-    policies = _policies(policy, file.policies or _DEFAULT_POLICIES[grain], path)
-    placements = _placements(placement, file.placements or ("anywhere",), path)
+    policies = known_policies(policy, file.policies or _DEFAULT_POLICIES[grain], path)
+    placements = known_placements(placement, file.placements or ("anywhere",), path)
     default = scenario.loop if isinstance(scenario, OperatorScenario) else None
     return list(variants(scenario, policies, placements, [_loop(text, default) for text in loop or ()]))
 
@@ -222,7 +279,9 @@ def _number(text: str) -> object:
     return text
 
 
-def _run(scenario: TableScenario | OperatorScenario, chosen: Sequence[Variant], seed: int) -> list[Compared]:
+def _run(
+    scenario: TableScenario | OperatorScenario, chosen: Sequence[Variant], seed: int, bound: bool
+) -> list[Compared]:
     total = scenario.events or 0
     with Progress(
         TextColumn("{task.description}"),
@@ -239,7 +298,7 @@ def _run(scenario: TableScenario | OperatorScenario, chosen: Sequence[Variant], 
         def progress(done: int, events: int) -> None:
             bar.update(task, completed=done * total + events if by_events else done)
 
-        return list(compare(scenario, chosen, seed, progress))
+        return list(compare(scenario, chosen, seed, progress, bound))
 
 
 def _print_json(scenario: TableScenario | OperatorScenario, rows: Sequence[Compared], seed: int) -> None:

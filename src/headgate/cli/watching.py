@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.output import say, say_error
-from headgate.cli.page import UiHost, UiPort
+from headgate.cli.page import UiHost, UiPort, UiPreviews, own_token
 from headgate.cli.read import WarehouseDirectory, warehouse_directory
 from headgate.core import ParameterError
 
@@ -39,7 +39,12 @@ def top(where: Where) -> None:
         raise typer.Exit(app.return_code)
 
 
-def ui(directory: WarehouseDirectory, ui_port: UiPort = None, ui_host: UiHost = "127.0.0.1") -> None:
+def ui(
+    directory: WarehouseDirectory,
+    ui_port: UiPort = None,
+    ui_host: UiHost = "127.0.0.1",
+    ui_previews: UiPreviews = True,
+) -> None:
     """Show the recorded runs of a stopped warehouse on a page, until Ctrl-C.
 
     If the warehouse is running, print the address of its page instead.
@@ -67,7 +72,8 @@ def ui(directory: WarehouseDirectory, ui_port: UiPort = None, ui_host: UiHost = 
     ended = threading.Event()
     before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with MonitorServer(RecordedRun(trace), ui_host, ui_port) as server:
+        recorded = RecordedRun(trace)
+        with MonitorServer(recorded, ui_host, ui_port, token=own_token(), previews=ui_previews) as server:
             say_error("the recorded runs, until Ctrl-C, at")
             say(server.address, flush=True)
             ended.wait()

@@ -2,12 +2,13 @@
 
 ``check_policy`` tries a policy on random graphs, features and schedules, and says what is wrong with it.
 
-Four checks, each repeated many times:
+Five checks, each repeated many times:
 
 1. The priorities define an order of the nodes.
-2. They depend only on the view that is passed in.
-3. If the policy says that it is local, it is.
-4. The dispatch loop starts the same nodes as the slow oracle, and no node waits beyond its patience.
+2. The portions are amounts above 0.
+3. Both depend only on the view that is passed in.
+4. If the policy says that it is local, it is.
+5. The dispatch loop starts the same nodes as the slow oracle, and no node waits beyond its patience.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import copy
 import difflib
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 
 import numpy as np
@@ -192,10 +193,32 @@ class _Case:
         return FeatureView(columns, shown, NOW, turn, seed=11, memory=memory)
 
     def ask(self, view: FeatureView) -> Floats:
-        """The policy's answer as a table."""
+        """The policy's priorities as a table."""
+        answer = self._answer(self.policy.priorities, view)
+        shape = getattr(answer, "shape", None)
+        if shape is None or len(shape) not in (1, 2) or shape[0] != len(view):
+            raise self.error(
+                f"it must return an array with one number or one row for each of the {len(view)} nodes in view; "
+                f"got {_kind(answer)}"
+            )
+        if answer.dtype != np.float64:
+            raise self.error(f"its priorities must be floats, as of .astype(float); got {answer.dtype}")
+        return answer[:, np.newaxis] if answer.ndim == 1 else answer
+
+    def ask_portions(self, view: FeatureView) -> Floats:
+        """The policy's portions as a table of one column."""
+        answer = self._answer(self.policy.portion, view)
+        if getattr(answer, "shape", None) != (len(view),):
+            raise self.error(
+                f"its portion must be an array with one number for each of the {len(view)} nodes in view; "
+                f"got {_kind(answer)}"
+            )
+        return answer[:, np.newaxis]
+
+    def _answer(self, question: Callable[[FeatureView], Floats], view: FeatureView) -> Floats:
         try:
             with np.errstate(all="ignore"):
-                answer = self.policy.priorities(view)
+                return question(view)
         except UnknownNameError as error:
             if error.name in FEATURES:
                 raise self.error(
@@ -209,16 +232,6 @@ class _Case:
                     "make a new array instead, as in view['cost'] * 2"
                 ) from error
             raise self.error(f"it raised {type(error).__name__}: {error}") from error
-        shape = getattr(answer, "shape", None)
-        if shape is None or len(shape) not in (1, 2) or shape[0] != len(view):
-            got = type(answer).__name__ if shape is None else f"an array of shape {shape}"
-            raise self.error(
-                f"it must return an array with one number or one row for each of the {len(view)} nodes in view; "
-                f"got {got}"
-            )
-        if answer.dtype != np.float64:
-            raise self.error(f"its priorities must be floats, as of .astype(float); got {answer.dtype}")
-        return answer[:, np.newaxis] if answer.ndim == 1 else answer
 
     def error(self, what: str) -> CheckError:
         nodes = {name: {feature: values[name] for feature, values in self.values.items()} for name in self.graph.names}
@@ -228,6 +241,11 @@ class _Case:
             for name, features in nodes.items()
         ]
         return CheckError("\n".join(lines))
+
+
+def _kind(answer: object) -> str:
+    shape = getattr(answer, "shape", None)
+    return type(answer).__name__ if shape is None else f"an array of shape {shape}"
 
 
 def _drawn(feature: str, chance: random.Random) -> float:
@@ -249,6 +267,12 @@ def _check_answer(case: _Case) -> None:
                 f"the priority of {node}, which can run, is not a number: {row}. It would always come last; look for "
                 "a division of 0 by 0, or for infinity minus infinity"
             )
+    for node, (portion,) in zip(case.graph.names, case.ask_portions(case.view()).tolist(), strict=True):
+        if node in case.runnable and not portion > 0:
+            raise case.error(
+                f"the portion of {node}, which can run, is {portion}; it must be above 0, or its update would take in "
+                "nothing. Infinity stands for everything that is pending"
+            )
 
 
 def _check_that_nothing_is_kept(case: _Case, before: _Case | None) -> None:
@@ -257,9 +281,18 @@ def _check_that_nothing_is_kept(case: _Case, before: _Case | None) -> None:
     for turn in range(3):
         view = case.view(turn=turn, memory=memory)
         shown = copy.deepcopy(memory)
-        first = case.ask(view)
+        first, portions = case.ask(view), case.ask_portions(view)
+        one = case.chance.randrange(len(case.graph))
+        if not _same(case.ask_portions(view.only(np.array([one]))), portions[[one]]):
+            raise case.error(
+                f"the portion of {case.graph.names[one]} depends on the other nodes in view: it may be asked of the "
+                "node that was chosen alone"
+            )
         if before is not None:
             before.ask(before.view())
+            before.ask_portions(before.view())
+        if not _same(portions, case.ask_portions(view)):
+            raise case.error(f"asked twice for portions it gave two answers, {portions.ravel().tolist()} first")
         if not _same(first, case.ask(view)):
             raise case.error(
                 f"asked the same thing twice it gave two answers, {first.tolist()} first: it must depend on the view "
@@ -288,11 +321,17 @@ def _check_declaration_order(case: _Case) -> None:
             f"it ranks the nodes differently when they are declared in the order {names}: "
             f"{here.tolist()} became {there[rows].tolist()}. Nodes are known by their names, not by their numbers"
         )
+    here, there = case.ask_portions(case.view(as_declared)), case.ask_portions(case.view(shuffled))
+    if not np.allclose(here, there[rows], rtol=1e-9, atol=0.0, equal_nan=True):
+        raise case.error(
+            f"its portions are others when the nodes are declared in the order {names}: {here.ravel().tolist()} "
+            f"became {there[rows].ravel().tolist()}. Nodes are known by their names, not by their numbers"
+        )
 
 
 def _check_local(case: _Case) -> None:
     """A local policy says the same of a node whatever else is in view, and whatever the time."""
-    whole = case.ask(case.view())
+    whole, portions = case.ask(case.view()), case.ask_portions(case.view())
     chosen = sorted(case.chance.sample(range(len(case.graph)), case.chance.randint(1, len(case.graph))))
     rows: Ints = np.array(chosen, dtype=np.intp)
     others = {
@@ -312,6 +351,11 @@ def _check_local(case: _Case) -> None:
             f"it says that it is local, but the priority of a node depends on more than its own features. Those of "
             f"{names} changed from {whole[rows].tolist()} to {answer.tolist()} with the features of other nodes, the "
             "time, the turn and the memory. Say local = False"
+        )
+    if not _same(answer := case.ask_portions(part), portions[rows]):
+        raise case.error(
+            f"it says that it is local, but the portion of a node depends on more than its own features: "
+            f"{portions[rows].ravel().tolist()} became {answer.ravel().tolist()}. Say local = False"
         )
 
 

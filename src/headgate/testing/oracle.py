@@ -69,6 +69,8 @@ class NaiveDispatch:
         self.nodes = {name: self._new_node() for name in graph.names}
         self.running: dict[int, tuple[str, float]] = {}
         self.memory: object = None
+        #: how much each start of the last decision may take
+        self.portions: list[float] = []
         self.turn = 0
         self.now = 0.0
         self.place_again()
@@ -122,16 +124,19 @@ class NaiveDispatch:
         return [w for w in range(self.workers) if w not in self.running]
 
     def released(self) -> list[str]:
-        """The runnable jobs, sorted by the policy and then by name."""
+        """The runnable jobs, sorted by the policy; between equals downstream first, then most pending, then by name."""
         table = np.asarray(self.policy.priorities(self._view()), dtype=np.float64).reshape(len(self.graph), -1)
         jobs = [name for name, node in self.nodes.items() if node.since is not None]
-        return sorted(
-            jobs, key=lambda name: ([math.inf if math.isnan(p) else -p for p in table[self.graph.index[name]]], name)
-        )
+        return sorted(jobs, key=lambda name: (*_larger_first(table[self.graph.index[name]]), *self._ties(name)))
+
+    def _ties(self, name: str) -> tuple[float, float, str]:
+        depth = float(self.graph.depth[self.graph.index[name]])
+        return -depth, -self.nodes[name].features.get("pending", 0.0), name
 
     def decide(self, now: float) -> list[tuple[str, int, str]]:
         self.now = now
         starts: list[tuple[str, int, str]] = []
+        self.portions = []
         while pick := self._guard_pick(starts) or self._policy_pick():
             starts.append(pick)
             self._start(*pick)
@@ -143,7 +148,8 @@ class NaiveDispatch:
         overdue = [name for name, node in self.nodes.items() if node.deadline <= self.now and self._places(name)]
         if not overdue:
             return None
-        name = min(overdue, key=lambda name: (self.nodes[name].deadline, name))
+        depth = {name: self.graph.depth[self.graph.index[name]] for name in overdue}
+        name = min(overdue, key=lambda name: (self.nodes[name].deadline, -depth[name], name))
         return name, self._places(name)[0], "guard"
 
     def _policy_pick(self) -> tuple[str, int, str] | None:
@@ -166,7 +172,9 @@ class NaiveDispatch:
         return [worker for worker in (*lane.home, *lane.spare) if worker in self.free]
 
     def _start(self, name: str, worker: int, reason: str) -> None:
-        self.memory = self.policy.remember(self._view(), self.graph.index[name])
+        view, index = self._view(), self.graph.index[name]
+        self.portions.append(float(self.policy.portion(view)[index]))
+        self.memory = self.policy.remember(view, index)
         self.running[worker] = (name, self.now)
         self.nodes[name].features["last_turn"] = float(self.turn)
         self.nodes[name].since = None
@@ -187,6 +195,11 @@ class NaiveDispatch:
 
     def _view(self) -> FeatureView:
         return FeatureView(self.columns(), self.graph, self.now, self.turn, 0, self.memory)
+
+
+def _larger_first(row: Floats) -> list[float]:
+    """A row of priorities as a key for sorting; a priority that is no number comes last."""
+    return [math.inf if math.isnan(priority) else -priority for priority in row.tolist()]
 
 
 class ComparedDispatch:
@@ -263,10 +276,12 @@ class ComparedDispatch:
         """Both decide; returns what was started after checking that it is the same."""
         names = self.loop.matrix.graph.names
         expected = self.oracle.decide(self.now)
-        started = [(names[start.node], start.worker, start.reason) for start in self.loop.decide(self.now)]
+        starts = self.loop.decide(self.now)
+        started = [(names[start.node], start.worker, start.reason) for start in starts]
         self._tell(f"decide: {expected}; the loop: {started}")
         if started != expected:
             raise CheckError(f"the loop started {started}, expected {expected} (node, worker, reason)\n{self.told()}")
+        self._require([start.portion for start in starts], self.oracle.portions, "what the starts may take")
         return expected
 
     def check(self) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from headgate.core import FeatureView, Floats, Lane, Lanes, Placement, Policy, Workers, in_view
+from headgate.core import FeatureView, Floats, Inheritance, Lane, Lanes, Placement, Policy, Workers, in_view
 
 PolicyT = TypeVar("PolicyT", bound=Policy)
 
@@ -148,6 +148,13 @@ class Noted(Policy):
 
     def priorities(self, view: FeatureView) -> Floats:
         return self.inner.priorities(view)
+
+    def portion(self, view: FeatureView) -> Floats:
+        return self.inner.portion(view)
+
+    @property
+    def inheritance(self) -> Inheritance | None:
+        return self.inner.inheritance
 
     def remember(self, view: FeatureView, node: int) -> object:
         values = {feature: float(view[feature][node]) for feature in self.noting}

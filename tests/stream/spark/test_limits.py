@@ -75,9 +75,9 @@ def outcome(frame: DataFrame, folder: Path, function: Any, **options: Any) -> Ho
     [
         (raising, {}, "ZeroDivisionError: nothing to divide by"),
         (of_other_columns, {}, r"it gave columns \(usr int64\), and should give \(user int64\)"),
-        (sleeping, {"time_limit": 0.2}, "TimeLimitError: operator 'mine' of query .* working on one packet for"),
-        (spinning, {"time_limit": 0.2}, "TimeLimitError: operator 'mine'"),
-        (spinning, {"time_limit": 0.2, "workers": 1}, "TimeLimitError: operator 'mine'"),
+        (sleeping, {"time_limit": 1.0}, "TimeLimitError: operator 'mine' of query .* working on one packet for"),
+        (spinning, {"time_limit": 1.0}, "TimeLimitError: operator 'mine'"),
+        (spinning, {"time_limit": 1.0, "workers": 1}, "TimeLimitError: operator 'mine'"),
         (leaking, {"memory_limit": 600 << 20}, "MemoryLimitError: while operator 'mine' .* of memory of its own"),
     ],
     ids=["raises", "wrong columns", "sleeps", "spins", "spins in an engine", "leaks"],
@@ -98,7 +98,7 @@ def test_a_process_that_cannot_be_reached_ends_itself_and_says_why(frame: DataFr
     def build(stream: Stream) -> Stream:
         return stream.map(sleeping, schema=SCHEMA, name="mine")
 
-    update.take(on_spark(frame, build, workers=1, time_limit=0.2))  # in a thread that no signal reaches
+    update.take(on_spark(frame, build, workers=1, time_limit=1.0))  # in a thread that no signal reaches
     with pytest.raises(Exception, match="Python worker exited unexpectedly"):
         update.frame.toArrow()
     assert "operator 'mine' of query 'counted.query' has been working" in str(update.verdict())

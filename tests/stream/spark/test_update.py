@@ -33,10 +33,17 @@ def test_files_that_the_newest_commit_does_not_need_are_deleted_when_nobody_can_
         moment = path.stat().st_mtime - age
         os.utime(path, (moment, moment))
     named = {"query": StoredStates({}, 1, {0: ("u2-b0.state", "u1-b0.state")})}
-    assert tidy_states(tmp_path, named, ("rejected-u2-b0.arrow",), HOUR) == 3
+
+    def replaced() -> None:
+        raise RuntimeError("another process commits by now")
+
+    with pytest.raises(RuntimeError):
+        tidy_states(tmp_path, named, ("rejected-u2-b0.arrow",), HOUR, replaced)
+    assert {path.name for path in tmp_path.iterdir()} == set(ages)
+    assert tidy_states(tmp_path, named, ("rejected-u2-b0.arrow",), HOUR, lambda: None) == 3
     kept = {"u2-b0.state", "u1-b0.state", "rejected-u2-b0.arrow", "u3-b0.state"}
     assert {path.name for path in tmp_path.iterdir()} == kept
-    assert tidy_states(tmp_path / "nowhere", named, (), HOUR) == 0
+    assert tidy_states(tmp_path / "nowhere", named, (), HOUR, lambda: None) == 0
 
 
 def test_an_update_without_states_has_no_folder_in_which_a_worker_could_say_why_it_ended(

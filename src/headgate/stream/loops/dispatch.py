@@ -19,6 +19,7 @@ from headgate.core import (
     OperatorColumns,
     Placement,
     Policy,
+    Start,
     TimeSlice,
     Workers,
 )
@@ -35,12 +36,13 @@ WINDOW = 0.1
 
 
 class _Mailbox:
-    """Where a worker waits for its next operator."""
+    """Where a worker waits for its next operator, with the start that says how much of its queue it may take."""
 
-    __slots__ = ("called", "operator")
+    __slots__ = ("called", "operator", "start")
 
     def __init__(self) -> None:
         self.operator: Operator | None = None
+        self.start: Start | None = None
         #: one item for every call; not a semaphore, which is made of Python and takes ten times as long
         self.called: SimpleQueue[None] = SimpleQueue()
 
@@ -155,7 +157,7 @@ class DispatchThreads(EngineLoop):
             operator = mailbox.operator
             while operator is not None:
                 before = self.clock()
-                operator.work(self._most(operator))
+                operator.work(self._most(operator, mailbox.start))
                 after = self.clock()
                 operator = self._next_after(operator, worker, mailbox, after - before)
             if self.stopping or self._mailboxes.get(worker) is not mailbox:
@@ -166,8 +168,9 @@ class DispatchThreads(EngineLoop):
             self._settle(self.clock(), None)
         self.fail_if_broken()
 
-    def _most(self, operator: Operator) -> int:
-        return self.consumption.take(max(operator.pending, 1), cost(operator))
+    def _most(self, operator: Operator, start: Start | None) -> int:
+        most = self.consumption.take(max(operator.pending, 1), cost(operator))
+        return most if start is None else start.at_most(most)
 
     def _next_after(self, operator: Operator, worker: int, mailbox: _Mailbox, seconds: float) -> Operator | None:
         """The worker's turn is over; returns its next start, None to wait."""
@@ -235,7 +238,7 @@ class DispatchThreads(EngineLoop):
             self._idle.discard(start.worker)
             self._working.add(start.worker)
             mailbox = self._mailboxes[start.worker]
-            mailbox.operator = operator
+            mailbox.operator, mailbox.start = operator, start
             if mailbox is asking:
                 chosen = operator
             else:

@@ -152,6 +152,10 @@ class _TaskQuery:
                 "processor": each.processor,
                 "peak_rows_waiting": each.peak_rows_waiting,
                 "utilisation": each.utilisation,
+                "in_queue": each.in_queue,
+                "for_a_turn": each.for_a_turn,
+                "computing": each.computing,
+                "inputs": run.spec.by_name[each.name].inputs,
             }
             for each in statistics.operators
         ]

@@ -7,7 +7,7 @@ The warehouse creates a ``HostedUpdate`` and passes the result of the table's fu
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -260,6 +260,11 @@ def _figures(query: str, reports: list[TaskReport]) -> list[OperatorFigures]:
     for report in reports:
         for operator in report.operators:
             by_name.setdefault(operator["name"], []).append((report.seconds, operator))
+
+    def per_row(tasks: list[tuple[float, Mapping[str, Any]]], key: str) -> float:
+        rows = sum(figures["rows_in"] for _, figures in tasks)
+        return sum(figures["rows_in"] * figures[key] for _, figures in tasks) / rows if rows else 0.0
+
     return [
         OperatorFigures(
             query=query,
@@ -272,6 +277,10 @@ def _figures(query: str, reports: list[TaskReport]) -> list[OperatorFigures]:
             peak_rows_waiting=max(figures["peak_rows_waiting"] for _, figures in tasks),
             utilisation=sum(seconds * figures["utilisation"] for seconds, figures in tasks) / total,
             seconds=total,
+            in_queue=per_row(tasks, "in_queue"),
+            for_a_turn=per_row(tasks, "for_a_turn"),
+            computing=per_row(tasks, "computing"),
+            inputs=tuple(tasks[0][1]["inputs"]),
         )
         for name, tasks in by_name.items()
     ]
@@ -286,14 +295,22 @@ def state_folder(table: AnyPath) -> AnyPath:
 
 
 def tidy_states(
-    folder: AnyPath, named: Mapping[str, StoredStates], rejected: tuple[str, ...], older_than_seconds: float
+    folder: AnyPath,
+    named: Mapping[str, StoredStates],
+    rejected: tuple[str, ...],
+    older_than_seconds: float,
+    check: Callable[[], None],
 ) -> int:
-    """Delete the files that the newest commit does not name and that no update can still be writing; how many."""
+    """Delete the files that the newest commit does not name and that no update can still be writing; how many.
+
+    ``check`` raises if that commit may not be the newest one any more, because another process commits by now.
+    """
     if not folder.is_dir():
         return 0
     kept = {file for states in named.values() for chain in states.files.values() for file in chain} | set(rejected)
     limit = time.time() - older_than_seconds
     old = [path for path in folder.iterdir() if path.name not in kept and path.stat().st_mtime <= limit]
     for path in old:
+        check()
         path.unlink(missing_ok=True)
     return len(old)

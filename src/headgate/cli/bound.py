@@ -1,0 +1,200 @@
+"""``headgate bound``: how low weighted staleness could be, and how far from that policies are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from headgate.cli.comparison import times_bound
+from headgate.cli.output import PlainConsole, say
+from headgate.cli.simulate import TRACE_SUFFIX, ScenarioOrTrace, known_placements, known_policies
+from headgate.core import MOST_TRACKS, ParameterError, Placement, Policy, ScenarioError
+from headgate.core.trace import Trace
+from headgate.places.place import AnyPath
+from headgate.sim import (
+    CostModel,
+    LowerBound,
+    TableScenario,
+    lower_bound,
+    may_cut,
+    read_scenario,
+    replay_of,
+    run_bound,
+    simulate_tables,
+)
+from headgate.sim.run_bound import settled
+from headgate.warehouse.declare.durations import readable, seconds
+from headgate.warehouse.run.control_commands import finite
+from headgate.warehouse.run.trace import read_trace
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRow:
+    """One run and the bound for a run of its length; ``policy`` is "measured" for a recorded run as it was."""
+
+    policy: str
+    placement: str
+    weighted_staleness: float
+    bound: LowerBound
+    times: float | None
+
+
+def bound(
+    what: ScenarioOrTrace,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[:k=v,..]", help="A policy to compare with the bound; may be repeated."),
+    ] = None,
+    placement: Annotated[
+        str | None, typer.Option(metavar="NAME[:k=v,..]", help="The placement of those policies.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MOST_TRACKS, help="Number of tracks, instead of the stated one; with a trace, no row 'measured'."
+        ),
+    ] = None,
+    events: Annotated[
+        int | None, typer.Option(min=1, help="Scenarios only: stop after this many arrivals and completed updates.")
+    ] = None,
+    skip: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Traces only: leave out the beginning, such as '30 s'; by default until most tables had rows.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of arrivals and runs.")] = 0,
+    portions: Annotated[
+        bool, typer.Option("--portions", help="Bound policies, too, that take less than everything that waits.")
+    ] = False,
+    certain: Annotated[
+        bool,
+        typer.Option("--certain", help="Scenarios only: bound every run, not only the mean, if execution times vary."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print the weighted staleness that no policy can beat.
+
+    It holds for every policy and placement, with the same data on the same number of tracks. Beside it are policies,
+    by default max-benefit, and the run itself if it is a recorded one. Of that, the start does not count, until tables
+    with nine tenths of the priorities had rows; --skip '0 s' counts it. docs/bound.md says what the bound relies on.
+    """
+    if what.suffix == TRACE_SUFFIX:
+        if events is not None or certain:
+            raise ParameterError("--events and --certain are for scenarios; leave them out with a trace")
+        trace = read_trace(what)
+        skipped = _start(trace) if skip is None else seconds(skip, "--skip")
+        name, rows = _recorded(trace, what, policy, placement, workers, skipped, seed, portions)
+    else:
+        if skip is not None:
+            raise ParameterError("--skip is for traces; leave it out with a scenario")
+        assert isinstance(what, Path), "only traces are read from object stores"
+        skipped = 0.0
+        name, rows = _simulated(what, policy, placement, workers, events, seed, portions, certain)
+    if as_json:
+        whole = {"scenario": name, "seed": seed, "skipped": skipped, "results": [asdict(row) for row in rows]}
+        say(json.dumps(finite(whole), indent=2, allow_nan=False))
+        return
+    _print(PlainConsole(), name, rows, skipped, is_start=skip is None)
+
+
+def _simulated(
+    path: Path,
+    policy: list[str] | None,
+    placement: str | None,
+    workers: int | None,
+    events: int | None,
+    seed: int,
+    portions: bool,
+    certain: bool,
+) -> tuple[str, list[BoundRow]]:
+    file = read_scenario(path)
+    scenario = file.scenario
+    if not isinstance(scenario, TableScenario):
+        raise ScenarioError(f"{path.name}: there is a bound for tables only; this scenario is one of operators")
+    scenario = replace(
+        scenario,
+        tracks=scenario.tracks if workers is None else workers,
+        events=scenario.events if events is None else events,
+    )
+    placed = known_placements([placement] if placement else None, file.placements or ("anywhere",), path)[0]
+
+    def run(one: Policy) -> BoundRow:
+        result = simulate_tables(scenario, one, placed, seed)
+        cut = portions or may_cut(scenario, one)
+        least = lower_bound(scenario, result.seconds, seed=seed, portions=cut, certain=certain)
+        return _row(result.policy, result.placement, result.weighted_staleness, least)
+
+    return scenario.name, [run(one) for one in known_policies(policy, ("max-benefit",), path)]
+
+
+def _start(trace: Trace) -> float:
+    """How many seconds of a run are its start, as on the page; nothing if there is hardly a run beyond it."""
+    from headgate.monitor.bounding import LEAST_SECONDS
+
+    start = settled(trace)
+    return start if trace.finish - trace.header.started - start >= LEAST_SECONDS else 0.0
+
+
+def _recorded(
+    trace: Trace,
+    path: AnyPath,
+    policy: list[str] | None,
+    placement: str | None,
+    workers: int | None,
+    skipped: float,
+    seed: int,
+    portions: bool,
+) -> tuple[str, list[BoundRow]]:
+    replay = replay_of(trace, skipped, CostModel)
+    placed: Placement = known_placements([placement] if placement else None, (replay.placement,), path)[0]
+
+    def rows() -> Iterator[BoundRow]:
+        if workers is None:
+            own = run_bound(replay, portions or None, everything=True)
+            least = LowerBound(own.least, own.price, own.seconds, own.tracks, on_average=False, portions=own.portions)
+            yield BoundRow("measured", replay.placement, own.weighted_staleness, least, own.times)
+        for one in known_policies(policy, ("max-benefit",), path):
+            result = replay.run(one, placed, workers, seed)
+            cut = portions or may_cut(replay.scenario, one)
+            yield _row(result.policy, result.placement, result.weighted_staleness, replay.lower_bound(workers, cut))
+
+    return replay.scenario.name, list(rows())
+
+
+def _row(policy: str, placement: str, weighted: float, least: LowerBound) -> BoundRow:
+    times = weighted / least.weighted_staleness if least.weighted_staleness > 0 else None
+    return BoundRow(policy, placement, weighted, least, times)
+
+
+def _print(console: PlainConsole, name: str, rows: list[BoundRow], skipped: float, is_start: bool) -> None:
+    """The rows as a table; ``is_start`` if what is ``skipped`` of a run is its start, and not what a user has said."""
+    first = rows[0].bound
+    tracks = f"{first.tracks} track{'' if first.tracks == 1 else 's'}"
+    without = f", without its first {readable(skipped)}" if skipped > 0 else ""
+    console.print(f"{name} on {tracks}, for {readable(first.seconds)}{without}", style="bold")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("", overflow="fold")
+    for heading in ("weighted", "lower bound", "times the bound", "price"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        value = f"{row.bound.weighted_staleness:,.4g}"
+        times = times_bound(row.weighted_staleness, row.bound.weighted_staleness)
+        table.add_row(row.policy, f"{row.weighted_staleness:,.4g}", value, times, f"{row.bound.price:,.3g}")
+    console.print(table)
+    whom = "any policy" if any(row.bound.portions for row in rows) else "any policy that loads all that waits"
+    runs = "the mean over all runs" if first.on_average else "every run"
+    start = " The start, until most tables had rows, does not count; --skip '0 s' counts it."
+    console.print(
+        f"Weighted: sum over all tables of priority times mean staleness. The bound holds for {whom}, and for {runs}."
+        " Price: what a second of a track is worth, in weighted staleness times seconds; 0 if tracks are not scarce."
+        f"{start if is_start and skipped > 0 else ''}",
+        style="dim",
+    )

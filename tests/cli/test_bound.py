@@ -1,0 +1,126 @@
+"""``headgate bound`` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from headgate.sim.run_bound import settled
+from headgate.warehouse.declare.durations import readable
+from headgate.warehouse.run.trace import read_trace
+from tests.cli.test_replay import Headgate, headgate, write  # noqa: F401
+
+SCENARIO = """
+grain = "tables"
+name = "two"
+tracks = 1
+horizon = 200
+[[table]]
+name = "a"
+period = 10
+setup_time = 4
+[[table]]
+name = "b"
+period = 10
+setup_time = 4
+priority = 5
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "two.toml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def test_policies_stand_beside_the_bound_of_a_scenario(headgate: Headgate, scenario: Path) -> None:  # noqa: F811
+    code, out, err = headgate(
+        "bound", str(scenario), "--policy", "fifo", "--policy", "max-benefit", "--certain", "--json"
+    )
+    assert (code, err) == (0, "")
+    rows = json.loads(out)["results"]
+    assert [row["policy"] for row in rows] == ["fifo", "max-benefit"]
+    for row in rows:
+        assert row["times"] == pytest.approx(row["weighted_staleness"] / row["bound"]["weighted_staleness"])
+        assert row["times"] >= 1
+        assert (row["bound"]["seconds"], row["bound"]["tracks"], row["bound"]["on_average"]) == (200, 1, False)
+
+
+def test_what_the_bound_holds_for_is_said(headgate: Headgate, scenario: Path) -> None:  # noqa: F811
+    whole = " ".join(headgate("bound", str(scenario))[1].split())
+    assert "two on 1 track, for 3.33 min" in whole
+    assert "any policy that loads all that waits, and for the mean over all runs" in whole
+    cut = " ".join(headgate("bound", str(scenario), "--portions", "--certain")[1].split())
+    assert "for any policy, and for every run" in cut
+
+
+def test_a_recorded_run_stands_beside_its_bound(headgate: Headgate, tmp_path: Path) -> None:  # noqa: F811
+    runs = tmp_path / "w" / "runs"
+    runs.mkdir(parents=True)
+    trace = write(tmp_path / "run.jsonl")
+    shutil.copy(trace, runs / "20261115T100000.000000Z.jsonl")
+    for what in (trace, tmp_path / "w"):
+        code, out, err = headgate("bound", str(what), "--json")
+        assert (code, err) == (0, "")
+        measured, simulated = json.loads(out)["results"]
+        assert (measured["policy"], simulated["policy"]) == ("measured", "max-benefit")
+        assert simulated["times"] >= 1
+        assert measured["times"] >= 1
+        assert measured["bound"]["weighted_staleness"] == pytest.approx(simulated["bound"]["weighted_staleness"])
+
+
+def test_the_start_of_a_recorded_run_does_not_count_unless_asked_for(headgate: Headgate, tmp_path: Path) -> None:  # noqa: F811
+    path = write(tmp_path / "run.jsonl")
+    settles = json.loads(headgate("bound", str(path), "--json")[1])
+    assert settles["skipped"] == 0, "all tables had rows from the beginning"
+    began_empty = re.sub(r'"freshness":\d+', '"freshness":null', path.read_text().splitlines()[0])
+    path.write_text("\n".join([began_empty, *path.read_text().splitlines()[1:], ""]))
+    start = settled(read_trace(path))
+    assert 0 < start < 60
+    by_default = json.loads(headgate("bound", str(path), "--json")[1])
+    assert by_default["skipped"] == start
+    assert by_default["results"][0]["bound"]["seconds"] == pytest.approx(120 - start)
+    everything = json.loads(headgate("bound", str(path), "--skip", "0 s", "--json")[1])
+    assert (everything["skipped"], everything["results"][0]["bound"]["seconds"]) == (0, pytest.approx(120))
+    said = " ".join(headgate("bound", str(path))[1].split())
+    assert f"without its first {readable(start)}" in said
+    assert "--skip '0 s' counts it" in said
+    assert "counts it" not in headgate("bound", str(path), "--skip", "5 s")[1]
+
+
+def test_simulate_prints_the_bound_if_asked(headgate: Headgate, scenario: Path, tmp_path: Path) -> None:  # noqa: F811
+    assert "times the bound" not in headgate("simulate", str(scenario), "--policy", "fifo")[1]
+    assert "times the bound" in headgate("simulate", str(scenario), "--policy", "fifo", "--bound")[1]
+    code, out, _ = headgate("simulate", str(write(tmp_path / "run.jsonl")), "--bound")
+    assert code == 0
+    assert "what no policy can beat" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        pytest.param(("--skip", "3 s"), "--skip", id="skip is for traces"),
+        pytest.param(("--policy", "best"), "'best'", id="a policy that does not exist"),
+    ],
+)
+def test_wrong_usage_is_refused(headgate: Headgate, scenario: Path, arguments: tuple[str, ...], named: str) -> None:  # noqa: F811
+    code, out, err = headgate("bound", str(scenario), *arguments)
+    assert (code, out) == (2, "")
+    assert named in err
+
+
+def test_operators_and_empty_directories_have_no_bound(headgate: Headgate, tmp_path: Path) -> None:  # noqa: F811
+    code, _, err = headgate("bound", str(tmp_path))
+    assert (code, "no trace of a run" in err) == (2, True)
+    path = tmp_path / "o.toml"
+    path.write_text(
+        'grain = "operators"\nhorizon = 1\n[[query]]\nname = "q"\narrivals = { pattern = "constant", rate = 1 }\n'
+        'operator = [{ name = "o", cost = 0.1 }]\n'
+    )
+    code, _, err = headgate("bound", str(path))
+    assert (code, "tables only" in err) == (2, True)
