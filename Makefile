@@ -8,7 +8,7 @@ VENV_PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed-in
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-lowest check format bench-smoke clean FORCE
+.PHONY: help setup demo test test-again test-lowest check format bench-smoke clean FORCE
 
 help: ## Show this list
 	@echo "usage: make <target> [PYTHON=python3.12] [ARGS='options passed on to the command']"
@@ -21,12 +21,19 @@ demo: setup ## Keep a city's tables fresh for a minute, and sum up
 	@$(VENV)/bin/headgate demo $(ARGS)
 
 test: setup ## Run the tests (one file: make test ARGS=tests/test_imports.py)
+	@scripts/ensure_chromium.sh
 	@scripts/ensure_mosquitto.sh
 	@scripts/ensure_object_store.sh
+	@scripts/ensure_other_stores.sh
 	@scripts/ensure_postgres.sh
 	@scripts/ensure_kafka.sh
+	@scripts/ensure_hdfs.sh
+	@scripts/ensure_s3a.sh
 	@PYTHON="$(PYTHON)" scripts/ensure_delta_spark.sh
 	@$(VENV_PYTHON) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
+
+test-again: setup ## Run once more, alone, the few tests that failed in the last run
+	@scripts/test_again.sh $(VENV_PYTHON)
 
 test-lowest: ## Run the fast tests with the lowest versions that pyproject.toml allows
 	@scripts/test_lowest.sh "$(PYTHON)" $(VENV)-lowest $(ARGS)

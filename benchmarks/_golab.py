@@ -43,8 +43,7 @@ def scaled(scenario: TableScenario, utilisation: float) -> TableScenario:
 
     Where the machine is slow for part of the time, the load counts the mean execution time.
     """
-    slow = scenario.slowdown
-    mean = 1.0 if slow is None else (slow.normal + slow.factor * slow.slow) / (slow.normal + slow.slow)
+    mean = 1.0 if scenario.slowdown is None else scenario.slowdown.mean
     factor = utilisation * scenario.tracks / (mean * scenario.utilisation())
     tables = tuple(
         replace(table, setup_time=table.setup_time * factor, time_per_unit=table.time_per_unit * factor)

@@ -1,4 +1,4 @@
-"""Kafka to table: records per second of large updates, 1,000 records against a file of them, and the lag under load."""
+"""Kafka to table: large updates, 1,000 records against a file of them, the lag under load, and a long backlog."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LOADS = {"records": 1_000_000, "updates": 5, "small": 40}
 #: a tenth of the records per second that an update should load
 LAG = {"rate": 30_000, "warm_up": 30.0, "seconds": 60.0}
+CATCH_UP = {"records": 4_000_000, "repeats": 2, "most": 0}
 
 
 def loads(records: int, updates: int, small: int) -> list[Row]:
@@ -49,6 +50,17 @@ def lag(rate: int, warm_up: float, seconds: float) -> list[Row]:
     return [{"what": "lag", "records": found["rows"], "seconds": found["worst lag"], **found}]
 
 
+def catch_up(records: int, repeats: int, most: int) -> list[Row]:
+    """A long backlog: read by the driver in pieces, and on executors."""
+    if reason := why_not():
+        print(f"kafka: nothing is measured: {reason}", file=sys.stderr)
+        return [{"what": "nothing", "records": 0, "seconds": 0.0}]
+    command = [sys.executable, "-m", "benchmarks.spark.kafka_catch_up", "--records", str(records)]
+    command += ["--repeats", str(repeats), "--most", str(most)]
+    found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return [{"what": f"backlog by {row['by']}", **row} for row in found]
+
+
 def run(context: Context) -> Results:
     rows: list[Row] = []
     if context.part in (None, "loads"):
@@ -57,6 +69,9 @@ def run(context: Context) -> Results:
     if context.part == "lag" or (context.part is None and not context.smoke):
         point = {"rate": 1_000, "warm_up": 5.0, "seconds": 5.0} if context.smoke else LAG
         rows += context.points(lag, [point], timed=True)
+    if context.part == "catch-up" or (context.part is None and not context.smoke):
+        point = {"records": 6_000, "repeats": 1, "most": 2_000} if context.smoke else CATCH_UP
+        rows += context.points(catch_up, [point], timed=True)
     return Results(rows, [] if context.smoke else claims(rows))
 
 
@@ -64,7 +79,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
     goal = "a target of this project"
     speeds = [row["records"] / row["seconds"] for row in rows if row["what"] == "update" and row["records"] > 500_000]
     seconds = {row["what"]: float(row["seconds"]) for row in rows}
-    found = _lag_claims(rows, goal)
+    found = [*_lag_claims(rows, goal), *_catch_up_claims(rows, goal)]
     if not speeds:
         return found
     speed = statistics.median(speeds)
@@ -95,6 +110,26 @@ def _lag_claims(rows: Sequence[Row], goal: str) -> list[Claim]:
     ]
 
 
+def _catch_up_claims(rows: Sequence[Row], goal: str) -> list[Claim]:
+    speeds = {
+        by: statistics.median([row["records"] / row["seconds"] for row in rows if row["what"] == f"backlog by {by}"])
+        for by in ("the driver", "executors")
+        if any(row["what"] == f"backlog by {by}" for row in rows)
+    }
+    if len(speeds) < 2:
+        return []
+    most = {row["what"]: row["driver"] for row in rows if str(row["what"]).startswith("backlog by")}
+    return [
+        Claim(
+            "a backlog of millions of records: eight cores of executors are as fast as the driver, by the speed of two",
+            goal,
+            f"{speeds['executors']:,.0f} a second on two cores, by the driver {speeds['the driver']:,.0f}; "
+            f"memory of the driver {most['backlog by executors']} MB",
+            4 * speeds["executors"] >= speeds["the driver"],
+        )
+    ]
+
+
 def draw(figure: Figure, rows: Sequence[Row]) -> None:
     axes = figure.subplots()
     axes.bar([f"{row['what']} {number}" for number, row in enumerate(rows)], [row["seconds"] for row in rows])
@@ -110,5 +145,5 @@ BENCHMARK = Benchmark(
     run=run,
     draw=draw,
     reps=1,
-    parts=("loads", "lag"),
+    parts=("loads", "lag", "catch-up"),
 )

@@ -94,7 +94,7 @@ def measure(
             try:
                 feeding.start()
                 with Sampler(running.pid, folder / "tables", max(1.0, length / 300)) as sampler:
-                    status = running.wait(length + 120.0)
+                    status = running.wait(length + 600.0)
             finally:
                 running.kill()
                 running.wait()

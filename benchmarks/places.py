@@ -1,8 +1,8 @@
-"""A warehouse in an object store against a folder: commits per second, updates, and races of two drivers.
+"""A warehouse in an object store or in HDFS against a folder: commits per second, updates, and races of two drivers.
 
 The store is versitygw on loopback, with its objects on the same disk: what is measured is what a store costs besides
 its network. It decides between two writers by the condition of a write (If-None-Match), which is compared with a write
-without one.
+without one. HDFS is a name node and a data node on loopback; it is left out where it is not installed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from benchmarks.stream_spark.process import measured
 from headgate.places.place import AnyPath, path_from
 from headgate.warehouse.storage.errors import AlreadyCommittedError, ForeignCommitError
 from headgate.warehouse.storage.store import TableStore
+from tests.services import hdfs
 from tests.services.object_store import ObjectStoreServer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TARGET = "a target of this project"
-FOLDER, UNSYNCED, STORE = "folder", "folder, not synced", "object store"
+FOLDER, UNSYNCED, STORE, HDFS = "folder", "folder, not synced", "object store", "HDFS"
 PLAIN, CONDITIONAL = "without a condition", "if there is none"
 MOST_COMMIT, MOST_UPDATE, MOST_CONDITION = 3.0, 1.5, 1.2
 RACES = 500
@@ -51,7 +52,7 @@ def commit_rows(store: TableStore, update: int, rows: pa.Table) -> None:
 # --- commits --------------------------------------------------------------------------------------------------------
 
 
-def commits(commits: int, requests: int) -> list[Row]:
+def commits(commits: int, requests: int, hadoop: bool) -> list[Row]:
     """One writer: files of a hundred rows, each with a commit; and single requests, with and without a condition."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -61,6 +62,8 @@ def commits(commits: int, requests: int) -> list[Row]:
             UNSYNCED: TableStore(folder / "unsynced", "ts", syncs=False),
             STORE: TableStore(bucket / "table", "ts"),
         }
+        if hadoop:
+            places[HDFS] = TableStore(stack.enter_context(hdfs.HdfsServer(folder / "hdfs")).place() / "table", "ts")
         rows: list[Row] = []
         for place, table in places.items():
             commit_rows(table, 1, rows_of(0, 1))
@@ -95,16 +98,18 @@ def updates(in_store: bool, rounds: int, warm_up: int, seed: int) -> list[Row]:
 # --- races ----------------------------------------------------------------------------------------------------------
 
 
-def races(in_store: bool, races: int) -> Row:
+def races(where: str, races: int) -> Row:
     """Two processes begin every commit together; who was told that it has committed is compared with the table."""
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         place: AnyPath = folder
         options: dict[str, str] = {}
-        if in_store:
+        if where == STORE:
             place = stack.enter_context(ObjectStoreServer(folder / "store")).bucket()
             options = dict(place.bucket.options)
+        elif where == HDFS:
+            place = stack.enter_context(hdfs.HdfsServer(folder / "hdfs")).place()
         commit_rows(TableStore(place / "table", "ts"), 1, rows_of(0, 0, 1))
         together, told = context.Barrier(2), context.SimpleQueue()
         began = time.perf_counter()
@@ -123,7 +128,7 @@ def races(in_store: bool, races: int) -> Row:
     there = sorted((row["writer"], row["number"]) for row in found if row["writer"])
     return {
         "measured": "race",
-        "place": STORE if in_store else FOLDER,
+        "place": where,
         "races": races,
         "close": sum(close for _, close in answers),
         "with_winner": len({number for _, number in won}),
@@ -168,13 +173,15 @@ def run(context: Context) -> Results:
     if why := ObjectStoreServer.missing():
         return Results([{"measured": "nothing", "place": STORE, "why": why}], [Claim("all", TARGET, why, None)])
     smoke, wanted = context.smoke, context.part
+    hadoop = not (smoke or hdfs.why_not())
     rows: list[Row] = []
     if wanted in (None, "commits"):
         size = {"commits": 5, "requests": 20} if smoke else {"commits": 200, "requests": 1_000}
-        rows += context.points(commits, [size] * context.reps, timed=True)
+        rows += context.points(commits, [{**size, "hadoop": hadoop}] * context.reps, timed=True)
     if wanted in (None, "races"):
         count = 10 if smoke else context.times or RACES
-        rows += context.points(races, [{"in_store": where, "races": count} for where in (False, True)], timed=True)
+        raced = (FOLDER, STORE, HDFS) if hadoop else (FOLDER, STORE)
+        rows += context.points(races, [{"where": where, "races": count} for where in raced], timed=True)
     if wanted in (None, "updates"):
         length = {"rounds": 1, "warm_up": 0} if smoke else {"rounds": 20, "warm_up": 10}
         places = (True,) if smoke else (False, True)

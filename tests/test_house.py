@@ -217,7 +217,7 @@ def names_bound(node: ast.stmt) -> list[str]:
     return []
 
 
-DOTTED = re.compile(r"(?<![\w./-])headgate(?!\.yml\b)(?:\.[A-Za-z_]\w*)+(?![\w/-])")
+DOTTED = re.compile(r"(?<![\w./-])headgate(?!\.(?:yml|id|lock|lease)\b)(?:\.[A-Za-z_]\w*)+(?![\w/-])")
 
 
 def unknown_names(text: str) -> list[str]:

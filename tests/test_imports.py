@@ -20,13 +20,15 @@ SOURCE = Path(__file__).parents[1] / "src"
 INWARD = {
     "core": {"core"},
     "sim": {"sim", "core"},
+    "apart": {"places", "core"},
+    "autopilot": {"autopilot", "apart", "sim", "core"},
     "places": {"places", "core"},
     "stream": {"stream", "places", "core"},
-    "warehouse": {"warehouse", "stream", "places", "core"},
-    "errors": {"testing", "warehouse", "stream", "places", "sim", "core"},
+    "warehouse": {"warehouse", "stream", "places", "apart", "core"},
+    "errors": {"testing", "warehouse", "apart", "stream", "places", "sim", "core"},
     "testing": {"testing", "core"},
     "headgate": {"errors", "warehouse", "stream", "sim", "core"},
-    "monitor": {"monitor", "headgate", "warehouse", "sim", "places", "core"},
+    "monitor": {"monitor", "headgate", "warehouse", "apart", "sim", "places", "core"},
     "cli": {"cli", "monitor", "headgate", "errors", "warehouse", "stream", "places", "sim", "core"},
     "__main__": {"cli"},
 }

@@ -14,7 +14,7 @@ from scripts.lowest_versions import lowest_versions
 
 ROOT = Path(__file__).parents[1]
 
-TARGETS = ["help", "setup", "demo", "test", "test-lowest", "check", "format", "bench-smoke", "clean"]
+TARGETS = ["help", "setup", "demo", "test", "test-again", "test-lowest", "check", "format", "bench-smoke", "clean"]
 
 #: Folders of one person's machine. Written so that this line does not match itself.
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|(?:home|Users)/\w+)/")

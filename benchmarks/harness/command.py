@@ -21,6 +21,7 @@ from pathlib import Path
 from benchmarks.harness import output, report
 from benchmarks.harness.catalogue import Catalogue, discover
 from benchmarks.harness.context import Context
+from benchmarks.harness.kept import Kept
 from benchmarks.harness.model import Benchmark, Claim, Results
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -67,8 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--strict", action="store_true", help="exit with 1 if a checked claim does not hold")
     add("--seed", type=_at_least(0), default=1, metavar="N", help="default: %(default)s")
     add("--reps", type=_at_least(1), metavar="N", help="repetitions (default: 1 in smoke, else the script's)")
-    add("--times", type=_at_least(1), metavar="N", help="how often, for benchmarks that say so: faults, places")
-    add("--seconds", type=_at_least(1), metavar="N", help="how long, for benchmarks that say so: overload")
+    add("--times", type=_at_least(1), metavar="N", help="how often, for benchmarks that say so: faults, places, priced")
+    add("--seconds", type=_at_least(1), metavar="N", help="how long, for benchmarks that say so: overload, priced")
+    add("--go-on", action="store_true", help="take over the points that an earlier run of this code left in DIR")
     add("--jobs", type=_at_least(1), metavar="N", help="processes (default: 1 in smoke, else one per core)")
     add("--together", type=_at_least(1), metavar="N", help="smoke runs only: so many at a time, each in a process")
     add(
@@ -92,6 +94,7 @@ def _at_least(least: int) -> Callable[[str], int]:
 def _together(names: Sequence[str], options: argparse.Namespace) -> bool:
     """Runs each benchmark in a process of its own, `--together` at a time; whether all succeeded."""
     flags = [f"--{name}" for name in ("smoke", "json", "strict") if getattr(options, name)]
+    flags += ["--go-on"] if options.go_on else []
     values = {name: getattr(options, name) for name in ("seed", "reps", "times", "seconds", "jobs")}
     flags += [f"--{name}={value}" for name, value in values.items() if value is not None]
 
@@ -132,7 +135,10 @@ def _run(benchmark: Benchmark, folder: Path, options: argparse.Namespace) -> Res
         part=options.part,
         times=options.times,
         seconds=options.seconds,
+        kept=(kept := Kept(folder / "points.jsonl", options.go_on)),
     )
+    if len(kept):
+        print(f"{benchmark.name}: {len(kept)} points are there already", file=sys.stderr)
     print(f"{benchmark.name}: {context}", file=sys.stderr)
     started = time.monotonic()
     # A script that prints must not spoil the report.

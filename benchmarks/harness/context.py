@@ -8,14 +8,16 @@ from __future__ import annotations
 import pickle
 import reprlib
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.kept import Kept
 from benchmarks.harness.model import Row
 from benchmarks.harness.progress import progress
 
@@ -34,6 +36,8 @@ class Context:
     part: str | None = None
     times: int | None = None
     seconds: float | None = None
+    #: where points are kept as soon as they are measured; None if they are not
+    kept: Kept | None = field(default=None, repr=False, compare=False)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -41,25 +45,47 @@ class Context:
         children = np.random.SeedSequence(self.seed).spawn(self.reps)
         return tuple(int(child.generate_state(1)[0]) for child in children)
 
-    def points(self, function: Point, arguments: Sequence[Mapping[str, Any]], *, timed: bool = False) -> list[Row]:
+    def points(
+        self,
+        function: Point,
+        arguments: Sequence[Mapping[str, Any]],
+        *,
+        timed: bool = False,
+        within: float | None = None,
+    ) -> list[Row]:
         """The rows of `function(**each)` for each of `arguments`, in that order.
 
         `function` returns a row or a list of rows and stands at the top level of its module, so that other
         processes can find it. Points that measure wall-clock time are `timed`: they run one after another, to
-        have the machine to themselves.
+        have the machine to themselves. After `within` seconds no further point is begun, and the rows are of those
+        that were measured. Points that were kept are not measured again.
         """
         label = getattr(function, "__qualname__", repr(function))
         if not timed:
             _check_picklable(label, function, arguments)
-        with progress(label, len(arguments)) as advance:
+        ends = None if within is None else time.monotonic() + within
+        results: dict[int, list[Row]] = {}
+        for i, each in enumerate(arguments):
+            if self.kept is not None and (rows := self.kept.get(function, each)) is not None:
+                results[i] = rows
+        left = [i for i in range(len(arguments)) if i not in results]
+        with progress(label, len(left)) as advance:
+
+            def done(i: int, rows: list[Row]) -> bool:
+                """Note a point; whether there is time for more."""
+                results[i] = rows
+                if self.kept is not None:
+                    self.kept.add(function, arguments[i], rows)
+                advance()
+                return ends is None or time.monotonic() < ends
+
             if timed or self.jobs == 1:
-                results = []
-                for each in arguments:
-                    results.append(_measure(function, each))
-                    advance()
+                for i in left:
+                    if not done(i, _measure(function, arguments[i])):
+                        break
             else:
-                results = _run_in_processes(function, arguments, self.jobs, advance)
-        return [row for rows in results for row in rows]
+                _run_in_processes(function, {i: arguments[i] for i in left}, self.jobs, done)
+        return [row for i in sorted(results) for row in results[i]]
 
 
 def _check_picklable(label: str, function: Point, arguments: Sequence[Mapping[str, Any]]) -> None:
@@ -74,16 +100,16 @@ def _check_picklable(label: str, function: Point, arguments: Sequence[Mapping[st
 
 
 def _run_in_processes(
-    function: Point, arguments: Sequence[Mapping[str, Any]], jobs: int, advance: Callable[[], None]
-) -> list[list[Row]]:
+    function: Point, arguments: Mapping[int, Mapping[str, Any]], jobs: int, done: Callable[[int, list[Row]], bool]
+) -> None:
     # Spawned rather than forked: a fork copies locks that NumPy's threads may hold, and can hang.
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_print_on_stderr)
     try:
-        futures = [pool.submit(_measure, function, each) for each in arguments]
+        futures = {pool.submit(_measure, function, each): i for i, each in arguments.items()}
         for future in as_completed(futures):
-            future.result()
-            advance()
-        return [future.result() for future in futures]
+            if not future.cancelled() and not done(futures[future], future.result()):
+                for other in futures:  # those that have begun still end
+                    other.cancel()
     finally:
         # Not a `with`, which would run all points that still wait before it reports the one that failed.
         pool.shutdown(cancel_futures=True)

@@ -22,7 +22,7 @@ from benchmarks.spark.log import read_log
 from benchmarks.spark.measure import Staleness, Window, fresh_after, staleness, without_waiting
 
 #: How long a contender may take to end after its time is over.
-PATIENCE = 60.0
+PATIENCE = 600.0
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--chop", type=float, default=math.inf, help="periods of data per update at most")
     parser.add_argument("--idle", type=int, default=0, help="so many more tables to which nothing happens")
     parser.add_argument("--alone", action="store_true", help="no groups: every table is an update of its own")
+    parser.add_argument("--together", default="declared", help="which tables share jobs: auto, declared or never")
     parser.add_argument("--figures", type=Path, help="where to write what the run knows of itself, as JSON")
     options = parser.parse_args(arguments)
     began = time.time()
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         placement=placement_from(options.placement),
         budget=options.budget,
         chop=options.chop,
+        together=options.together,
     )
     with LogWriter(task.log) as log:
 

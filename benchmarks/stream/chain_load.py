@@ -24,7 +24,7 @@ PACKET_ROWS = 25
 #: as many as Liebre's queues hold: 10,000 tuples
 CAPACITY = 10_000 // PACKET_ROWS
 #: seconds of rows beyond the end of a run, so that no source ends before
-SPARE = 15.0
+SPARE = 60.0
 
 
 @dataclass(frozen=True)

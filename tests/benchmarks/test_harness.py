@@ -19,6 +19,7 @@ import benchmarks
 from benchmarks.harness import Benchmark, Claim, Context, Pivot, Results, Row, style, table
 from benchmarks.harness.catalogue import discover
 from benchmarks.harness.command import main
+from benchmarks.harness.kept import Kept
 
 SCRIPTS = discover()
 README = Path(benchmarks.__file__).parent / "README.md"
@@ -117,7 +118,7 @@ def test_a_run_leaves_a_table_a_picture_and_a_result(tmp_path: Path, capsys: pyt
     run_command("late_fig1", "--smoke", "--json", out=tmp_path / "new" / "folder")
     whole = json.loads(capsys.readouterr().out)
     folder = tmp_path / "new" / "folder"
-    assert {path.name for path in folder.iterdir()} == {"rows.csv", "result.json", "figure.png"}
+    assert {path.name for path in folder.iterdir()} == {"rows.csv", "result.json", "figure.png", "points.jsonl"}
     with (folder / "rows.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == [{key: str(cell) for key, cell in row.items()} for row in whole["rows"]]
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
@@ -242,6 +243,26 @@ def numbers(context: Context, count: int) -> list[Row]:
 def test_processes_give_the_rows_of_a_single_process_in_the_same_order() -> None:
     alone, together = (Context(smoke=True, seed=1, jobs=jobs, reps=1) for jobs in (1, 2))
     assert numbers(together, 5) == numbers(alone, 5) == [{"number": number} for number in range(5)]
+
+
+def test_a_run_that_was_broken_off_goes_on_with_the_points_that_it_has_not_measured(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "points.jsonl"
+    before = Context(smoke=True, seed=1, jobs=1, reps=1, kept=Kept(path, go_on=False))
+    assert numbers(before, 2) == [{"number": 0}, {"number": 1}]
+    # What was measured before is not measured again: here its rows say where they come from.
+    torn = path.read_text().replace('{"number": 1}', '{"number": "kept"}') + '{"point": "broken o'
+    path.write_text(torn)
+    kept = Kept(path, go_on=True)
+    assert len(kept) == 2
+    after = Context(smoke=True, seed=1, jobs=1, reps=1, kept=kept)
+    assert numbers(after, 3) == [{"number": 0}, {"number": "kept"}, {"number": 2}]
+    assert len(Kept(path, go_on=True)) == 3
+    assert len(Kept(path, go_on=False)) == 0 and not path.exists()
+
+
+def test_when_time_is_up_the_rows_are_of_the_points_that_were_measured() -> None:
+    context = Context(smoke=True, seed=1, jobs=1, reps=1)
+    assert context.points(dict, [{"number": number} for number in range(9)], within=0.0) == [{"number": 0}]
 
 
 def test_seeds_differ_between_repetitions_and_repeat_between_runs() -> None:

@@ -1,0 +1,1 @@
+"""What `benchmarks.monitor` watches, and who looks at it."""
