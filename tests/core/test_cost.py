@@ -30,6 +30,24 @@ def test_updates_that_were_all_alike_are_all_set_up() -> None:
     assert model.beta == 0.0
 
 
+@pytest.mark.parametrize(
+    ("sizes", "apart"),
+    [
+        pytest.param((9.9, 10.0, 10.1), False, id="sizes that differ by 1 % tell nothing"),
+        pytest.param((5.0, 10.0, 20.0), True, id="sizes that differ by half do"),
+    ],
+)
+def test_a_slope_of_noise_is_not_taken_for_one(sizes: tuple[float, ...], apart: bool) -> None:
+    noise = (0.15, -0.1, 0.2, -0.15, 0.05, 0.1, -0.2)
+    model = CostModel()
+    for i in range(30):
+        size = sizes[i % len(sizes)]
+        model.observe(size, 1.0 + 0.02 * size + noise[i % len(noise)])
+    assert (model.apart[1] > 0) == apart
+    mean = sum(sizes) / len(sizes)
+    assert model.apart[0] + model.apart[1] * mean == pytest.approx(model.predict(mean), rel=0.02)
+
+
 def test_the_model_follows_a_machine_that_becomes_slower() -> None:
     model = CostModel()
     for _ in range(30):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core import FeatureMatrix, Graph, JointJobs, SharedSetup, features_named
+from headgate.core import Dispatch, FeatureMatrix, Graph, JointJobs, SharedSetup, Workers, features_named
 from headgate.core.joint import MOST_COMPANIONS, PRIOR_SHARE, WaitingUpdate, choose_together, seconds_in_job
 from headgate.core.observe import TABLE_FEATURES, TableColumns
+from headgate.core.registry import placement_from, policy_from
 
 
 def update(node: int, gain: float, seconds: float, setup: float) -> WaitingUpdate:
@@ -168,3 +171,34 @@ def test_rivals_are_those_that_wait_in_no_lower_layer() -> None:
     matrix.columns["ready"][2] = 1.0
     assert jobs.choose(0, [1]).members == (0,)
     assert jobs.choose(0, [1], share=1.0).members == (0, 1), "it would take 0.2 s"
+
+
+@pytest.mark.parametrize(
+    ("policy", "rival", "members"),
+    [
+        pytest.param("max-benefit", {}, [1], id="a saving is a saving"),
+        pytest.param("target-lag", {}, [1], id="nobody has a target"),
+        pytest.param("target-lag", {"target_lag": 30.0}, [], id="a target is not delayed for a saving"),
+        pytest.param("target-lag:goal=count", {"kept_target_lag": 30.0}, [], id="nor is one that can be kept"),
+        pytest.param("multi-class", {"class": 1.0}, [], id="a higher class waits"),
+        pytest.param("multi-class", {"class": -1.0}, [1], id="a lower class waits"),
+        pytest.param("edf-p", {"priority": 2.0}, [], id="a higher priority waits"),
+        pytest.param("edf-p", {"priority": 1.0}, [1], id="an equal priority waits"),
+    ],
+)
+def test_nobody_joins_a_job_before_whoever_the_policy_puts_first_at_any_price(
+    policy: str, rival: dict[str, float], members: list[int]
+) -> None:
+    graph = Graph(("first", "other", "rival"), ())
+    matrix = FeatureMatrix(graph, features_named(TABLE_FEATURES))
+    matrix.fill("priority", [1.0, 1.0, 1.0])
+    for name in ("target_lag", "kept_target_lag"):
+        matrix.fill(name, [math.inf] * 3)
+    for name, value in rival.items():
+        matrix.columns[name][2] = value
+    loop = Dispatch(matrix, policy_from(policy), placement_from("anywhere"), Workers.of(1))
+    for node in range(3):
+        loop.set_ready(node, True, 0.0)
+    assert loop.joining(0, [1], 1.0) == members
+    loop.set_ready(2, False, 1.0)
+    assert loop.joining(0, [1], 1.0) == [1], "nobody else waits"

@@ -167,6 +167,13 @@ def test_a_table_of_unknown_slope_passes_the_gate_at_any_price(features: dict[st
     assert "not known apart" in PricedBenefit().notes(make_view(tables), 0)[0]
 
 
+def test_a_policy_for_classes_tells_what_the_policy_of_the_class_tells() -> None:
+    tables = {"a": {**table(1.0), "class": 0.0}, "b": {**table(1.0), "class": 1.0}}
+    classes = policy_from("multi-class:0=priced-benefit")
+    assert "a second of a worker is worth" in classes.notes(make_view(tables), 0)[0]
+    assert classes.notes(make_view(tables), 1) == ()
+
+
 def test_jobs_that_differ_a_hundredfold_are_all_known() -> None:
     """Figure 9: the set-up of a long update is a thousandth of it; without it in the price, short updates starve."""
     long = table(10_000.0, period=10_000.0)

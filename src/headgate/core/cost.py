@@ -24,6 +24,8 @@ STRETCH = 4.0
 CATCH_UP = 1.25
 #: an update up to this many times as large as the mean is of the usual size
 USUAL = 1.25
+#: if they differ by less than this share of their mean, a slope is that of noise
+NOISY_SPREAD = 0.05
 #: a slope is trusted if the sizes of updates differ by this share of their mean
 TELLING_SPREAD = 0.2
 #: so many updates of one size that take too long: smaller ones cannot be had, so a larger one is tried
@@ -102,6 +104,14 @@ class CostModel:
                 return min(limit, 2 * self._mean_n)
             return min(limit, self._mean_n * budget / max(self._mean_time, LEAST_UPDATE_TIME))
         return min(limit, fits(self.alpha, self.beta, budget))
+
+    @property
+    def apart(self) -> tuple[float, float]:
+        """``alpha`` and ``beta`` for whoever goes by one of them alone. If sizes were too much alike to tell them
+        apart, all of the time is set-up."""
+        if self._weight and self._spread <= NOISY_SPREAD**2 * self._weight * self._mean_n * self._mean_n:
+            return max(self._least, self._mean_time), 0.0
+        return self.alpha, self.beta
 
     @property
     def observed(self) -> float:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -397,6 +397,17 @@ class Dispatch:
         """Whether the placement lets a worker run a node, at home or as a spare one."""
         lane = self._lanes[self._lane_of[node]]
         return worker in lane.home or worker in lane.spare
+
+    def joining(self, first: int, offered: Sequence[int], now: float) -> list[int]:
+        """Of ``offered``, which wait and could share the job of ``first``, those that may by the policy."""
+        if not offered:
+            return []
+        view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
+        others = np.array([node for node in self._runnable if node != first], dtype=np.intp)
+        try:
+            return [int(node) for node in self.policy.joining(view, np.array(offered, dtype=np.intp), others)]
+        except Exception as error:
+            raise self._policy_failed(error) from error
 
     def _record(self, start: Start, view: FeatureView) -> Decision:
         ranking = ranked(view, self.policy, self._runnable)

@@ -81,6 +81,12 @@ class Policy(Choosable, ABC):
         """The memory to be shown from the next decision on, now that ``node`` was chosen."""
         return view.memory
 
+    def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+        """Of ``offered``, which wait and could share the job of a node that was chosen, those that may; ``others`` are
+        all that wait. By default all may, and those do that save more than they cost. A policy with an order that no
+        saving makes up for leaves out whoever would come before its turn."""
+        return offered
+
     def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
         """What ``explain`` adds about a node that waits: lines that say what the rule went by."""
         return ()
@@ -126,6 +132,12 @@ def portion_of(policy: Policy, view: FeatureView, node: int) -> float:
             f"got {portion}: correct the policy or replace it"
         )
     return portion
+
+
+def before_nobody(rank: Floats, offered: Ints, others: Ints) -> Ints:
+    """Of ``offered``, those that come before nobody of a higher ``rank`` who waits."""
+    joining: Ints = offered[rank[offered] >= rank[others].max(initial=-np.inf)]
+    return joining
 
 
 def portions_are_stated(policy: Policy) -> bool:

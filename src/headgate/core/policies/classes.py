@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from headgate.core.errors import ParameterError
 from headgate.core.flow import output_rate
-from headgate.core.graph import Floats
+from headgate.core.graph import Floats, Ints
 from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView, in_view
 from headgate.core.policies.arrival import FirstCome
 from headgate.core.policies.rates import HighestRate
-from headgate.core.policy import Policy, as_table, priorities_of
+from headgate.core.policy import Policy, as_table, before_nobody, priorities_of
 
 #: layers, highest first: what somebody has asked for now, updates, repairs of the past, upkeep
 URGENT, LIVE, BACKFILL, MAINTENANCE = 1.0, 0.0, -1.0, -2.0
@@ -55,30 +55,24 @@ class MultiClass(Policy):
         return tuple(dict.fromkeys((*self.needs, *inner)))
 
     def priorities(self, view: FeatureView) -> Floats:
-        groups = [group for group in self._groups(view) if group[1].any()]
+        groups = [group for group in _by_class(self, view) if group[1].any()]
         return _stacked(view["class"], [(members, policy.priorities(inner)) for policy, members, inner in groups])
 
     def portion(self, view: FeatureView) -> Floats:
-        groups = self._groups(view.only(None))
+        groups = _by_class(self, view.only(None))
         return in_view(view, np.sum([np.where(mine, policy.portion(shown), 0.0) for policy, mine, shown in groups], 0))
 
     def remember(self, view: FeatureView, node: int) -> tuple[object, ...]:
         return tuple(
             policy.remember(inner, node) if members[node] else inner.memory
-            for policy, members, inner in self._groups(view)
+            for policy, members, inner in _by_class(self, view)
         )
 
-    def _groups(self, view: FeatureView) -> Iterator[tuple[Policy, NDArray[np.bool_], FeatureView]]:
-        """Each policy with the nodes that it ranks and the view to show it; the default comes last."""
-        classes = view["class"]
-        stated = self.policies or ((classes.max(initial=-np.inf), _FIRST_COME),)
-        memories = view.memory if isinstance(view.memory, tuple) else (None,) * (len(stated) + 1)
-        others = np.ones(len(view), dtype=bool)
-        for (number, policy), memory in zip(stated, memories, strict=False):
-            members = classes == number
-            others &= ~members
-            yield policy, members, _shown(view, policy, memory)
-        yield self.default, others, _shown(view, self.default, memories[-1])
+    def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+        return before_nobody(view["class"], offered, others)
+
+    def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
+        return next(policy.notes(inner, node) for policy, members, inner in _by_class(self, view) if members[node])
 
     def __str__(self) -> str:
         default = [] if self.default == _HIGHEST_RATE else [f"default={_nested(self.default)}"]
@@ -140,6 +134,19 @@ class WeightedClasses(Policy):
 def _leads(view: FeatureView) -> tuple[tuple[float, float], ...]:
     """The memory of ``cqc``: (class, lead) of the classes that have a lead."""
     return view.memory if isinstance(view.memory, tuple) else ()
+
+
+def _by_class(policy: MultiClass, view: FeatureView) -> Iterator[tuple[Policy, NDArray[np.bool_], FeatureView]]:
+    """Each inner policy with the nodes that it ranks and the view to show it; the default comes last."""
+    classes = view["class"]
+    stated = policy.policies or ((classes.max(initial=-np.inf), _FIRST_COME),)
+    memories = view.memory if isinstance(view.memory, tuple) else (None,) * (len(stated) + 1)
+    others = np.ones(len(view), dtype=bool)
+    for (number, inner), memory in zip(stated, memories, strict=False):
+        members = classes == number
+        others &= ~members
+        yield inner, members, _shown(view, inner, memory)
+    yield policy.default, others, _shown(view, policy.default, memories[-1])
 
 
 def _stacked(classes: Floats, parts: list[tuple[NDArray[np.bool_], Floats]]) -> Floats:
@@ -215,6 +222,9 @@ class Layered(Policy):
     @property
     def inheritance(self) -> Inheritance | None:
         return self.inner.inheritance
+
+    def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+        return self.inner.joining(view, before_nobody(view["layer"], offered, others), others)
 
     def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
         return self.inner.notes(view, node)

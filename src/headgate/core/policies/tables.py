@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headgate.core.flow import at_least_a_moment
 from headgate.core.graph import Floats, Ints
 from headgate.core.matrix import FeatureView
-from headgate.core.policy import Policy
+from headgate.core.policy import Policy, before_nobody
 
 #: The sets that Lookahead weighs are made of at most so many ready jobs,
 MOST_READY = 10
@@ -62,6 +62,9 @@ class PriorityDeadline(Policy):
 
     def priorities(self, view: FeatureView) -> Floats:
         return np.column_stack((view["priority"], -(view["release_time"] + view["period"])))
+
+    def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+        return before_nobody(view["priority"], offered, others)
 
 
 @dataclass(frozen=True)
@@ -201,10 +204,10 @@ def _worth(sets: Floats, ready: _Jobs, future: _Jobs, due: Floats, limit: float)
 
 
 def _best(view: FeatureView, jobs: _Jobs, eligible: NDArray[np.bool_], most: int) -> Ints:
-    """The ``most`` eligible nodes with the highest marginal benefit, the best first, between equals by name."""
+    """The ``most`` eligible nodes with the highest marginal benefit, the best first; of equals, those downstream."""
     nodes = np.flatnonzero(eligible)
     marginal = jobs.marginal[nodes]
     if len(nodes) > most:
         among = marginal >= np.partition(marginal, -most)[-most]
         nodes, marginal = nodes[among], marginal[among]
-    return nodes[np.lexsort((view.graph.tie[nodes], -marginal))][:most]
+    return nodes[np.lexsort((view.graph.tie[nodes], -view.graph.depth[nodes], -marginal))][:most]

@@ -69,6 +69,11 @@ class TargetLag(Policy):
         due = np.where(in_row, since + ratio * target, 0.0)
         return np.column_stack((2.0 * fits + in_row, np.where(in_row, -due, benefit)))
 
+    def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+        """Nobody, while a table with a target waits: a promise is not delayed for a saving."""
+        target = view[_FEATURE[self.goal]][others]
+        return offered[:0] if bool((np.isfinite(target) & (target > 0)).any()) else offered
+
 
 def _room(held: Ints, due: Floats, seconds: Floats, view: FeatureView, tracks: float) -> float:
     """How many seconds may pass before the first of ``held`` must begin, so that all are done when they are due."""

@@ -259,7 +259,7 @@ class TableSimulation:
     def _start(self, start: Start, now: float) -> None:
         """Begin the job of a start: the update of its table, and of those that share it."""
         first, track = start.node, start.worker
-        job = [first] if self._joint is None else self._job(start)
+        job = [first] if self._joint is None else self._job(start, now)
         self._joined.update(job[1:])
         portion = start.portion
         if len(job) > 1:  # all take in the same data, as in the warehouse
@@ -268,7 +268,7 @@ class TableSimulation:
         self._running[track] = (now, runs)
         self._events.at(now + runs[0].duration, Rank.WORK, self._complete, track)
 
-    def _job(self, start: Start) -> list[int]:
+    def _job(self, start: Start, now: float) -> list[int]:
         """The tables of a job, the first of them the one that was chosen."""
         assert self._joint is not None
         ready, workers = self.matrix.columns["ready"], self.matrix.columns["workers"]
@@ -279,6 +279,7 @@ class TableSimulation:
         ]
         if not offered or self.scenario.together == "always":
             return [start.node, *offered]
+        offered = self.loop.joining(start.node, offered, now)
         return list(self._joint.choose(start.node, offered, self._believed.shared_setup).members)
 
     def _begin_update(self, table: int, now: float, portion: float, first: int) -> TableRun:

@@ -60,14 +60,14 @@ class JointUpdates:
 
     # --- before -----------------------------------------------------------------------------------------------
 
-    def companions(self, start: Start) -> list[int]:
+    def companions(self, start: Start, now: float) -> list[int]:
         """The nodes whose updates share the job of a start, in the order in which they run."""
         node, how = self.state.nodes[start.node], self.state.together
         if how == NEVER or node.layer != "live" or not self._may_share(start.node):
             return []
         if how != AUTO:
             return [other for other in self._groups.get(node.table, ()) if other != start.node and self._waits(other)]
-        offered = self._offered(start.node, start.worker)
+        offered = self._offered(start.node, start.worker, now)
         if not offered:
             return []
         choice = self.jobs.choose(start.node, offered)
@@ -88,19 +88,20 @@ class JointUpdates:
             [limits.of(known[node], self.state.planned[node], known.period(node), sharing, portion) for node in nodes]
         )
 
-    def _offered(self, index: int, track: int | None) -> list[int]:
-        """The nodes that could share a job with a node now; on a certain track, if one is given."""
+    def _offered(self, index: int, track: int | None, now: float) -> list[int]:
+        """The nodes that could share a job with a node now, and may by the policy; on one track, if it is given."""
         if not self._is_known(index):
             return []
         workers = self.state.nodes.matrix.columns["workers"]
         layer = self.state.nodes.matrix.columns["layer"]
-        return [
+        offered = [
             other
             for other in self.jobs.companions(index)
             # Who has a track of its own by the same decision does not wait for this one.
             if self._waits(other) and self._is_known(other) and not workers[other] and layer[other] == layer[index]
             if track is None or self.state.loop.allows(other, track)
         ]
+        return self.state.loop.joining(index, offered, now)
 
     def _waits(self, index: int) -> bool:
         table = self.state.nodes.names[index]
@@ -179,7 +180,7 @@ class JointUpdates:
 
     # --- reports ----------------------------------------------------------------------------------------------
 
-    def told(self, table: str, portion: float) -> str:
+    def told(self, table: str, portion: float, now: float) -> str:
         """Why a table is or would be updated together with others, or alone; empty if it could not be otherwise.
 
         ``portion`` is how many seconds of data the policy allows for an update of it.
@@ -192,7 +193,7 @@ class JointUpdates:
             return f"alone until its next commit, after a failure; then it could share a job with {names}"
         if not self._is_known(index):
             return f"alone until it is known what its updates cost; then it could share a job with {names}"
-        offered = self._offered(index, None) if index in self.state.planned else []
+        offered = self._offered(index, None, now) if index in self.state.planned else []
         if offered:
             return f"if it is chosen now, {self._why(self.jobs.choose(index, offered), portion)}"
         if table in self._chosen:

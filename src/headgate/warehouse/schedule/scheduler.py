@@ -322,7 +322,7 @@ class Scheduler:
 
     def explain(self, table: str, now: float) -> Explanation:
         told = self._loop.explain(self._graph.index[table], now)
-        return self._standings.explain(told, now, self._joint.told(table, told.portion))
+        return self._standings.explain(told, now, self._joint.told(table, told.portion, now))
 
     def catch_up(self, now: float, tables: Iterable[str] | None = None, publications: bool = False) -> CatchUp:
         """Begin to watch whether ``tables``, or all, have taken in what has arrived by now, and published it."""
