@@ -139,6 +139,7 @@ def test_what_happens_to_a_table_is_written_down() -> None:
     columns.set_release(1, 100.0, 90.0)
     columns.set_pending(1, 30.0, 20.0, 2.5)
     columns.set_next_release(1, 160.0)
+    columns.set_source(1, {"partition 0": 5, "partition 1": 7}.values())
     written = {name: float(matrix.columns[name][1]) for name in TABLE_FEATURES}
     stated = {name: FEATURES[name].default for name in TABLE_FEATURES}
     assert written == stated | {
@@ -151,6 +152,8 @@ def test_what_happens_to_a_table_is_written_down() -> None:
         "freshness_delta": 20.0,
         "execution_time": 2.5,
         "next_release": 160.0,
+        "source_records": 12.0,
+        "part_records": 7.0,
     }
     columns.set_idle(1, 2.0)
     now = {name: float(matrix.columns[name][1]) for name in ("pending", "freshness_delta", "execution_time")}

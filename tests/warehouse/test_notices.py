@@ -116,6 +116,30 @@ def test_what_a_source_notices_about_a_file_is_passed_on(tmp_path: Path) -> None
     )
 
 
+@dataclass(frozen=True)
+class MostBehind(Policy):
+    """The stream with the most records in one partition first."""
+
+    needs = ("part_records",)
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return view["part_records"]
+
+
+def test_a_policy_can_go_by_how_far_the_partitions_of_a_source_are_behind(tmp_path: Path) -> None:
+    wh = Warehouse("w", tmp_path)
+    for name in ("a", "b", "c"):
+        wh.stream(name, Generator(), time="ts")
+    spec = wh.spec()
+    nodes = {name: PolledNode(name, TableStore(tmp_path / name), 5.0) for name in spec.names()}
+    nodes["b"].last_poll = Pending(behind={"partition 0": 400, "partition 1": 0})
+    nodes["c"].last_poll = Pending(behind={"partition 0": 300, "partition 1": 300})
+    options = RunOptions(policy=MostBehind(), tracks=1)
+    scheduler = Scheduler(OpenWarehouse(spec, spec.graph(), nodes), options, NOW)
+    assert names(scheduler.decide(NOW)) == [["b"]]
+    assert [entry.name for entry in scheduler.glance(NOW).queue] == ["c", "a"]
+
+
 @pytest.mark.parametrize("table", ["readings", "hot"])
 @pytest.mark.parametrize("error", [OSError("the disk is away"), SystemExit("the disk is away")], ids=type)
 def test_a_poll_that_raises_is_repeated_and_the_table_says_why_it_waits(

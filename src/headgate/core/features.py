@@ -103,6 +103,8 @@ FEATURES: Mapping[str, Feature] = _catalogue(
     Feature("pending", "tuples (of a table: seconds of data) waiting to be processed", _QUEUE),
     Feature("head_time", "when the oldest waiting tuple came into the system", _QUEUE, default=float("inf")),
     Feature("waiting_since", "when the oldest data that it could take in arrived", _QUEUE, default=float("inf")),
+    Feature("source_records", "records of its source that are not loaded, if it counts them, as a topic does", _QUEUE),
+    Feature("part_records", "the most of them in one part of the source, such as a partition of a topic", _QUEUE),
     Feature("output_pending", "tuples waiting in the node's output queues", _OUTPUT),
     Feature("freshness_delta", "dF: how much fresher the table would become, seconds", _QUEUE),
     Feature("execution_time", "E: expected seconds to process what waits", _QUEUE),

@@ -12,7 +12,7 @@ is what waits in its queue, and an update takes all of it. A tuple of a table is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -33,7 +33,7 @@ TABLE_FEATURES = (
     *LOOP_FEATURES,
     *("priority", "class", "layer", "period", "setup_time", "time_per_unit", "cost", "selectivity"),
     *("pending", "head_time", "output_pending", "freshness_delta", "execution_time", "release_time", "next_release"),
-    *("target_lag", "kept_target_lag", "waiting_since"),
+    *("target_lag", "kept_target_lag", "waiting_since", "source_records", "part_records"),
 )
 
 #: a table that states no patience may wait this many of its periods before the guard strikes
@@ -101,6 +101,9 @@ def operator_readings(facts: OperatorFacts[NodeT]) -> Mapping[str, Callable[[Nod
         "pending": pending,
         "head_time": facts.head_time,
         "waiting_since": facts.head_time,
+        # operators have no source
+        "source_records": lambda node: 0.0,
+        "part_records": lambda node: 0.0,
         "output_pending": facts.output_pending,
         # by how much fresher the operator would be if it took everything that waits
         "freshness_delta": lambda node: max(newest_waiting(node) - newest_taken(node), 0.0) if pending(node) else 0.0,
@@ -182,6 +185,7 @@ class TableColumns:
         self.head_time, self.release_time = columns["head_time"], columns["release_time"]
         self.next_release = columns["next_release"]
         self.waiting_since = columns["waiting_since"]
+        self.source_records, self.part_records = columns["source_records"], columns["part_records"]
 
     def set_cost(self, table: int, alpha: float, beta: float) -> None:
         """An update of n seconds of data is expected to take ``alpha + beta n`` seconds."""
@@ -208,6 +212,10 @@ class TableColumns:
         self.execution_time[table] = seconds
         self.release_time[table] = math.inf
         self.head_time[table] = math.inf
+
+    def set_source(self, table: int, waiting: Collection[int]) -> None:
+        """So many records are not loaded of each part of a table's source; nothing if it does not count them."""
+        self.source_records[table], self.part_records[table] = sum(waiting), max(waiting, default=0)
 
     def set_next_release(self, table: int, when: float) -> None:
         """The next update is expected to be released at ``when``."""

@@ -132,6 +132,7 @@ class Planning:
             self._notices.append(RunNotice(now, name, polled.note))
         self._notices += [RunNotice(now, name, f"{notice.chunk} {notice.problem}") for notice in polled.notices]
         entry.note, entry.waiting, entry.behind = polled.note, polled.missing, polled.behind
+        self._table_columns.set_source(self._nodes.graph.index[name], polled.behind.values())
 
     def _write_features(self, index: int, update: Update, entry: LedgerEntry, now: float) -> None:
         entry.planned(update)
