@@ -32,7 +32,8 @@ export function curve(element, lines, { height = 200, xTime = true, xValue = Str
       ctx.lineTo(x, bbox.top + bbox.height)
       ctx.stroke()
       const width = ctx.measureText(text).width
-      const left = Math.min(x + 4 * devicePixelRatio, bbox.left + bbox.width - width)
+      const gap = 4 * devicePixelRatio
+      const left = x + gap + width <= bbox.left + bbox.width ? x + gap : x - gap - width // beside the line, never over it
       if (left > last) {
         ctx.fillText(text, left, bbox.top + 12 * devicePixelRatio)
         last = left + width + 8 * devicePixelRatio
