@@ -105,12 +105,12 @@ def stand_back(parent: int) -> None:
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
-def told_trace(trace: AnyPath) -> dict[str, object]:
+def trace_to_request(trace: AnyPath) -> dict[str, object]:
     """A trace as part of a request; it goes through a pipe, so that nobody sees the options of an object store."""
     return {"trace": str(trace), "storage": {} if isinstance(trace, Path) else dict(trace.bucket.options)}
 
 
-def trace_told(request: Mapping[str, Any]) -> AnyPath:
+def trace_from_request(request: Mapping[str, Any]) -> AnyPath:
     """In the process itself: the trace that a request names."""
     return path_from(request["trace"], request["storage"])
 

@@ -93,6 +93,20 @@ def test_the_start_of_a_recorded_run_does_not_count_unless_asked_for(headgate: H
     assert "counts it" not in headgate("bound", str(path), "--skip", "5 s")[1]
 
 
+def test_the_autopilot_is_simulated_as_it_acts_and_not_replayed(
+    headgate: Headgate,  # noqa: F811
+    scenario: Path,
+    tmp_path: Path,
+) -> None:
+    code, out, _ = headgate("bound", str(scenario), "--policy", "auto:tracks=3", "--json")
+    assert code == 0
+    (row,) = json.loads(out)["results"]
+    assert row["bound"]["tracks"] == 3, "it may use so many"
+    code, out, err = headgate("bound", str(write(tmp_path / "run.jsonl")), "--policy", "auto")
+    assert (code, out) == (2, "")
+    assert "cannot be replayed" in err
+
+
 def test_simulate_prints_the_bound_if_asked(headgate: Headgate, scenario: Path, tmp_path: Path) -> None:  # noqa: F811
     assert "times the bound" not in headgate("simulate", str(scenario), "--policy", "fifo")[1]
     assert "times the bound" in headgate("simulate", str(scenario), "--policy", "fifo", "--bound")[1]

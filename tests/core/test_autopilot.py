@@ -17,7 +17,7 @@ from headgate.core.autopilot import (
     Verdict,
     settings_to_try,
     window_from,
-    window_told,
+    window_to_json,
 )
 from headgate.core.errors import ParameterError
 from headgate.core.policies import Autopilot, EarliestDeadline, MaxBenefit, PricedBenefit
@@ -263,7 +263,7 @@ def test_no_more_tracks_are_tried_than_there_are_unless_it_is_allowed() -> None:
 
 def test_a_window_is_the_same_after_it_was_told() -> None:
     told = window(priced=90.0, anywhere=80.0)
-    assert window_from(window_told(told)) == told
+    assert window_from(window_to_json(told)) == told
 
 
 @pytest.mark.parametrize(

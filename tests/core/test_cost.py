@@ -43,9 +43,9 @@ def test_a_slope_of_noise_is_not_taken_for_one(sizes: tuple[float, ...], apart: 
     for i in range(30):
         size = sizes[i % len(sizes)]
         model.observe(size, 1.0 + 0.02 * size + noise[i % len(noise)])
-    assert (model.apart[1] > 0) == apart
+    assert (model.setup_and_slope[1] > 0) == apart
     mean = sum(sizes) / len(sizes)
-    assert model.apart[0] + model.apart[1] * mean == pytest.approx(model.predict(mean), rel=0.02)
+    assert model.setup_and_slope[0] + model.setup_and_slope[1] * mean == pytest.approx(model.predict(mean), rel=0.02)
 
 
 def test_the_model_follows_a_machine_that_becomes_slower() -> None:

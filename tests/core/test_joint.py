@@ -184,6 +184,8 @@ def test_rivals_are_those_that_wait_in_no_lower_layer() -> None:
         pytest.param("multi-class", {"class": -1.0}, [1], id="a lower class waits"),
         pytest.param("edf-p", {"priority": 2.0}, [], id="a higher priority waits"),
         pytest.param("edf-p", {"priority": 1.0}, [1], id="an equal priority waits"),
+        pytest.param("auto:now=edf-p", {"priority": 2.0}, [], id="the autopilot asks the policy that it has chosen"),
+        pytest.param("multi-class:0=edf-p", {"priority": 2.0}, [], id="classes ask the policy of the class"),
     ],
 )
 def test_nobody_joins_a_job_before_whoever_the_policy_puts_first_at_any_price(

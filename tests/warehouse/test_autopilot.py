@@ -18,7 +18,7 @@ import pytest
 
 from headgate.apart import started_apart
 from headgate.core import policy_from
-from headgate.core.autopilot import ReplayedWindow, RunSettings, window_told
+from headgate.core.autopilot import ReplayedWindow, RunSettings, window_to_json
 from headgate.core.trace import TraceHeader
 from headgate.core.trace.lines import header_line
 from headgate.warehouse import Files, Warehouse
@@ -46,7 +46,7 @@ def told(now: RunSettings = HERE, **more: float) -> Mapping[str, Any]:
     replayed = {HERE: 100.0, PRICED: 80.0}
     window = ReplayedWindow(300.0, 2_000, now, more.get("measured", replayed[now]), 40.0, replayed)
     # Through text, as between processes.
-    return dict(json.loads(json.dumps({"window": window_told(window), "processor": 1.2, "share": 0.004})))
+    return dict(json.loads(json.dumps({"window": window_to_json(window), "share": 0.004})))
 
 
 def shop(folder: Path) -> Warehouse:
@@ -137,6 +137,32 @@ def test_a_change_that_came_too_late_is_not_told(tmp_path: Path, first: str, pol
         watch.heard(told())
     assert run.glance().policy == policy
     assert said in run.autopilot and bool(said) == bool(run.autopilot)
+    watch.stop()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"priority": ["hot", 5.0]}, id="a priority"),
+        pytest.param({"budget": 2.0}, id="the budget"),
+        pytest.param({"inheritance": "sum"}, id="inheritance"),
+        pytest.param({"together": "auto"}, id="shared jobs"),
+        pytest.param(None, id="the declarations"),
+    ],
+)
+def test_windows_before_a_change_by_a_user_do_not_count(tmp_path: Path, change: Mapping[str, Any] | None) -> None:
+    watch = AutopilotWatch(lambda: START, partial(AutopilotProcess, start=silent))
+    options = RunOptions(tracks=1, policy=policy_from("auto"))
+    run = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, options, on_change=watch.changed)
+    watch.begin(HEADER)
+    watch.start(run)
+    policies = []
+    for number in range(5):
+        if number == 2:
+            watch.redeclared(()) if change is None else watch.changed(START, change)
+        watch.heard(told())
+        policies.append(run.glance().policy)
+    assert policies == ["auto"] * 4 + ["auto:now=priced-benefit"], "three in a row from then on"
     watch.stop()
 
 

@@ -369,6 +369,25 @@ def test_a_bucket_that_is_not_there_is_named(object_store: ObjectStoreServer, ha
 # --- a folder that machines share -------------------------------------------------------------------------------
 
 
+class LateListing(LeaseFolder):
+    """Has listed its files before the oldest was removed."""
+
+    def _versions(self) -> list[int]:
+        return [0, *super()._versions()]
+
+
+def test_an_old_version_that_is_removed_meanwhile_does_not_hide_the_lease(tmp_path: Path) -> None:
+    where = LeaseFolder(tmp_path)
+    tag = where.create(b"0")
+    for number in range(1, 20):
+        assert tag is not None
+        tag = where.replace(str(number).encode(), tag)
+    assert not (tmp_path / f"{0:012}").exists()
+    assert LateListing(tmp_path).written_at() == where.written_at()
+    with pytest.raises(FileNotFoundError):
+        LeaseFolder(tmp_path / "none").written_at()
+
+
 def test_of_many_that_write_over_the_same_version_one_succeeds(tmp_path: Path) -> None:
     where = LeaseFolder(tmp_path / FOLDER_NAME)
     tag = where.create(b"0")

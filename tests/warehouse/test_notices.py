@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headgate.core import FeatureView, Floats, ParameterError, Policy, Update
+from headgate.core import CostModel, FeatureView, Floats, ParameterError, Policy, Update
+from headgate.core.graph import Ints
 from headgate.core.trace import RunNotice
 from headgate.errors import RunFailedError
 from headgate.warehouse import Files, Generator, NodeStatistics, Notice, Pending, Warehouse
@@ -182,6 +183,19 @@ class TooShort(Mine):
         return np.zeros(1)
 
 
+@dataclass(frozen=True)
+class Joining(Mine):
+    """Fails when it is asked who may share a job."""
+
+    name = "joining"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return np.zeros(len(view))
+
+    def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+        raise KeyError("weight")
+
+
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
@@ -199,6 +213,23 @@ def test_a_policy_that_fails_is_named_and_the_tables_are_updated_by_the_default_
     assert said in notice.text
     assert "goes on with policy 'max-benefit'" in notice.text
     assert scheduler.changes == [{"policy": "max-benefit", "instead of": policy.name}]
+
+
+def test_so_is_one_that_fails_when_it_is_asked_who_may_share_a_job(tmp_path: Path) -> None:
+    cost = CostModel()
+    for amount in (1.0, 2.0, 4.0):
+        cost.observe(amount, 0.4)
+    scheduler = Scheduler(
+        opened(declared(tmp_path, "hot", "cold"), tmp_path),
+        RunOptions(policy=Joining(), together="auto", tracks=1),
+        NOW,
+        costs={name: ("", cost) for name in ("hot", "cold")},
+    )
+    (together,) = names(scheduler.decide(NOW))
+    assert sorted(together) == ["cold", "hot"]
+    (notice,) = scheduler.notices
+    assert "policy 'joining' failed" in notice.text
+    assert [row.state for row in scheduler.statistics(NOW)].count("failed") == 0
 
 
 def test_the_traceback_of_a_policy_is_the_users_own(tmp_path: Path) -> None:

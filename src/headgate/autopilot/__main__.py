@@ -18,7 +18,7 @@ from dataclasses import replace
 from headgate.apart import stand_back
 from headgate.autopilot.allowance import Allowance
 from headgate.core import CostModel, HeadgateError, Update, first_line
-from headgate.core.autopilot import window_told
+from headgate.core.autopilot import window_to_json
 from headgate.core.trace import Change, Redeclared, trace_from
 from headgate.core.trace.lines import header_line
 from headgate.core.trace.recent import RecentTrace
@@ -67,10 +67,10 @@ def follow(
         told: dict[str, object] = {}
         try:
             if (window := replays.look(now)) is not None:
-                told["window"] = window_told(window)
+                told["window"] = window_to_json(window)
         except HeadgateError as error:
             told["trouble"] = first_line(error)
-        yield {**told, "processor": allowance.used, "share": allowance.share}
+        yield {**told, "share": allowance.share}
 
 
 def _take_in(replays: WindowReplays, header: str, lines: queue.SimpleQueue[str]) -> None:
@@ -83,7 +83,7 @@ def _take_in(replays: WindowReplays, header: str, lines: queue.SimpleQueue[str])
             break
     trace = trace_from(said, "the run")
     entries: tuple[Update | Change | Redeclared, ...] = (*trace.redeclared, *trace.changes, *trace.updates)
-    for entry in entries:
+    for entry in sorted(entries, key=lambda entry: entry.ended if isinstance(entry, Update) else entry.at):
         replays.note(entry)
 
 

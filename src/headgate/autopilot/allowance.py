@@ -26,11 +26,6 @@ class Allowance:
         self._began = clock()
 
     @property
-    def used(self) -> float:
-        """Seconds of a processor."""
-        return self._used()
-
-    @property
     def share(self) -> float:
         """What was used, as a share of the time that has passed."""
         return self._used() / max(self._clock() - self._began, 1e-9)

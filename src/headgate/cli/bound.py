@@ -15,6 +15,7 @@ from headgate.cli.comparison import times_bound
 from headgate.cli.output import PlainConsole, say
 from headgate.cli.simulate import TRACE_SUFFIX, ScenarioOrTrace, known_placements, known_policies
 from headgate.core import MOST_TRACKS, ParameterError, Placement, Policy, ScenarioError
+from headgate.core.autopilot import refuse_replay
 from headgate.core.trace import Trace
 from headgate.places.place import AnyPath
 from headgate.sim import (
@@ -26,8 +27,8 @@ from headgate.sim import (
     read_scenario,
     replay_of,
     run_bound,
-    simulate_tables,
 )
+from headgate.sim.comparison import simulated, with_all_tracks
 from headgate.sim.run_bound import settled
 from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.run.control_commands import finite
@@ -127,9 +128,10 @@ def _simulated(
     placed = known_placements([placement] if placement else None, file.placements or ("anywhere",), path)[0]
 
     def run(one: Policy) -> BoundRow:
-        result = simulate_tables(scenario, one, placed, seed)
+        result = simulated(scenario, one, placed, seed)
         cut = portions or may_cut(scenario, one)
-        least = lower_bound(scenario, result.seconds, seed=seed, portions=cut, certain=certain)
+        most = with_all_tracks(scenario, one)
+        least = lower_bound(most, result.seconds, seed=seed, portions=cut, certain=certain)
         return _row(result.policy, result.placement, result.weighted_staleness, least)
 
     return scenario.name, [run(one) for one in known_policies(policy, ("max-benefit",), path)]
@@ -162,6 +164,7 @@ def _recorded(
             least = LowerBound(own.least, own.price, own.seconds, own.tracks, on_average=False, portions=own.portions)
             yield BoundRow("measured", replay.placement, own.weighted_staleness, least, own.times)
         for one in known_policies(policy, ("max-benefit",), path):
+            refuse_replay(one)
             result = replay.run(one, placed, workers, seed)
             cut = portions or may_cut(replay.scenario, one)
             yield _row(result.policy, result.placement, result.weighted_staleness, replay.lower_bound(workers, cut))

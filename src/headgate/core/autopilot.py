@@ -267,7 +267,7 @@ def _stretch(seen: tuple[ReplayedWindow, ...]) -> str:
 # --- between processes ----------------------------------------------------------------------------------------------
 
 
-def window_told(window: ReplayedWindow) -> dict[str, object]:
+def window_to_json(window: ReplayedWindow) -> dict[str, object]:
     """A window as plain values, for ``window_from``."""
     return {
         "seconds": window.seconds,

@@ -106,7 +106,7 @@ class CostModel:
         return min(limit, fits(self.alpha, self.beta, budget))
 
     @property
-    def apart(self) -> tuple[float, float]:
+    def setup_and_slope(self) -> tuple[float, float]:
         """``alpha`` and ``beta`` for whoever goes by one of them alone. If sizes were too much alike to tell them
         apart, all of the time is set-up."""
         if self._weight and self._spread <= NOISY_SPREAD**2 * self._weight * self._mean_n * self._mean_n:

@@ -134,7 +134,7 @@ def portion_of(policy: Policy, view: FeatureView, node: int) -> float:
     return portion
 
 
-def before_nobody(rank: Floats, offered: Ints, others: Ints) -> Ints:
+def of_highest_rank(rank: Floats, offered: Ints, others: Ints) -> Ints:
     """Of ``offered``, those that come before nobody of a higher ``rank`` who waits."""
     joining: Ints = offered[rank[offered] >= rank[others].max(initial=-np.inf)]
     return joining

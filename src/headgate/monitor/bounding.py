@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
-from headgate.apart import PATIENCE, ApartError, asked_apart, request_apart, told_trace, trace_told
+from headgate.apart import PATIENCE, ApartError, asked_apart, request_apart, trace_from_request, trace_to_request
 from headgate.core import CostModel, HeadgateError
 from headgate.core.trace import RunBound, Trace
 from headgate.monitor.record import Json
@@ -37,7 +37,7 @@ FIRST, EVERY, TIMES = 20.0, 60.0, 50.0
 def bound_apart(trace: AnyPath, window: float | None = None, patience: float = PATIENCE) -> RunBound | str:
     """The bound of a recorded run, or of its last ``window`` seconds; or why there is none."""
     try:
-        request = {**told_trace(trace), "window": window}
+        request = {**trace_to_request(trace), "window": window}
         told = json.loads(asked_apart("headgate.monitor.bounding", request, patience))
     except ApartError as error:
         return str(error)
@@ -117,7 +117,7 @@ class RunBounds:
 def main() -> None:
     request = request_apart()
     try:
-        found = bound_of(read_trace(trace_told(request)), request["window"])
+        found = bound_of(read_trace(trace_from_request(request)), request["window"])
     except HeadgateError as error:
         found = str(error)
     content: Json = {"error": found} if isinstance(found, str) else {"bound": finite(asdict(found))}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import sys
 
-from headgate.apart import ApartError, asked_apart, request_apart, told_trace, trace_told
+from headgate.apart import ApartError, asked_apart, request_apart, trace_from_request, trace_to_request
 from headgate.core import HeadgateError
 from headgate.monitor.record import RunRecord
 from headgate.places.place import AnyPath
@@ -22,7 +22,7 @@ class UnreadableRunError(HeadgateError):
 def record_apart(trace: AnyPath) -> RunRecord:
     """The record of a run that is over, read by a process of its own."""
     try:
-        found = pickle.loads(asked_apart("headgate.monitor.reading", told_trace(trace)))
+        found = pickle.loads(asked_apart("headgate.monitor.reading", trace_to_request(trace)))
     except ApartError as error:
         raise UnreadableRunError(f"the run {trace.name} could not be read: {error}") from None
     if not isinstance(found, RunRecord):
@@ -37,7 +37,7 @@ def main() -> None:
     request = request_apart()
     found: RunRecord | str
     try:
-        found = record_of(read_trace(trace_told(request)))
+        found = record_of(read_trace(trace_from_request(request)))
     except HeadgateError as error:
         found = str(error)
     sys.stdout.buffer.write(pickle.dumps(found))

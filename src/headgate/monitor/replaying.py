@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from typing import Literal
 
-from headgate.apart import request_apart, trace_told
+from headgate.apart import request_apart, trace_from_request
 from headgate.core import CostModel, DeclarationError, HeadgateError, Policy, placement_from, policy_from
 from headgate.core.autopilot import refuse_replay
 from headgate.monitor.histories import TableHistory
@@ -155,7 +155,7 @@ def main() -> None:
     told = request["question"]
     question = Question(**{**told, "without": tuple(told["without"])})
     try:
-        content: Json = {"answer": finite(answer(trace_told(request), question))}
+        content: Json = {"answer": finite(answer(trace_from_request(request), question))}
     except HeadgateError as error:
         content = {"error": str(error), "asked_wrongly": isinstance(error, DeclarationError)}
     json.dump(content, sys.stdout)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from headgate.apart import PATIENCE, ApartError, asked_apart, told_trace
+from headgate.apart import PATIENCE, ApartError, asked_apart, trace_to_request
 from headgate.core import MOST_PRIORITY, MOST_TRACKS, HeadgateError, ParameterError
 from headgate.monitor.record import Json
 from headgate.places.place import AnyPath
@@ -99,7 +99,7 @@ class WhatIf:
             self._busy.release()
 
     def _asked(self, trace: AnyPath, question: Question) -> Json:
-        request = {**told_trace(trace), "question": asdict(question)}
+        request = {**trace_to_request(trace), "question": asdict(question)}
         try:
             told = json.loads(asked_apart("headgate.monitor.replaying", request, self._patience))
         except ApartError as error:

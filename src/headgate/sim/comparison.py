@@ -126,9 +126,26 @@ def compare(
 
 def _bound(scenario: TableScenario, policy: Policy, row: Compared, seed: int) -> float:
     portions = may_cut(scenario, policy)
-    if isinstance(policy, Autopilot):  # it may use more
-        scenario = replace(scenario, tracks=max(scenario.tracks, policy.tracks))
-    return lower_bound(scenario, row.simulated_seconds, seed=seed, portions=portions).weighted_staleness
+    most = with_all_tracks(scenario, policy)
+    return lower_bound(most, row.simulated_seconds, seed=seed, portions=portions).weighted_staleness
+
+
+def with_all_tracks(scenario: TableScenario, policy: Policy) -> TableScenario:
+    """The scenario with as many tracks as a policy may use: the autopilot may use more than there are."""
+    return replace(scenario, tracks=max(scenario.tracks, policy.tracks)) if isinstance(policy, Autopilot) else scenario
+
+
+def simulated(
+    scenario: TableScenario,
+    policy: Policy,
+    placement: Placement,
+    seed: int,
+    progress: Callable[[int], None] | None = None,
+) -> TableResult:
+    """A scenario of tables under a policy, also if that is the autopilot."""
+    if isinstance(policy, Autopilot):
+        return simulate_autopilot(scenario, policy, placement, seed, progress).result
+    return simulate_tables(scenario, policy, placement, seed, progress)
 
 
 def _tables(
@@ -141,10 +158,7 @@ def _tables(
 ) -> Compared:
     report = None if progress is None else lambda events: progress(done, events)
     start = time.perf_counter()
-    if isinstance(variant.policy, Autopilot):
-        result = simulate_autopilot(scenario, variant.policy, variant.placement, seed, report).result
-    else:
-        result = simulate_tables(scenario, variant.policy, variant.placement, seed, report)
+    result = simulated(scenario, variant.policy, variant.placement, seed, report)
     wall = time.perf_counter() - start
     return Compared(
         grain="tables",

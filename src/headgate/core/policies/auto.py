@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.core.errors import ParameterError
-from headgate.core.graph import Floats
+from headgate.core.graph import Floats, Ints
 from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView
 from headgate.core.placement import MOST_TRACKS
@@ -63,6 +63,9 @@ class Autopilot(Policy):
 
     def remember(self, view: FeatureView, node: int) -> object:
         return self.now.remember(view, node)
+
+    def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+        return self.now.joining(view, offered, others)
 
     def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
         return self.now.notes(view, node)

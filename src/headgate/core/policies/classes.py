@@ -15,7 +15,7 @@ from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView, in_view
 from headgate.core.policies.arrival import FirstCome
 from headgate.core.policies.rates import HighestRate
-from headgate.core.policy import Policy, as_table, before_nobody, priorities_of
+from headgate.core.policy import Policy, as_table, of_highest_rank, priorities_of
 
 #: layers, highest first: what somebody has asked for now, updates, repairs of the past, upkeep
 URGENT, LIVE, BACKFILL, MAINTENANCE = 1.0, 0.0, -1.0, -2.0
@@ -69,7 +69,12 @@ class MultiClass(Policy):
         )
 
     def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
-        return before_nobody(view["class"], offered, others)
+        highest = of_highest_rank(view["class"], offered, others)
+        parts = (
+            policy.joining(inner, highest[members[highest]], others[members[others]])
+            for policy, members, inner in _by_class(self, view)
+        )
+        return np.concatenate([*parts])
 
     def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
         return next(policy.notes(inner, node) for policy, members, inner in _by_class(self, view) if members[node])
@@ -224,7 +229,7 @@ class Layered(Policy):
         return self.inner.inheritance
 
     def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
-        return self.inner.joining(view, before_nobody(view["layer"], offered, others), others)
+        return self.inner.joining(view, of_highest_rank(view["layer"], offered, others), others)
 
     def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
         return self.inner.notes(view, node)

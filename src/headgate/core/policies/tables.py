@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headgate.core.flow import at_least_a_moment
 from headgate.core.graph import Floats, Ints
 from headgate.core.matrix import FeatureView
-from headgate.core.policy import Policy, before_nobody
+from headgate.core.policy import Policy, of_highest_rank
 
 #: The sets that Lookahead weighs are made of at most so many ready jobs,
 MOST_READY = 10
@@ -64,7 +64,7 @@ class PriorityDeadline(Policy):
         return np.column_stack((view["priority"], -(view["release_time"] + view["period"])))
 
     def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
-        return before_nobody(view["priority"], offered, others)
+        return of_highest_rank(view["priority"], offered, others)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: starts the process: with how the run stands, whom to tell what it says, and whom to tell that it has failed
 StartProcess = Callable[[TraceHeader, Callable[[Mapping[str, Any]], None], Callable[[str], None]], AutopilotProcess]
 
+#: changes after which earlier windows tell nothing; of policy, placement and tracks the windows tell themselves
+_BEGIN_ANEW = frozenset(("priority", "budget", "inheritance", "together"))
+
 
 class AutopilotWatch:
     """The autopilot of one run: told of everything as a ``RunWatcher``, on the scheduler thread.
@@ -68,14 +71,14 @@ class AutopilotWatch:
     def updated(self, update: Update) -> None:
         if update.freshness is not None:
             self._freshness[update.table] = update.freshness
-        if self._process is not None:
-            self._process.tell(update_line(replace(update, operators=())))
+        self._tell(update_line(replace(update, operators=())))
 
     def changed(self, at: float, what: Mapping[str, object]) -> None:
         assert self._header is not None
         self._header = changed_header(self._header, what)
-        if self._process is not None:
-            self._process.tell(change_line(Change(at, what)))
+        self._tell(change_line(Change(at, what)))
+        if what.keys() & _BEGIN_ANEW:
+            self._begin_anew()
         if "policy" in what:
             self._look_at_policy()
 
@@ -95,8 +98,17 @@ class AutopilotWatch:
             for each in opened
         )
         self._header = replace(self._header, tables=tuple(kept))
-        if self._process is not None:
-            self._process.tell(redeclared_line(Redeclared(self._now(), self._header.tables)))
+        self._tell(redeclared_line(Redeclared(self._now(), self._header.tables)))
+        self._begin_anew()
+
+    def _tell(self, line: str) -> None:
+        if (process := self._process) is not None:  # another thread may learn meanwhile that it has failed
+            process.tell(line)
+
+    def _begin_anew(self) -> None:
+        """What was seen so far was another run. What has disappointed stays barred."""
+        with self._judging:
+            self._memory = AutopilotMemory(barred=self._memory.barred)
 
     def _look_at_policy(self) -> None:
         """Begin, or end, as the policy of the run says."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from headgate.places.object_path import ObjectPath
@@ -43,7 +44,12 @@ class LeaseFolder:
 
     def written_at(self) -> float:
         """When it was last written, by the clock of the file system."""
-        return max(self._file(version).stat().st_mtime for version in self._versions())
+        while True:
+            newest = max(self._versions(), default=None)
+            if newest is None:
+                raise FileNotFoundError(2, "there is no lease", str(self._folder))
+            with suppress(FileNotFoundError):  # removed, as newer ones have been written since
+                return self._file(newest).stat().st_mtime
 
     def create(self, content: bytes) -> str | None:
         """Write the content if there is none; its tag, None if there is some."""

@@ -39,8 +39,8 @@ class Beginnings:
         if self._running.is_busy(table) or index not in self._planned:
             self._loop.finished(track, now)
             return []
+        together = [index, *self._joint.companions(start, now)]
         try:
-            together = [index, *self._joint.companions(start, now)]
             limit = self._joint.limit(together, start.portion)
             update = self._begin_one(index, track, now, limit)
         except BaseException as error:  # it may be that of a user's source

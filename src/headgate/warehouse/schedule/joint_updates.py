@@ -142,7 +142,7 @@ class JointUpdates:
     def _alone(self, update: Update) -> WaitingUpdate:
         """What an update that has begun was expected to take alone."""
         cost = self.state.ledger.of(update.name).cost
-        return WaitingUpdate(-1, 0.0, cost.predict(update.amount), cost.alpha)
+        return WaitingUpdate(-1, 0.0, cost.predict(update.amount), cost.setup_and_slope[0])
 
     def ended(self, update: Update) -> None:
         """An update was committed or failed; the last one of a job tells what jobs share."""
@@ -221,4 +221,4 @@ class JointUpdates:
         update, cost = self.state.planned[index], self.state.ledger.of(self.state.nodes.names[index]).cost
         part, priority = limit.part_of(update), float(self.state.nodes.matrix.columns["priority"][index])
         seconds = max(cost.predict(part * update.amount), LEAST_UPDATE_TIME)
-        return WaitingUpdate(index, priority * part * update.gained, seconds, cost.alpha)
+        return WaitingUpdate(index, priority * part * update.gained, seconds, cost.setup_and_slope[0])

@@ -144,7 +144,7 @@ class Planning:
         columns, cost, waiting = self._table_columns, entry.cost, update.amount
         part = self._limits.of(self._nodes[index], update, self._nodes.period(index)).part_of(update)
         entry.updates_left = updates_for(1.0 - part, part)
-        alpha, beta = cost.apart
+        alpha, beta = cost.setup_and_slope
         columns.set_cost(index, alpha, beta * entry.per_second)
         columns.set_pending(index, gained, part * gained, max(1e-3, cost.predict(part * waiting)))
         columns.set_release(index, update.released, update.released if update.arrived is None else update.arrived[0])

@@ -103,8 +103,9 @@ class ScheduledNodes:
         """Priorities after inheritance; with ``density`` by what is known of costs now."""
         entries = [ledger.of(name) for name in self.names]
         stated = np.array([entry.priority for entry in entries])
-        setup = np.array([entry.cost.alpha for entry in entries]) / np.maximum(self.matrix.columns["period"], 1e-3)
-        work = setup + np.array([entry.cost.beta * entry.per_second for entry in entries])
+        costs = [entry.cost.setup_and_slope for entry in entries]
+        setup = np.array([alpha for alpha, _ in costs]) / np.maximum(self.matrix.columns["period"], 1e-3)
+        work = setup + np.array([beta * entry.per_second for (_, beta), entry in zip(costs, entries, strict=True)])
         self.matrix.fill("priority", inherit_priorities(self.graph, stated, inheritance.mode, inheritance.k, work))
 
     def fill_periods(self) -> None:

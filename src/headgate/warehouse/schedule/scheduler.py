@@ -22,6 +22,7 @@ from headgate.core import (
     ParameterError,
     Placement,
     Policy,
+    Start,
     Together,
     Update,
     Workers,
@@ -122,11 +123,6 @@ class Scheduler:
         return {"inheritance": self.inheritance, "together": self.together}
 
     @property
-    def node_names(self) -> tuple[str, ...]:
-        """The names of all nodes: live updates, backfills and maintenance of all tables."""
-        return tuple(self._nodes.names)
-
-    @property
     def is_outdated(self) -> bool:
         """Whether the warehouse is to be opened again: a table that could not be opened can be opened now, or an
         update has ended that was begun before it was opened."""
@@ -167,7 +163,14 @@ class Scheduler:
         except HeadgateError as error:
             self._go_on_without_policy(error, now)
             starts = self._loop.decide(now)
-        return [updates for start in starts if (updates := self._beginnings.begin(start, now))]
+        return [updates for start in starts if (updates := self._begin(start, now))]
+
+    def _begin(self, start: Start, now: float) -> list[Update]:
+        try:
+            return self._beginnings.begin(start, now)
+        except HeadgateError as error:  # the policy's, which was asked who may share a job; nothing has begun
+            self._go_on_without_policy(error, now)
+            return self._beginnings.begin(start, now)
 
     def _go_on_without_policy(self, error: HeadgateError, now: float) -> None:
         """The user's policy has failed: tables must be updated all the same, so another one takes its place."""

@@ -93,14 +93,16 @@ class TargetWatch:
         """The tables with what was learned of their costs; those that little is known of cost nothing."""
         names, columns = self._graph.names, self._nodes.matrix.columns
         entries = [self._ledger.of(name) for name in names]
-        is_known = [(entry.cost.numbers() or (0.0,))[0] >= _LEAST_WEIGHT for entry in entries]
-        alpha = [entry.cost.alpha if known else math.nan for entry, known in zip(entries, is_known, strict=True)]
+        costs = [
+            entry.cost.setup_and_slope if entry.cost.observed >= _LEAST_WEIGHT else (math.nan, entry.cost.beta)
+            for entry in entries
+        ]
         return TargetTables(
             graph=self._graph,
             target=self._targets(names),
             period=columns["period"][: len(names)].copy(),
-            setup_time=np.array(alpha),
-            time_per_unit=np.array([entry.cost.beta * entry.per_second for entry in entries]),
+            setup_time=np.array([alpha for alpha, _ in costs]),
+            time_per_unit=np.array([beta * entry.per_second for (_, beta), entry in zip(costs, entries, strict=True)]),
             priority=np.array([entry.priority for entry in entries]),
         )
 
@@ -134,8 +136,9 @@ def plan_before_run(
         said = node.period if isinstance(node, StreamSpec) else None
         period.append(said or pace.period or 0.0 if isinstance(node, StreamSpec) else 0.0)
         known = cost is not None and (pace.per_second is not None or not costs[name][0])
-        alpha.append(cost.alpha if cost is not None and known else math.nan)
-        beta.append(cost.beta * (pace.per_second or 1.0) if cost is not None and known else math.nan)
+        setup, slope = cost.setup_and_slope if cost is not None and known else (math.nan, math.nan)
+        alpha.append(setup)
+        beta.append(slope * (pace.per_second or 1.0))
     tables = TargetTables(
         graph=graph,
         target=np.array([math.inf if target is None else target for target in stated]),
