@@ -20,7 +20,7 @@ SIDE_FILE = "headgate.yml"
 SUFFIXES = (".yml", ".yaml")
 
 _SPEC_FIELDS = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
-_SIDE_FIELDS = ("path", "tables", "sources")
+_SIDE_FIELDS = ("path", "storage", "lock", "catalog", "tables", "sources", "external")
 _LENGTHS = ("partition", "target_lag", "patience")
 #: what the side file may say of a table, and of the files that a streaming read loads
 TABLE_OPTIONS = (*_LENGTHS, "time", "priority", "importance_class", "lookback", "mode", "key", "catch_up", "group")
@@ -28,6 +28,9 @@ SOURCE_OPTIONS = (
     *(*_LENGTHS, "time", "priority", "importance_class", "catch_up", "period", "max_future"),
     *("name", "schema", "order", "settle", "recursive"),
 )
+#: and of a table that the project does not define
+EXTERNAL_OPTIONS = (*SOURCE_OPTIONS, "path", "format", "options")
+_ENTRIES = {"tables": TABLE_OPTIONS, "sources": (*SOURCE_OPTIONS, "options"), "external": EXTERNAL_OPTIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,13 @@ class Project:
     database: str | None
     catalog: str | None
     definitions: tuple[Path, ...]
-    path: str | None
     tables: Mapping[str, SideOptions]
     sources: Mapping[str, SideOptions]
+    external: Mapping[str, SideOptions]
+    #: how the warehouse is made: ``path``, ``storage``, ``lock`` and ``catalog``, as far as the side file says
+    warehouse: Mapping[str, Any]
+    #: the line of ``configuration``, if there are settings
+    configuration: Place | None = None
 
     @property
     def place(self) -> Place:
@@ -58,7 +65,7 @@ class Project:
 
 def read_project(file: Path) -> Project:
     """The project whose spec is ``file``; DeclarationErrors lists what is wrong with the spec and the side file."""
-    spec, _ = _yaml(file)
+    spec, spec_lines = _yaml(file)
     mistakes = [Mistake(Place(str(file), 1), text) for text in _spec_problems(spec)]
     if mistakes:
         raise DeclarationErrors(mistakes)
@@ -72,7 +79,7 @@ def read_project(file: Path) -> Project:
             str(name): SideOptions(Place(str(side_file), lines[part, str(name)]), options or {})
             for name, options in (side.get(part) or {}).items()
         }
-        for part in ("tables", "sources")
+        for part in _ENTRIES
     }
     return Project(
         file=file,
@@ -80,9 +87,11 @@ def read_project(file: Path) -> Project:
         database=spec.get("database", spec.get("schema")),
         catalog=spec.get("catalog"),
         definitions=tuple(_definitions(file, spec)),
-        path=side.get("path"),
         tables=noted["tables"],
         sources=noted["sources"],
+        external=noted["external"],
+        warehouse={key: side[key] for key in ("path", "storage", "lock", "catalog") if side.get(key)},
+        configuration=(Place(str(file), spec_lines["configuration", ""]) if spec.get("configuration") else None),
     )
 
 
@@ -154,15 +163,19 @@ def _spec_problems(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _side_mistakes(side: Mapping[str, Any], lines: Mapping[tuple[str, str], int], file: Path) -> Iterator[Mistake]:
-    allowed = {"tables": TABLE_OPTIONS, "sources": SOURCE_OPTIONS}
+    allowed = _ENTRIES
     for part, entries in side.items():
         if part not in _SIDE_FIELDS:
             yield Mistake(Place(str(file), lines[part, ""]), f"the field {part!r}: {_near(part, _SIDE_FIELDS)}")
-        elif part in allowed and not isinstance(entries or {}, dict):
+        elif part not in allowed:
+            kind, such = (dict, "options such as 'region: eu'") if part == "storage" else (str, "a text")
+            if entries is not None and not isinstance(entries, kind):
+                yield Mistake(Place(str(file), lines[part, ""]), f"{part} takes {such}; got {entries!r}")
+        elif not isinstance(entries or {}, dict):
             yield Mistake(
                 Place(str(file), lines[part, ""]), f"{part} takes a name and options for each; got {entries!r}"
             )
-        elif part in allowed:
+        else:
             for name, options in (entries or {}).items():
                 place = Place(str(file), lines[part, str(name)])
                 if not isinstance(options or {}, dict):
@@ -172,6 +185,10 @@ def _side_mistakes(side: Mapping[str, Any], lines: Mapping[tuple[str, str], int]
                 yield from (
                     Mistake(place, f"{name}: option {each!r}: {_near(each, allowed[part])}") for each in unknown
                 )
+                if part == "external" and not isinstance((options or {}).get("path"), str):
+                    yield Mistake(place, f"{name} needs where the table lies, as in {{path: data/trips}}")
+                if not isinstance((options or {}).get("options") or {}, dict):
+                    yield Mistake(place, f"{name}: options takes names and values; got {options['options']!r}")
 
 
 def _near(name: object, known: Iterable[str]) -> str:
