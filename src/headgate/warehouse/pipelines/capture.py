@@ -176,6 +176,8 @@ def _execute(file: Path, found: Definitions) -> None:
             if isinstance(flow.function, FunctionType) and flow.function.__code__.co_filename == str(file):
                 for name, value in module.__dict__.items():
                     flow.function.__globals__.setdefault(name, value)
+    except DeclarationErrors:  # they have their lines
+        raise
     except (Exception, SystemExit) as error:
         users_part = error.__traceback__.tb_next if error.__traceback__ else None
         lines = traceback.format_exception(type(error), error, users_part)

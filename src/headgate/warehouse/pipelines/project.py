@@ -130,6 +130,8 @@ def _yaml(file: Path) -> tuple[dict[str, Any], dict[tuple[str, str], int]]:
         mark = getattr(error, "problem_mark", None)
         place = Place(str(file), 1 if mark is None else mark.line + 1)
         raise DeclarationErrors([Mistake(place, f"this is not YAML: {getattr(error, 'problem', error)}")]) from None
+    if value is None:  # nothing but comments
+        return {}, {}
     if not isinstance(value, dict):
         raise DeclarationErrors([Mistake(Place(str(file), 1), f"it takes fields such as 'name: city'; got {value!r}")])
     lines: dict[tuple[str, str], int] = {}

@@ -21,7 +21,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headgate.core import DeclarationError
 from headgate.warehouse.declare.checks import DeclarationErrors, Mistake
 from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.pipelines.definitions import KAFKA, FileRead
@@ -115,7 +114,8 @@ class StandInSession:
         frames = _FRAMES.get()
         session = SparkSession.getActiveSession() if frames is None else frames.session
         if session is None or isinstance(session, StandInSession):
-            raise DeclarationError(f"spark.{name} is used while the file is read: use spark inside of functions only")
+            text = f"spark.{name} is used while the file is read: use spark inside of functions only"
+            raise refused(f"{text}, and write what a loop goes over as constants")
         return getattr(session, name)
 
 
