@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from headgate.cli import app
 from headgate.core import HeadgateError
+from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse, open_warehouse
 from tests.services.kafka import KafkaBroker
 from tests.warehouse.test_opened import rows_of
@@ -350,3 +353,44 @@ def test_mistakes_of_external_tables_are_named_with_their_line(tmp_path: Path, c
     with pytest.raises(HeadgateError) as caught:
         spec_of(project)
     assert message in str(caught.value)
+
+
+CONFIGURED = """
+@dp.table(spark_conf={"spark.sql.ansi.enabled": "false"})
+def t():
+    return spark.readStream.schema("ts timestamp, n int").json("in")
+
+@dp.materialized_view
+def u():
+    return spark.table("t")
+"""
+
+
+def configured(folder: Path) -> Path:
+    project = with_code(folder, "d.py", PYTHON + CONFIGURED)
+    with project.open("a") as file:
+        file.write('\nconfiguration:\n  spark.sql.shuffle.partitions: "1000"\n')
+    return project
+
+
+def test_settings_that_are_not_used_are_named_with_their_line(tmp_path: Path) -> None:
+    project = configured(tmp_path)
+    done = CliRunner().invoke(app, ["check", str(project), "--no-spark"])
+    warnings = [line for line in done.stdout.splitlines() if line.startswith("warning: ")]
+    line = project.read_text().splitlines().index("configuration:") + 1
+    conf = "--conf spark.sql.shuffle.partitions=..."
+    assert [warning.replace(f"{project.parent}/", "") for warning in warnings] == [
+        f"warning: spark-pipeline.yml:{line}: configuration is not used: state it when you run it, by {conf}",
+        "warning: transformations/d.py:3: the spark_conf of 't' is not used: all tables have the same settings, which "
+        "--conf spark.sql.ansi.enabled=... would change",
+    ]
+
+
+def test_the_side_file_says_where_and_how_the_warehouse_is_kept(tmp_path: Path) -> None:
+    project = configured(tmp_path)
+    (project.parent / "headgate.yml").write_text(
+        "path: s3://bucket/shop\nstorage: {aws_region: eu-west-1}\nlock: postgresql://ann@db/locks\ncatalog: shop\n"
+    )
+    made = load(project)
+    assert (made.path, made.storage) == ("s3://bucket/shop", {"aws_region": "eu-west-1"})
+    assert (made.lock, made.catalog) == ("postgresql://ann@db/locks", "shop")

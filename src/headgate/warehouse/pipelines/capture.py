@@ -20,7 +20,7 @@ from headgate.core import UserCodeError
 from headgate.warehouse.declare.checks import DeclarationErrors, Mistake, shown_file
 from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.pipelines.definitions import CapturedFlow, Dataset, Definitions, Reads
-from headgate.warehouse.pipelines.project import Project, text_of
+from headgate.warehouse.pipelines.project import Project, as_options, text_of
 from headgate.warehouse.pipelines.reads import reads_of
 from headgate.warehouse.pipelines.session import StandInSession, capturing
 from headgate.warehouse.pipelines.sql_file import read_sql
@@ -90,6 +90,9 @@ def _registry(found: Definitions) -> Any:
 
         def register_flow(self, flow: Any) -> None:
             place = _place(flow.source_code_location)
+            if flow.spark_conf:
+                text = f"the spark_conf of {flow.name!r} is not used: all tables have the same settings, which"
+                found.warnings.append((place, f"{text} {as_options(flow.spark_conf)} would change"))
             found.flows.append(CapturedFlow(flow.name, flow.target, place, Reads(), _as_it_is_now(flow.func)))
 
         def register_auto_cdc_flow(self, flow: Any) -> None:

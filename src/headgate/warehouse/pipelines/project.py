@@ -55,8 +55,8 @@ class Project:
     external: Mapping[str, SideOptions]
     #: how the warehouse is made: ``path``, ``storage``, ``lock`` and ``catalog``, as far as the side file says
     warehouse: Mapping[str, Any]
-    #: the line of ``configuration``, if there are settings
-    configuration: Place | None = None
+    #: what of the spec is not used, and where
+    warnings: tuple[Mistake, ...] = ()
 
     @property
     def place(self) -> Place:
@@ -91,8 +91,20 @@ def read_project(file: Path) -> Project:
         sources=noted["sources"],
         external=noted["external"],
         warehouse={key: side[key] for key in ("path", "storage", "lock", "catalog") if side.get(key)},
-        configuration=(Place(str(file), spec_lines["configuration", ""]) if spec.get("configuration") else None),
+        warnings=tuple(_not_used(spec, spec_lines, file)),
     )
+
+
+def as_options(settings: Mapping[str, Any]) -> str:
+    """Settings of Spark as a command takes them; without their values, which may be secrets."""
+    return " ".join(f"--conf {key}=..." for key in settings)
+
+
+def _not_used(spec: Mapping[str, Any], lines: Mapping[tuple[str, str], int], file: Path) -> Iterator[Mistake]:
+    settings = spec.get("configuration")
+    if isinstance(settings, dict) and settings:
+        text = f"configuration is not used: state it when you run it, by {as_options(settings)}"
+        yield Mistake(Place(str(file), lines["configuration", ""]), text)
 
 
 def project_files(file: Path) -> list[Path]:

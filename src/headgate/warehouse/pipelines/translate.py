@@ -97,6 +97,7 @@ class _Translation:
                 self._declare_dimension(made, name, needed, needs)
         self._check_side_file()
         made.note_mistakes(self.mistakes)
+        made.warnings += [*self.project.warnings, *(Mistake(place, text) for place, text in self.found.warnings)]
         return made
 
     # --- what there is ----------------------------------------------------------------------------------------
