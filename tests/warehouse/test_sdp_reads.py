@@ -11,6 +11,7 @@ import pytest
 
 from headgate.core import HeadgateError
 from headgate.warehouse.declare.analysis import analyse
+from headgate.warehouse.declare.pipeline_file import files_of
 from headgate.warehouse.updates.open_warehouse import open_warehouse
 from tests.warehouse.test_opened import rows_of
 from tests.warehouse.test_sdp_project import PYTHON, spec_of, with_code
@@ -215,3 +216,12 @@ def test_a_function_has_the_variables_of_the_moment_when_it_was_defined(tmp_path
     warehouse.bring_up_to_date(spark)
     for number, place in enumerate(("north", "south")):
         assert [row[1:] for row in rows_of(warehouse.nodes[place].store)] == [(number, place, 1)]
+
+
+def test_a_module_of_the_project_is_watched_and_read_anew(tmp_path: Path) -> None:
+    project = with_helpers(tmp_path, "return helpers.cleaned()")
+    assert [set(table.sources) for table in spec_of(project).tables if table.name == "t"] == [{"orders"}]
+    assert [file.name for file in files_of(project)] == ["spark-pipeline.yml", "headgate.yml", "d.py", "helpers.py"]
+    helpers = project.parent / "helpers.py"
+    helpers.write_text(HELPERS.replace('name="orders"', 'name="refunds"'))
+    assert [set(table.sources) for table in spec_of(project).tables if table.name == "t"] == [{"refunds"}]

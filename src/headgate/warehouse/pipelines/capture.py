@@ -20,7 +20,7 @@ from headgate.core import UserCodeError
 from headgate.warehouse.declare.checks import DeclarationErrors, Mistake, shown_file
 from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.pipelines.definitions import CapturedFlow, Dataset, Definitions, Reads
-from headgate.warehouse.pipelines.project import Project, as_options, text_of
+from headgate.warehouse.pipelines.project import IMPORTED, Project, as_options, text_of
 from headgate.warehouse.pipelines.reads import reads_of
 from headgate.warehouse.pipelines.session import StandInSession, capturing
 from headgate.warehouse.pipelines.sql_file import read_sql
@@ -149,14 +149,21 @@ def _in_folder(folder: Path) -> Iterator[None]:
     importlib.invalidate_caches()
     sys.path.insert(0, str(folder))
     known = set(sys.modules)
+    # Compiled code is told apart by seconds only: a file may be saved twice in one.
+    writes_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
     finally:
-        for name in set(sys.modules) - known:
+        sys.dont_write_bytecode = writes_none
+        files = []
+        for name in sorted(set(sys.modules) - known):
             module = sys.modules[name]
-            if str(getattr(module, "__file__", None) or "").startswith(f"{folder}{os.sep}"):
+            file = str(getattr(module, "__file__", None) or "")
+            if file.startswith(f"{folder}{os.sep}"):
                 _OF_PROJECTS.add(name)
+                files.append(Path(file))
                 cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        IMPORTED[folder] = tuple(files)
         os.chdir(before)
         if str(folder) in sys.path:
             sys.path.remove(str(folder))

@@ -18,8 +18,6 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
-from headgate.core import HeadgateError
-
 #: an attribute, and its call if it is called
 Step = tuple[str, ast.Call | None]
 #: the value of an argument that only calling the function would tell
@@ -30,10 +28,6 @@ _MOST = 200
 _PURE_MODULES = ("posixpath", "ntpath", "os", "pathlib", "builtins")
 _PURE_METHODS = ("format", "lower", "upper", "strip", "replace", "join", "items", "keys", "values", "get", "as_posix")
 _SESSIONS = ("active", "getActiveSession")
-
-
-class UnknownValueError(HeadgateError):
-    """A value that only calling the function would tell."""
 
 
 class MadeObject:
@@ -75,21 +69,21 @@ class CodeValues:
             self._look_at_locals(tree)
 
     def value(self, node: ast.expr) -> Any:
-        """What an expression gives; UnknownValueError if that is not known."""
+        """What an expression gives; LookupError if that is not known."""
         try:
             code = compile(ast.Expression(node), "<argument>", "eval")
             found = eval(code, dict(self.values))
             if _has_call(node) and eval(code, dict(self.values)) != found:
-                raise UnknownValueError(repr(ast.unparse(node)))
+                raise LookupError(repr(ast.unparse(node)))
         except Exception:
-            raise UnknownValueError(repr(ast.unparse(node))) from None
+            raise LookupError(repr(ast.unparse(node))) from None
         return found
 
     def quiet_value(self, node: ast.expr) -> Any:
         """The same, without calling functions of the user."""
         for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)):
             if not self._is_pure(call.func):
-                raise UnknownValueError(repr(ast.unparse(node)))
+                raise LookupError(repr(ast.unparse(node)))
         return self.value(node)
 
     def versions(self, *nodes: ast.AST) -> Iterator[CodeValues]:
@@ -136,7 +130,7 @@ class CodeValues:
         if not _has_call(node):
             try:
                 return self.value(node)
-            except UnknownValueError:
+            except LookupError:
                 pass
         if not isinstance(node, ast.Attribute):
             return UNKNOWN
@@ -169,7 +163,7 @@ class CodeValues:
     def _or_unknown(self, node: ast.expr) -> Any:
         try:
             return self.quiet_value(node)
-        except UnknownValueError:
+        except LookupError:
             return UNKNOWN
 
     def _is_pure(self, function: ast.expr) -> bool:
@@ -179,7 +173,7 @@ class CodeValues:
             return False
         try:
             return getattr(self.value(function), "__module__", "") in _PURE_MODULES
-        except UnknownValueError:
+        except LookupError:
             return False
 
     def _put(self, name: str, value: Any) -> None:
@@ -241,7 +235,7 @@ class CodeValues:
             self.values.pop(name, None)
         try:
             values = list(itertools.islice(self.quiet_value(each), _MOST))
-        except (UnknownValueError, TypeError):
+        except (LookupError, TypeError):
             return
         if isinstance(target, ast.Name):
             self._choices.append(((target.id,), [(value,) for value in values]))
@@ -267,7 +261,7 @@ class _Pruner(ast.NodeTransformer):
             return None
         try:
             return bool(self._values.value(test))
-        except UnknownValueError:
+        except LookupError:
             return None
 
     def visit_If(self, node: ast.If) -> Any:

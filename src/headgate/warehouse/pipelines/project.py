@@ -107,10 +107,14 @@ def _not_used(spec: Mapping[str, Any], lines: Mapping[tuple[str, str], int], fil
         yield Mistake(Place(str(file), lines["configuration", ""]), text)
 
 
+#: {folder of a project: the modules in it that its files have imported}
+IMPORTED: dict[Path, tuple[Path, ...]] = {}
+
+
 def project_files(file: Path) -> list[Path]:
-    """All files that a project is declared in, as far as they can be read."""
+    """All files that a project is declared in, as far as they can be read, with the modules that they import."""
     try:
-        return [file, file.parent / SIDE_FILE, *read_project(file).definitions]
+        return [file, file.parent / SIDE_FILE, *read_project(file).definitions, *IMPORTED.get(file.parent, ())]
     except (DeclarationError, OSError):
         return [file, file.parent / SIDE_FILE]
 

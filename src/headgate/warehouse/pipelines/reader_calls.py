@@ -26,14 +26,6 @@ PACE = {
 }
 
 
-class NoReadError(DeclarationError):
-    """What is read cannot be taken over, for the reason in the text."""
-
-
-class NoTextError(DeclarationError):
-    """What is given as a path is no text, such as a data frame of lines."""
-
-
 @dataclass(slots=True)
 class ReaderCalls:
     """What was said to a reader so far."""
@@ -57,9 +49,12 @@ class ReaderCalls:
                 self._set(bound.get("options", {}))
 
     def read(self, method: str, given: Sequence[Any], named: Mapping[str, Any], place: Place) -> FileRead:
-        """What the last call of the chain reads."""
+        """What the last call of the chain reads.
+
+        DeclarationError says why that cannot be taken over; TypeError is for what is no path, as a data frame of lines.
+        """
         if method == "changes":
-            raise NoReadError("the changes of a table cannot be taken over: Headgate finds out itself what is new")
+            raise DeclarationError("the changes of a table cannot be taken over: Headgate finds out itself what is new")
         bound = _bound(self.streaming, method, given, named)
         path = bound.pop("path", bound.pop("paths", None))
         if (form := bound.pop("format", None)) is not None:
@@ -73,7 +68,7 @@ class ReaderCalls:
             form = method
             self._set({key: value for key, value in bound.items() if value is not None and method in FILE_FORMATS})
         if problem := _refused(form, self.streaming, self.options, path is not None):
-            raise NoReadError(problem)
+            raise DeclarationError(problem)
         if form == KAFKA:
             path = next(value for key, value in self.options.items() if key.lower() == "subscribe")
         return FileRead(_one(path), form, self.streaming, place, self.schema, dict(self.options))
@@ -93,11 +88,11 @@ def _bound(streaming: bool, method: str, given: Sequence[Any], named: Mapping[st
 
     function = getattr(DataStreamReader if streaming else DataFrameReader, method, None)
     if function is None:
-        raise NoReadError(f"a {'stream' if streaming else 'batch'} has no method {method!r}")
+        raise DeclarationError(f"a {'stream' if streaming else 'batch'} has no method {method!r}")
     try:
         bound = inspect.signature(function).bind(None, *given, **named).arguments
     except TypeError as error:
-        raise NoReadError(f"the arguments of {method} are not those of Spark: {error}") from None
+        raise DeclarationError(f"the arguments of {method} are not those of Spark: {error}") from None
     bound.pop("self")
     return dict(bound)
 
@@ -106,9 +101,9 @@ def _one(path: Any) -> str:
     if isinstance(path, list | tuple) and len(path) == 1:
         path = path[0]
     if isinstance(path, list | tuple):
-        raise NoReadError("several paths are read here at once: read each, and join them with union")
+        raise DeclarationError("several paths are read here at once: read each, and join them with union")
     if not isinstance(path, str):
-        raise NoTextError("a path that is no text")
+        raise TypeError("a path that is no text")
     return path
 
 

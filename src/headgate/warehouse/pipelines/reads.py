@@ -15,11 +15,12 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
+from headgate.core import DeclarationError
 from headgate.warehouse.declare.spec import Place
-from headgate.warehouse.pipelines.code_values import UNKNOWN, CodeValues, MadeObject, Step, UnknownValueError
+from headgate.warehouse.pipelines.code_values import UNKNOWN, CodeValues, MadeObject, Step
 from headgate.warehouse.pipelines.definitions import FILE_FORMATS, FileRead, Reads, TableRead
 from headgate.warehouse.pipelines.queries import plain_text
-from headgate.warehouse.pipelines.reader_calls import STEPS, NoReadError, NoTextError, ReaderCalls
+from headgate.warehouse.pipelines.reader_calls import STEPS, ReaderCalls
 from headgate.warehouse.pipelines.session import StandInSession
 
 #: methods of the session and its readers that read
@@ -144,10 +145,10 @@ class _FunctionReader:
                     self.tables.append(TableRead(name, place, reader == "readStream"))
                 else:
                     self.files.append(_files(call, last.attr, steps, reader == "readStream", version, place))
-            except (UnknownValueError, NoTextError) as error:
+            except (LookupError, TypeError) as error:
                 text = f"which {what} {'are' if what == 'files' else 'is'} read here is not known before it is called"
                 self.problems.append((place, f"{text}, because of {error}: write it as a text or a constant"))
-            except NoReadError as error:
+            except DeclarationError as error:
                 self.problems.append((place, str(error)))
 
 
@@ -178,10 +179,10 @@ def _first(call: ast.Call, values: CodeValues, name: str) -> str:
     """The first argument of a call, or the one of this name: a text."""
     given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == name), None)
     if given is None:
-        raise UnknownValueError(f"no argument {name}")
+        raise LookupError(f"no argument {name}")
     value = values.value(given)
     if not isinstance(value, str):
-        raise NoTextError(f"{value!r}, which is no text")
+        raise TypeError(f"{value!r}, which is no text")
     return value
 
 

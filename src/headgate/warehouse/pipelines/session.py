@@ -21,11 +21,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headgate.core import DeclarationError
 from headgate.warehouse.declare.checks import DeclarationErrors, Mistake
 from headgate.warehouse.declare.spec import Place
 from headgate.warehouse.pipelines.definitions import KAFKA, FileRead
 from headgate.warehouse.pipelines.queries import plain_text
-from headgate.warehouse.pipelines.reader_calls import STEPS, NoReadError, NoTextError, ReaderCalls
+from headgate.warehouse.pipelines.reader_calls import STEPS, ReaderCalls
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -238,9 +239,9 @@ def _last_method(original: Callable[..., Any], streaming: bool) -> Callable[...,
             return original(this, *arguments, **named)
         try:
             found = _noted(this, streaming).read(original.__name__, arguments, named, Place("", 1))
-        except NoTextError:  # lines in a data frame, which is one of those that were read
+        except TypeError:  # lines in a data frame, which is one of those that were read
             return original(this, *arguments, **named)
-        except NoReadError as error:
+        except DeclarationError as error:
             raise refused(str(error)) from None
         return frames.read(found)
 
