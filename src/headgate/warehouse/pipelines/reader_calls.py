@@ -78,7 +78,7 @@ class ReaderCalls:
             # Spark does not tell options apart by case.
             self.options = {k: v for k, v in self.options.items() if k.lower() != key.lower()}
             if value is not None:
-                self.options[key] = _text(value)
+                self.options[key] = option_text(value)
 
 
 def _bound(streaming: bool, method: str, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +143,8 @@ def _refused_topic(options: set[str]) -> str:
     return ""
 
 
-def _text(value: Any) -> str:
+def option_text(value: Any) -> str:
+    """The value of an option as Spark has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,9 +34,10 @@ from headgate.warehouse.pipelines.definitions import (
     FileRead,
     TableRead,
 )
-from headgate.warehouse.pipelines.file_names import file_names
+from headgate.warehouse.pipelines.file_names import file_names, own_names
 from headgate.warehouse.pipelines.project import Project, SideOptions, read_project
 from headgate.warehouse.pipelines.read_sources import batch_of, newest, stream_of, told_of
+from headgate.warehouse.pipelines.reader_calls import option_text
 from headgate.warehouse.pipelines.session import ReadFrames, named_views, reading
 from headgate.warehouse.pipelines.topics import as_spark_gives_it
 
@@ -162,7 +162,7 @@ class _Translation:
             known = ", ".join((DELTA, *FILE_FORMATS))
             self._mistake(side.place, f"{read.name}: format takes one of {known}; got {form!r}")
             return []
-        stated = {str(key): _spark_text(value) for key, value in (options.get("options") or {}).items()}
+        stated = {str(key): option_text(value) for key, value in (options.get("options") or {}).items()}
         schema = str(options.get("schema", ""))
         name = self._plain(read.name)
         return [FileRead(options["path"], form, read.streaming, read.place, schema, stated, table=name)]
@@ -188,7 +188,7 @@ class _Translation:
         """Name all files, and put the names into the queries, so that these read what is declared."""
         read_here = (read for flow in self.found.flows for read in flow.reads.files)
         reads = {read.key: read for read in (*read_here, *(read for needed in needs for read in needed.files))}
-        wanted = self._own_names(reads.values())
+        wanted = own_names(reads.values(), self.datasets)
         for key, read in sorted(reads.items()):
             side = self._side_of(read)
             if "name" not in side.options:
@@ -207,22 +207,6 @@ class _Translation:
                     for read in flow.reads.files:
                         query = query.replace(read.mark, self.names[read.key])
                     flows[at] = replace(flow, query=query)
-
-    def _own_names(self, reads: Iterable[FileRead]) -> dict[tuple[str, bool], str]:
-        """Names of what has one, also in other programs: topics and tables."""
-        short = {read.key: _word(read.table.rpartition(".")[2] if read.table else read.path) for read in reads}
-        long = {read.key: _word(read.table or f"{read.path}_topic") for read in reads}
-        count = Counter(name.lower() for name in short.values())
-        named = [read for read in reads if read.table or read.format == KAFKA]
-        found: dict[tuple[str, bool], str] = {}
-        for read in named:
-            if (read.path, not read.streaming) in short and not read.streaming:
-                continue  # a stream and a batch of the same: the name is the one of the stream
-            is_free = count[short[read.key].lower()] == 1 and read.format != KAFKA
-            name = short[read.key] if is_free and short[read.key].lower() not in self.datasets else long[read.key]
-            if name.lower() not in {*self.datasets, *(other.lower() for other in found.values())}:
-                found[read.key] = name
-        return found
 
     def _view(self, name: str, streaming: bool) -> str | None:
         """The name of the view of a table as it is written, in lower case; None if there is none."""
@@ -427,13 +411,3 @@ def _in_schema(result: DataFrame, schema: Any) -> DataFrame:
 
 def _warehouse_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-
-
-def _word(name: str) -> str:
-    """``name`` as one of a stream."""
-    word = re.sub(r"\W", "_", name)
-    return f"t{word}" if word[:1].isdigit() or word[:1] == "_" else word
-
-
-def _spark_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
