@@ -191,7 +191,7 @@ def test_what_cannot_be_taken_over_is_named_with_its_file(tmp_path: Path, case: 
     nodes, reason = LEFT[case]
     made = import_manifest(written(tmp_path, nodes))
     assert len(made.left) == 1
-    assert made.left[0].startswith("models/x.sql: ")
+    assert made.left[0].startswith(("models/x.sql: ", "models/x.sql:1: "))
     assert reason in made.left[0]
     assert made.taken == ["orders", "staged"]
     assert f"# {made.left[0]}" in made.text
@@ -253,6 +253,61 @@ def test_code_that_was_compiled_for_a_full_refresh_is_taken_over(tmp_path: Path)
         said = {"metadata": {"invocation_id": invocation}, "args": {"full_refresh": full}}
         results.write_text(json.dumps(said))
         assert len(import_manifest(file).left) == left
+
+
+LINES = {
+    "a materialization": (model("x", "\n{{ config(\n  materialized='kafka_sink') }} select 1", [], "kafka_sink"), 3),
+    "Jinja": (model("x", "-- {{ ref('staged') }}\nselect\n  {{ cents('n') }}\nfrom {{ ref('staged') }}", []), 3),
+    "a ref to nothing": (
+        model("x", "select *\nfrom {{ ref('staged') }}\njoin {{ ref('nope') }}", ["model.shop.staged"]),
+        3,
+    ),
+    "a source of nothing": (model("x", "select *\nfrom {{ source('raw', 'nope') }}", []), 2),
+    "an increment": (
+        model(
+            "x",
+            "select * from {{ ref('staged') }}\n{% if is_incremental() %} where ts > 3 {% endif %}",
+            [],
+            "incremental",
+            compiled="select * from shop.staged where ts > 3",
+        ),
+        2,
+    ),
+    "the table itself": (
+        model("x", "select * from\n {{ this }}", [], "incremental", compiled="select * from shop.x"),
+        2,
+    ),
+    "an option": (
+        model("x", "{{ config(\n meta={'headgate': {'prio': 1}}) }} select 1", [], meta={"headgate": {"prio": 1}}),
+        2,
+    ),
+    "something left out": (
+        model("x", "select *\nfrom {{ ref('shop', 'py') }}", ["model.shop.py"]),
+        2,
+    ),
+    "a model in Python": (model("x", "import dbt\n\ndef model(dbt, session):\n    pass", [], language="python"), 3),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_what_cannot_be_taken_over_is_named_with_its_line(tmp_path: Path, case: str) -> None:
+    node, line = LINES[case]
+    nodes = {"model.shop.py": model("py", "", [], language="python"), **alone(node)}
+    left = [each for each in import_manifest(written(tmp_path, nodes)).left if "'x'" in each]
+    assert [each.partition(" ")[0] for each in left] == [f"models/x.sql:{line}:"]
+
+
+def test_the_line_is_that_of_the_file_and_not_of_the_code_in_the_manifest(tmp_path: Path) -> None:
+    manifest = written(
+        tmp_path, {"model.shop.m": model("m", "select * from {{ ref('nope') }}", [])}, {"s": {**ORDERS, "meta": {}}}
+    )
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "m.sql").write_text("\n\nselect * from {{ ref('nope') }}\n")
+    (tmp_path / "models" / "sources.yml").write_text(
+        "sources:\n  - name: orders\n    tables: [{name: x}]\n  - name: raw\n    tables:\n      - name: orders\n"
+    )
+    made = sorted(import_manifest(manifest).left)
+    assert [each.partition(" ")[0] for each in made] == ["models/m.sql:3:", "models/sources.yml:6:"]
 
 
 def test_what_is_built_on_something_left_out_is_left_out_too(tmp_path: Path) -> None:

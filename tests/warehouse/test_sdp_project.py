@@ -295,9 +295,9 @@ def test_all_files_of_a_project_are_watched(tmp_path: Path) -> None:
 PYTHON = "from pyspark import pipelines as dp\n"
 CASES = {
     "a sink": (PYTHON + "dp.create_sink('out', 'kafka', {})\n", "d.py:2: the sink 'out' cannot be taken over"),
-    "a stream of Kafka": (
-        PYTHON + "@dp.table\ndef t():\n    return spark.readStream.format('kafka').load()\n",
-        "d.py:4: 't': a stream of the format 'kafka' cannot be taken over",
+    "a stream of another kind": (
+        PYTHON + "@dp.table\ndef t():\n    return spark.readStream.format('kinesis').load()\n",
+        "d.py:4: 't': a stream of the format 'kinesis' cannot be taken over",
     ),
     "a batch of a database": (
         PYTHON + "@dp.table\ndef t():\n    return spark.read.format('jdbc').option('url', 'u').load()\n",
@@ -321,7 +321,7 @@ CASES = {
     ),
     "a table from elsewhere": (
         PYTHON + "@dp.table\ndef t():\n    return spark.readStream.table('samples.trips')\n",
-        "d.py:2: 't' reads the table 'samples.trips', which is not one of this project",
+        "d.py:4: 't' reads the table 'samples.trips', which is not one of this project; define it here, or say in",
     ),
     "a name that is not known": (
         PYTHON + "import os\n@dp.table\ndef t():\n    name = os.urandom(3)\n    return spark.table(name)\n",

@@ -88,13 +88,14 @@ def check(
     directories of sources that do not exist: a stream waits for its directory. If the tables were updated before, says
     whether their target lags can be met on --tracks tracks, and what would help. Writes nothing.
     """
-    spec = load(file).spec()
+    warehouse = load(file)
+    spec = warehouse.spec()
     modes, warnings = ({}, []) if no_spark or not spec.tables else _modes(spec)
     say(f"{spec.name}: {counts(spec)}: no errors")
     width = max((len(name) for name in modes), default=0)
     for name, mode in modes.items():
         say(f"  {name.ljust(width)}  {mode.name.ljust(6)}  {mode.reason}")
-    for warning in warnings:
+    for warning in (*warehouse.warnings, *warnings):
         say(f"warning: {warning}")
     for mistake in missing_sources(spec):
         say(f"not there yet: {mistake}")
@@ -338,8 +339,11 @@ def run_file(
 
     if report is not None:
         check_report(report)
-    spec = load(file).spec()
+    warehouse = load(file)
+    spec = warehouse.spec()
     lines = JsonLog() if log_json else UpdateLines()
+    for warning in warehouse.warnings:
+        lines.message(f"warning: {warning}")
     watch = None if page is None else page.watch()
     running = WarehouseRun(
         spec,

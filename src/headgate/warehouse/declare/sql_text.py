@@ -21,6 +21,18 @@ class TableSources:
 
     sources: tuple[str, ...]
     problems: tuple[str, ...] = ()
+    #: where a query names them, in order, also again and again
+    relations: tuple[SqlRelation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRelation:
+    """A table that a query names, from ``start`` up to ``end`` in its text."""
+
+    name: str
+    line: int
+    start: int
+    end: int
 
 
 def read_function(function: object) -> TableSources:
@@ -50,8 +62,11 @@ def read_query(query: object) -> TableSources:
         return TableSources((), (str(error),))
     if problems := tuple(_statement_problems(tokens)):
         return TableSources((), problems)
-    sources = _QueryReader(tokens).sources()
-    return TableSources(sources, () if sources else ("the query reads no table",))
+    relations = _QueryReader(tokens).relations()
+    # In lower case, and as first written.
+    found = {relation.name.lower(): relation.name for relation in reversed(relations)}
+    sources = tuple(dict.fromkeys(found[relation.name.lower()] for relation in relations))
+    return TableSources(sources, () if sources else ("the query reads no table",), relations)
 
 
 class _UnclosedError(DeclarationError):
@@ -160,12 +175,11 @@ class _QueryReader:
     def __init__(self, tokens: list[SqlToken]) -> None:
         self._tokens = [*tokens, _END]
         self._at = 0
-        #: {lower case: as first written}, in order
-        self._found: dict[str, str] = {}
+        self._found: list[SqlRelation] = []
 
-    def sources(self) -> tuple[str, ...]:
+    def relations(self) -> tuple[SqlRelation, ...]:
         self._level(frozenset(), relation=False)
-        return tuple(self._found.values())
+        return tuple(self._found)
 
     def _next(self) -> SqlToken:
         return self._tokens[self._at]
@@ -230,10 +244,11 @@ class _QueryReader:
         return defined
 
     def _relation(self, token: SqlToken, defined: frozenset[str]) -> None:
-        parts = [token.name]
+        parts, last = [token.name], token
         while self._next().text == "." and self._tokens[self._at + 1].name:
             self._take()
-            parts.append(self._take().name)
+            last = self._take()
+            parts.append(last.name)
         name = ".".join(parts)
         if parts[0] and self._next().text != "(" and name.lower() not in defined:
-            self._found.setdefault(name.lower(), name)
+            self._found.append(SqlRelation(name, token.line, token.start, last.end))

@@ -113,6 +113,8 @@ class Warehouse:
         self.place = users_line()
         self._nodes: list[NodeSpec] = []
         self._mistakes: list[Mistake] = []
+        #: what is declared and has no effect; commands say it when they begin
+        self.warnings: list[Mistake] = []
         self._publications: list[PublicationSpec] = []
         self._run: WarehouseRun | None = None
         self.path = self._absolute(f"{name}.warehouse" if path is None else path)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headgate.core import HeadgateError
 from headgate.warehouse.declare.code_text import code_text
-from headgate.warehouse.sources import Limit, Offset, Pending, Range, SourceChanged
+from headgate.warehouse.sources import Delta, Limit, Offset, Pending, Range, SourceChanged
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN, expect_kind
 
 if TYPE_CHECKING:
@@ -65,11 +65,15 @@ class ComputedOffset(Offset, kind="computed"):
 
 @dataclass(frozen=True)
 class Computed:
-    """The rows that ``compute`` gives. ``paths`` are the files and folders that it reads, absolute."""
+    """The rows that ``compute`` gives. ``paths`` are the files and folders that it reads, absolute.
+
+    ``tables`` are the Delta tables that it reads, whose versions tell when they change.
+    """
 
     compute: Callable[[SparkSession], DataFrame] = field(compare=False)
     paths: tuple[str, ...] = ()
     code: str = ""
+    tables: tuple[Delta, ...] = ()
     clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
     _known: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -105,6 +109,10 @@ class Computed:
         missing = [path for path in self.paths if not glob.glob(path)]
         if missing:
             return None, Pending(note=f"waiting for {missing[0]}, which does not exist", missing=True)
+        for table in self.tables:
+            found, pending = table.contents(None)
+            if found is None:
+                return None, pending
         stamp, size = self._stamp()
         now = self.clock()
         return ComputedRange(stamp, now, now, size), Pending()
@@ -117,6 +125,11 @@ class Computed:
                 for name, size, modified in _files_below(found):
                     total += size
                     seen.update(f"{name}\0{size}\0{modified}\n".encode())
+        for table in self.tables:
+            version = table.contents(None)[0]
+            if version is not None:
+                total += version.size
+                seen.update(f"{version.table}\0{version.version}\n".encode())
         return seen.hexdigest()[:32], total
 
     def read(self, spark: SparkSession, wanted: Range) -> DataFrame:

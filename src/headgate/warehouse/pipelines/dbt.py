@@ -2,7 +2,7 @@
 
 Sources and seeds become streams and dimensions of files, models become tables: views and ephemeral models, too, unless
 dbt has written them into the queries that read them. Options stand in ``meta`` of models and sources, directly or under
-``headgate``. What cannot be taken over is named with its file, and so is what is built on it.
+``headgate``. What cannot be taken over is named with its file and line, and so is what is built on it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 from headgate.core import DeclarationError
 from headgate.warehouse.declare.sql_text import SqlToken, sql_tokens
 from headgate.warehouse.pipelines.dbt_incremental import for_whole, is_for_whole
+from headgate.warehouse.pipelines.dbt_lines import where
 from headgate.warehouse.pipelines.project import SOURCE_OPTIONS, TABLE_OPTIONS
 
 _MODELS = ("table", "view", "incremental", "ephemeral", "materialized_view")
@@ -30,7 +31,11 @@ _CONFIG = re.compile(r"\{\{-?\s*config\(.*?\)\s*-?\}\}|\{#.*?#\}", re.DOTALL)
 
 
 class _NotTakenError(DeclarationError):
-    """A node of the manifest cannot be taken over, for the reason in the text."""
+    """A node of the manifest cannot be taken over, for the reason in the text; ``at`` is a pattern of its code."""
+
+    def __init__(self, text: str, at: str = "") -> None:
+        super().__init__(text)
+        self.at = at
 
 
 @dataclass(slots=True)
@@ -103,13 +108,14 @@ class _Import:
                 name = self._name(node)
                 declared = self._declared(key, node, name)
             except _NotTakenError as error:
-                self._left[key] = f"{_where(node)}: {node['resource_type']} {node['name']!r}: {error}"
+                place = where(node, self._root, error.at)
+                self._left[key] = f"{place}: {node['resource_type']} {node['name']!r}: {error}"
                 continue
             self._names[key] = name
             if relation := node.get("relation_name"):
                 self._relations[tuple(part.lower() for part in _parts(relation))] = name
             if declared:
-                lines.append(f"# {_where(node)}\n{declared}")
+                lines.append(f"# {_file(node)}\n{declared}")
                 taken.append(name)
         project = re.sub(r"[^A-Za-z0-9_.-]", "_", str(self._metadata.get("project_name") or "dbt"))
         begin = f'"""Made from the dbt project {project!r} by headgate import-dbt."""\n\nimport headgate as hg\n\n'
@@ -148,7 +154,9 @@ class _Import:
         """A declaration in Python; empty for what is written into the queries of others."""
         blocked = [on for on in (node.get("depends_on") or {}).get("nodes", []) if on in self._left]
         if blocked:
-            raise _NotTakenError(f"it is built on {self._nodes[blocked[0]]['name']!r}, which is not taken over")
+            name = self._nodes[blocked[0]]["name"]
+            at = rf"\b(?:ref|source)\([^)]*['\"]{re.escape(name)}['\"]"
+            raise _NotTakenError(f"it is built on {name!r}, which is not taken over", at)
         match node["resource_type"]:
             case "source":
                 return self._source(node, name)
@@ -196,10 +204,12 @@ class _Import:
 
     def _model(self, key: str, node: Mapping[str, Any], name: str) -> str:
         if node.get("language", "sql") != "sql":
-            raise _NotTakenError("it is written in Python, as a function of dbt's own: declare it with wh.table")
+            text = "it is written in Python, as a function of dbt's own: declare it with wh.table"
+            raise _NotTakenError(text, r"\bdef model\(")
         kind = (node.get("config") or {}).get("materialized", "view")
         if kind not in _MODELS:
-            raise _NotTakenError(f"it is materialized as {kind!r}; taken over are {', '.join(_MODELS)}")
+            text = f"it is materialized as {kind!r}; taken over are {', '.join(_MODELS)}"
+            raise _NotTakenError(text, r"\bmaterialized\s*=")
         if kind == "ephemeral" and self._is_inlined(key):
             return ""
         query = self._query(node, kind)
@@ -223,14 +233,16 @@ class _Import:
         text, at = "", 0
         for first, last, parts in _qualified_names(query):
             if parts == own and own:
-                raise _NotTakenError("its compiled code reads the table itself: run dbt compile --full-refresh")
+                text = "its compiled code reads the table itself: run dbt compile --full-refresh"
+                raise _NotTakenError(text, r"\{\{-?\s*this\b")
             if parts in self._relations:
                 text += query[at:first] + self._relations[parts]
                 at = last
         if compiled and kind == "incremental" and not self._is_for_whole(node, compiled):
             raise _NotTakenError(
                 "its compiled code may be the one for an increment, which would leave out rows from before: "
-                "run dbt compile --full-refresh, then import the manifest again"
+                "run dbt compile --full-refresh, then import the manifest again",
+                r"\bis_incremental\(",
             )
         return (text + query[at:]).strip().rstrip(";").strip()
 
@@ -267,11 +279,15 @@ class _Import:
         query = _SOURCE.sub(lambda match: sources.get((match[1], match[2]), match[0]), query)
         others = _SOURCE.sub("", _REF.sub("", query))
         if "{{" in others or "{%" in others:
-            raise _NotTakenError("it has Jinja that only dbt understands: run dbt compile first")
+            tag = re.search(r"\{\{.*?\}\}|\{%.*?%\}", others, re.DOTALL)
+            text = "it has Jinja that only dbt understands: run dbt compile first"
+            raise _NotTakenError(text, re.escape(tag[0]) if tag else "")
         for unknown in _REF.finditer(query):
-            raise _NotTakenError(f"it refers to {unknown[1]!r}, which is no model or seed that the manifest has")
+            text = f"it refers to {unknown[1]!r}, which is no model or seed that the manifest has"
+            raise _NotTakenError(text, re.escape(unknown[0]))
         for unknown in _SOURCE.finditer(query):
-            raise _NotTakenError(f"it refers to the source {unknown[1]}.{unknown[2]}, which the manifest does not have")
+            text = f"it refers to the source {unknown[1]}.{unknown[2]}, which the manifest does not have"
+            raise _NotTakenError(text, re.escape(unknown[0]))
         return query
 
 
@@ -282,7 +298,8 @@ def _options(node: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(own, Mapping):
         return {key: value for key, value in meta.items() if key in known}
     if unknown := [key for key in own if key not in known]:
-        raise _NotTakenError(f"its meta has the option {unknown[0]!r}; known are {', '.join(known)}")
+        text = f"its meta has the option {unknown[0]!r}; known are {', '.join(known)}"
+        raise _NotTakenError(text, rf"\b{re.escape(str(unknown[0]))}\b")
     return dict(own)
 
 
@@ -293,7 +310,7 @@ def _columns(node: Mapping[str, Any]) -> str:
     return ", ".join(f"{column['name']} {column['data_type']}" for column in columns)
 
 
-def _where(node: Mapping[str, Any]) -> str:
+def _file(node: Mapping[str, Any]) -> str:
     return str(node.get("original_file_path") or node.get("path") or "manifest")
 
 

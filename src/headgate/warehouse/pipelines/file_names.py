@@ -1,4 +1,4 @@
-"""The names of files that a project reads: files have none there, but a stream and a dimension need one.
+"""The names of what a project reads: files have none there, but a stream and a dimension need one.
 
 A name is that of the last folder. Where several have the same, each takes more of its path, so that no name depends on
 which of them comes first, or on others that are read later: a stream goes on where the stream of its name was.
@@ -10,6 +10,8 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+
+from headgate.warehouse.pipelines.definitions import KAFKA, FileRead
 
 #: a path, and whether it is read as a stream
 FileKey = tuple[str, bool]
@@ -28,6 +30,31 @@ def file_names(reads: Iterable[FileKey], stated: Mapping[FileKey, str], taken: C
         names[path, streaming] = name
         used.add(name.lower())
     return names
+
+
+def own_names(reads: Collection[FileRead], taken: Collection[str]) -> dict[FileKey, str]:
+    """The names of what has one, also in other programs: tables and topics. Those that are ``taken`` have none here.
+
+    A table is named by the last part of its name, or by all parts if that is not one of its own.
+    """
+    short = {read.key: _word(read.table.rpartition(".")[2] if read.table else read.path) for read in reads}
+    count = Counter(name.lower() for name in short.values())
+    found: dict[FileKey, str] = {}
+    for read in sorted((read for read in reads if read.table or read.format == KAFKA), key=lambda read: read.key):
+        if (read.path, True) in short and not read.streaming:
+            continue  # a stream and a batch of the same: the name is the one of the stream
+        name = short[read.key]
+        if read.format == KAFKA or count[name.lower()] > 1 or name.lower() in taken:
+            name = _word(read.table or f"{read.path}_topic")
+        if name.lower() not in {*taken, *(other.lower() for other in found.values())}:
+            found[read.key] = name
+    return found
+
+
+def _word(name: str) -> str:
+    """``name`` as one of a stream."""
+    word = re.sub(r"\W", "_", name)
+    return f"t{word}" if word[:1].isdigit() or word[:1] == "_" else word
 
 
 def _told_apart(paths: Iterable[str]) -> dict[str, str]:

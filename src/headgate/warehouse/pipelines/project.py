@@ -20,7 +20,7 @@ SIDE_FILE = "headgate.yml"
 SUFFIXES = (".yml", ".yaml")
 
 _SPEC_FIELDS = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
-_SIDE_FIELDS = ("path", "tables", "sources")
+_SIDE_FIELDS = ("path", "storage", "lock", "catalog", "tables", "sources", "external")
 _LENGTHS = ("partition", "target_lag", "patience")
 #: what the side file may say of a table, and of the files that a streaming read loads
 TABLE_OPTIONS = (*_LENGTHS, "time", "priority", "importance_class", "lookback", "mode", "key", "catch_up", "group")
@@ -28,6 +28,9 @@ SOURCE_OPTIONS = (
     *(*_LENGTHS, "time", "priority", "importance_class", "catch_up", "period", "max_future"),
     *("name", "schema", "order", "settle", "recursive"),
 )
+#: and of a table that the project does not define
+EXTERNAL_OPTIONS = (*SOURCE_OPTIONS, "path", "format", "options")
+_ENTRIES = {"tables": TABLE_OPTIONS, "sources": (*SOURCE_OPTIONS, "options"), "external": EXTERNAL_OPTIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,13 @@ class Project:
     database: str | None
     catalog: str | None
     definitions: tuple[Path, ...]
-    path: str | None
     tables: Mapping[str, SideOptions]
     sources: Mapping[str, SideOptions]
+    external: Mapping[str, SideOptions]
+    #: how the warehouse is made: ``path``, ``storage``, ``lock`` and ``catalog``, as far as the side file says
+    warehouse: Mapping[str, Any]
+    #: what of the spec is not used, and where
+    warnings: tuple[Mistake, ...] = ()
 
     @property
     def place(self) -> Place:
@@ -58,7 +65,7 @@ class Project:
 
 def read_project(file: Path) -> Project:
     """The project whose spec is ``file``; DeclarationErrors lists what is wrong with the spec and the side file."""
-    spec, _ = _yaml(file)
+    spec, spec_lines = _yaml(file)
     mistakes = [Mistake(Place(str(file), 1), text) for text in _spec_problems(spec)]
     if mistakes:
         raise DeclarationErrors(mistakes)
@@ -72,7 +79,7 @@ def read_project(file: Path) -> Project:
             str(name): SideOptions(Place(str(side_file), lines[part, str(name)]), options or {})
             for name, options in (side.get(part) or {}).items()
         }
-        for part in ("tables", "sources")
+        for part in _ENTRIES
     }
     return Project(
         file=file,
@@ -80,16 +87,34 @@ def read_project(file: Path) -> Project:
         database=spec.get("database", spec.get("schema")),
         catalog=spec.get("catalog"),
         definitions=tuple(_definitions(file, spec)),
-        path=side.get("path"),
         tables=noted["tables"],
         sources=noted["sources"],
+        external=noted["external"],
+        warehouse={key: side[key] for key in ("path", "storage", "lock", "catalog") if side.get(key)},
+        warnings=tuple(_not_used(spec, spec_lines, file)),
     )
 
 
+def as_options(settings: Mapping[str, Any]) -> str:
+    """Settings of Spark as a command takes them; without their values, which may be secrets."""
+    return " ".join(f"--conf {key}=..." for key in settings)
+
+
+def _not_used(spec: Mapping[str, Any], lines: Mapping[tuple[str, str], int], file: Path) -> Iterator[Mistake]:
+    settings = spec.get("configuration")
+    if isinstance(settings, dict) and settings:
+        text = f"configuration is not used: state it when you run it, by {as_options(settings)}"
+        yield Mistake(Place(str(file), lines["configuration", ""]), text)
+
+
+#: {folder of a project: the modules in it that its files have imported}
+IMPORTED: dict[Path, tuple[Path, ...]] = {}
+
+
 def project_files(file: Path) -> list[Path]:
-    """All files that a project is declared in, as far as they can be read."""
+    """All files that a project is declared in, as far as they can be read, with the modules that they import."""
     try:
-        return [file, file.parent / SIDE_FILE, *read_project(file).definitions]
+        return [file, file.parent / SIDE_FILE, *read_project(file).definitions, *IMPORTED.get(file.parent, ())]
     except (DeclarationError, OSError):
         return [file, file.parent / SIDE_FILE]
 
@@ -121,6 +146,8 @@ def _yaml(file: Path) -> tuple[dict[str, Any], dict[tuple[str, str], int]]:
         mark = getattr(error, "problem_mark", None)
         place = Place(str(file), 1 if mark is None else mark.line + 1)
         raise DeclarationErrors([Mistake(place, f"this is not YAML: {getattr(error, 'problem', error)}")]) from None
+    if value is None:  # nothing but comments
+        return {}, {}
     if not isinstance(value, dict):
         raise DeclarationErrors([Mistake(Place(str(file), 1), f"it takes fields such as 'name: city'; got {value!r}")])
     lines: dict[tuple[str, str], int] = {}
@@ -154,15 +181,19 @@ def _spec_problems(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _side_mistakes(side: Mapping[str, Any], lines: Mapping[tuple[str, str], int], file: Path) -> Iterator[Mistake]:
-    allowed = {"tables": TABLE_OPTIONS, "sources": SOURCE_OPTIONS}
+    allowed = _ENTRIES
     for part, entries in side.items():
         if part not in _SIDE_FIELDS:
             yield Mistake(Place(str(file), lines[part, ""]), f"the field {part!r}: {_near(part, _SIDE_FIELDS)}")
-        elif part in allowed and not isinstance(entries or {}, dict):
+        elif part not in allowed:
+            kind, such = (dict, "options such as 'region: eu'") if part == "storage" else (str, "a text")
+            if entries is not None and not isinstance(entries, kind):
+                yield Mistake(Place(str(file), lines[part, ""]), f"{part} takes {such}; got {entries!r}")
+        elif not isinstance(entries or {}, dict):
             yield Mistake(
                 Place(str(file), lines[part, ""]), f"{part} takes a name and options for each; got {entries!r}"
             )
-        elif part in allowed:
+        else:
             for name, options in (entries or {}).items():
                 place = Place(str(file), lines[part, str(name)])
                 if not isinstance(options or {}, dict):
@@ -172,6 +203,10 @@ def _side_mistakes(side: Mapping[str, Any], lines: Mapping[tuple[str, str], int]
                 yield from (
                     Mistake(place, f"{name}: option {each!r}: {_near(each, allowed[part])}") for each in unknown
                 )
+                if part == "external" and not isinstance((options or {}).get("path"), str):
+                    yield Mistake(place, f"{name} needs where the table lies, as in {{path: data/trips}}")
+                if not isinstance((options or {}).get("options") or {}, dict):
+                    yield Mistake(place, f"{name}: options takes names and values; got {options['options']!r}")
 
 
 def _near(name: object, known: Iterable[str]) -> str:

@@ -1,19 +1,18 @@
 """The definitions in a SQL file of a project, read as text: Spark is not needed to know what a file defines.
 
-Understood are materialized views, streaming tables, flows and temporary views. ``STREAM`` is left out of their queries,
-because Headgate itself knows what is new, and ``read_files(...)`` is replaced by a mark, until the files have a name.
+Understood are materialized views, streaming tables, flows and temporary views.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.core import DeclarationError
 from headgate.warehouse.declare.spec import Place
-from headgate.warehouse.declare.sql_text import SqlToken, read_query, sql_tokens
-from headgate.warehouse.pipelines.definitions import CapturedFlow, Dataset, Definitions, FileRead, Reads
+from headgate.warehouse.declare.sql_text import SqlToken, sql_tokens
+from headgate.warehouse.pipelines.definitions import CapturedFlow, Dataset, Definitions
+from headgate.warehouse.pipelines.queries import plain_query
 
 #: words before the name of what a statement creates
 _FILLING = {"IF", "NOT", "EXISTS"}
@@ -24,7 +23,6 @@ _KINDS = {
     ("TEMP", "VIEW"): "view",
     ("FLOW",): "flow",
 }
-_ARGUMENT = re.compile(r"(?:(\w+)\s*=>\s*)?'((?:[^'\\]|\\.)*)'\s*(?:,|$)", re.DOTALL)
 _SUPPORTED = "MATERIALIZED VIEW, STREAMING TABLE, TEMPORARY VIEW and FLOW"
 
 
@@ -120,70 +118,8 @@ class _Statement:
         self._add_flow(name, target, at)
 
     def _add_flow(self, name: str, target: str, at: int) -> None:
-        query, files, problems = self._query(self._tokens[at:])
-        read = read_query(query)
-        # A query without tables is one of constants, which is fine here.
-        problems += [(self._place, text) for text in read.problems if text != "the query reads no table"]
-        marks = {read.mark for read in files}
-        reads = Reads(tuple(s for s in read.sources if s not in marks), tuple(files), tuple(problems))
-        self._found.flows.append(CapturedFlow(name, target, self._place, reads, query=query))
-
-    def _query(self, tokens: Sequence[SqlToken]) -> tuple[str, list[FileRead], list[tuple[Place, str]]]:
-        """The query without STREAM, and with marks in place of files; the files; what cannot be taken over."""
-        if not tokens:
-            return "", [], []
-        cuts: list[tuple[int, int, str]] = []
-        files: list[FileRead] = []
-        problems: list[tuple[Place, str]] = []
-        streaming = False
-        for number, token in enumerate(tokens):
-            before = tokens[number - 1].word if number else ""
-            listed = number and tokens[number - 1].text in (",", "(")
-            following = tokens[number + 1].text if number + 1 < len(tokens) else ""
-            if (
-                token.word == "STREAM"
-                and (before in ("FROM", "JOIN") or listed)
-                and following not in ("", ".", ")", ",")
-            ):
-                streaming = True
-                cuts.append((token.start, token.end, ""))
-                continue
-            if token.word == "READ_FILES" and following == "(":
-                end = _closing(tokens, number + 1)
-                read = self._read_files(self._text[tokens[number + 1].end : tokens[end].start], token.line, streaming)
-                if isinstance(read, str):
-                    problems.append((Place(self._file, token.line), read))
-                else:
-                    files.append(read)
-                    cuts.append((token.start, tokens[end].end, f"`{read.mark}`"))
-                streaming = False
-        start, text = tokens[0].start, ""
-        for first, last, instead in cuts:
-            text += self._text[start:first] + instead
-            start = last
-        text += self._text[start : tokens[-1].end]
-        return _without_empty_calls(text), files, problems
-
-    def _read_files(self, arguments: str, line: int, streaming: bool) -> FileRead | str:
-        given = {(name or "path").lower(): value for name, value in _ARGUMENT.findall(arguments.strip())}
-        if "path" not in given or "format" not in given:
-            return "read_files is taken over with a path and a format as texts: read_files('in', format => 'json')"
-        path, form, schema = given.pop("path"), given.pop("format"), given.pop("schema", "")
-        return FileRead(path, form, streaming, Place(self._file, line), schema, given)
+        query = plain_query(self._text, self._tokens[at:], Place(self._file, 1))
+        self._found.flows.append(CapturedFlow(name, target, self._place, query.reads, sql=query))
 
     def _problem(self, text: str) -> None:
         self._found.problems.append((self._place, text))
-
-
-def _closing(tokens: Sequence[SqlToken], at: int) -> int:
-    depth = 0
-    for place in range(at, len(tokens)):
-        depth += (tokens[place].text == "(") - (tokens[place].text == ")")
-        if depth == 0:
-            return place
-    return len(tokens) - 1
-
-
-def _without_empty_calls(query: str) -> str:
-    """``from (orders)``, which is left of ``from STREAM(orders)``, without its parentheses."""
-    return re.sub(r"(?i)\b(from|join)(\s*)\(\s*(`[^`]+`|[\w.]+)\s*\)", r"\1\2 \3", query)

@@ -1,6 +1,6 @@
 """Turn the definitions of a project into declarations of a warehouse.
 
-- Files that are read as a stream become a stream of a ``Files`` source.
+- What is read as a stream, files, a topic or a table of another program, becomes a stream.
 - What reads a stream, or a table that does, becomes a table: of its query, or of the union of its flows.
 - What reads no stream at all becomes a dimension, computed again when the files that it reads or its query change. So
   do files that a table reads as a batch.
@@ -10,39 +10,39 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from headgate.core import DeclarationError
 from headgate.warehouse.declare.checks import Mistake, about
 from headgate.warehouse.declare.durations import Lengths
-from headgate.warehouse.declare.spec import DimensionSpec, Place, StreamSpec, TableSpec
+from headgate.warehouse.declare.spec import DimensionSpec, Place, TableSpec
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.pipelines.capture import capture
 from headgate.warehouse.pipelines.computed import Computed, code_of
-from headgate.warehouse.pipelines.definitions import DELTA, CapturedFlow, Dataset, Definitions, FileRead
-from headgate.warehouse.pipelines.file_names import file_names
+from headgate.warehouse.pipelines.definitions import (
+    DELTA,
+    FILE_FORMATS,
+    KAFKA,
+    CapturedFlow,
+    Dataset,
+    Definitions,
+    FileRead,
+    TableRead,
+)
+from headgate.warehouse.pipelines.file_names import file_names, own_names
 from headgate.warehouse.pipelines.project import Project, SideOptions, read_project
-from headgate.warehouse.pipelines.session import ReadFrames, reading
-from headgate.warehouse.sources import Delta, Files, SourceError
-from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
-from headgate.warehouse.sources.schema import parse_schema
+from headgate.warehouse.pipelines.read_sources import batch_of, newest, stream_of, told_of
+from headgate.warehouse.pipelines.reader_calls import option_text
+from headgate.warehouse.pipelines.session import ReadFrames, named_views, reading
+from headgate.warehouse.pipelines.topics import as_spark_gives_it
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-#: options of Spark's streaming reads of files, in lower case: how much to read at once, which Headgate decides itself
-_PACE = {
-    *("maxfilespertrigger", "maxbytespertrigger", "maxfileage", "latestfirst", "filenameonly", "cleansource"),
-    *("sourcearchivedir", "maxcachedfiles", "discardcachedinputratio"),
-}
 
 
 def load_project(file: Path) -> Warehouse:
@@ -70,6 +70,8 @@ class _Translation:
     flows: dict[str, list[CapturedFlow]] = field(default_factory=dict)
     #: {path and way: the name of the files}, of all that the project reads
     names: dict[tuple[str, bool], str] = field(default_factory=dict)
+    #: {table from elsewhere and way: its files}
+    external: dict[tuple[str, bool], tuple[str, bool]] = field(default_factory=dict)
     #: the files that are declared: those that tables read, and not those that are part of a dimension
     files: dict[tuple[str, bool], FileRead] = field(default_factory=dict)
 
@@ -78,10 +80,13 @@ class _Translation:
         self._collect()
         made = Warehouse(_warehouse_name(self.project.name))
         made.place = self.project.place
-        made.path = made._absolute(self.project.path or f"{made.name}.warehouse")
+        stated = self.project.warehouse
+        made.storage, made.lock = dict(stated.get("storage", {})), stated.get("lock", "")
+        made.catalog = stated.get("catalog", "")
+        made.path = made._absolute(stated.get("path") or f"{made.name}.warehouse")
         needs = {name: self._needs(name, ()) for name, dataset in self.datasets.items() if not dataset.is_view}
         streaming = self._streaming(needs)
-        self._name_files()
+        self._name_files(needs.values())
         self._find_files(needs[name] for name in sorted(streaming))
         for key in sorted(self.files):
             self._declare_files(made, self.names[key], self.files[key])
@@ -92,6 +97,7 @@ class _Translation:
                 self._declare_dimension(made, name, needed, needs)
         self._check_side_file()
         made.note_mistakes(self.mistakes)
+        made.warnings += [*self.project.warnings, *(Mistake(place, text) for place, text in self.found.warnings)]
         return made
 
     # --- what there is ----------------------------------------------------------------------------------------
@@ -127,11 +133,10 @@ class _Translation:
         for flow in self.flows.get(name, ()):
             files += flow.reads.files
             for read in flow.reads.tables:
-                plain = self._plain(read)
+                plain = self._plain(read.name)
                 dataset = self.datasets.get(plain)
                 if dataset is None:
-                    text = f"{flow.name!r} reads the table {read!r}, which is not one of this project; have it defined"
-                    self._mistake(flow.place, f"{text} here, from its files or another way")
+                    files += self._external(flow, read)
                 elif dataset.is_view and plain in (*above, name):
                     self._mistake(dataset.place, f"the view {dataset.name!r} reads itself")
                 elif dataset.is_view:
@@ -142,6 +147,31 @@ class _Translation:
                 else:
                     tables.append(plain)
         return _Needs(tuple(dict.fromkeys(tables)), tuple(files), tuple(dict.fromkeys(views)))
+
+    def _external(self, flow: CapturedFlow, read: TableRead) -> list[FileRead]:
+        """A table that the project does not define, as the side file says where it lies."""
+        side = self._side_of_table(read.name)
+        if side is None:
+            text = f"{flow.name!r} reads the table {read.name!r}, which is not one of this project; define it here, or"
+            example = f"external: {{{read.name}: {{path: data/{read.name.rpartition('.')[2]}, format: delta}}}}"
+            self._mistake(read.place, f"{text} say in headgate.yml where it lies: {example}")
+            return []
+        options = side.options
+        form = str(options.get("format", DELTA)).lower()
+        if form not in (DELTA, *FILE_FORMATS):
+            known = ", ".join((DELTA, *FILE_FORMATS))
+            self._mistake(side.place, f"{read.name}: format takes one of {known}; got {form!r}")
+            return []
+        stated = {str(key): option_text(value) for key, value in (options.get("options") or {}).items()}
+        schema = str(options.get("schema", ""))
+        name = self._plain(read.name)
+        return [FileRead(options["path"], form, read.streaming, read.place, schema, stated, table=name)]
+
+    def _side_of_table(self, name: str) -> SideOptions | None:
+        for written, side in self.project.external.items():
+            if self._plain(written) == self._plain(name):
+                return side
+        return None
 
     def _streaming(self, needs: Mapping[str, _Needs]) -> set[str]:
         """The tables that a stream feeds, directly or through others."""
@@ -154,111 +184,64 @@ class _Translation:
 
     # --- files ------------------------------------------------------------------------------------------------
 
-    def _name_files(self) -> None:
+    def _name_files(self, needs: Iterable[_Needs]) -> None:
         """Name all files, and put the names into the queries, so that these read what is declared."""
-        reads = {read.key: read for flow in self.found.flows for read in flow.reads.files}
-        wanted: dict[tuple[str, bool], str] = {}
+        read_here = (read for flow in self.found.flows for read in flow.reads.files)
+        reads = {read.key: read for read in (*read_here, *(read for needed in needs for read in needed.files))}
+        wanted = own_names(reads.values(), self.datasets)
         for key, read in sorted(reads.items()):
-            side = self._side("sources", read.path)
+            side = self._side_of(read)
             if "name" not in side.options:
                 continue
             # A stream and a batch of the same files are two: the name is the one of the stream.
             name = str(side.options["name"])
             wanted[key] = name if read.streaming or (read.path, True) not in reads else f"{name}_now"
             if wanted[key].lower() in {*self.datasets, *(n.lower() for k, n in wanted.items() if k != key)}:
-                self._mistake(side.place, f"the name {name!r} of the files {read.path!r} is taken: state another")
+                self._mistake(side.place, f"the name {name!r} of {told_of(read)} is taken: state another")
         self.names = file_names(reads, wanted, self.datasets)
-        marks = {read.mark: self.names[read.key] for read in reads.values()}
+        self.external = {(read.table, read.streaming): key for key, read in reads.items() if read.table}
         for flows in self.flows.values():
             for at, flow in enumerate(flows):
-                query = flow.query
-                for read in flow.reads.files:
-                    query = query.replace(read.mark, marks[read.mark])
-                flows[at] = replace(flow, query=query)
+                if flow.sql is not None:
+                    query = flow.sql.with_names(lambda name, streaming: self._view(name, streaming) or name)
+                    for read in flow.reads.files:
+                        query = query.replace(read.mark, self.names[read.key])
+                    flows[at] = replace(flow, query=query)
+
+    def _view(self, name: str, streaming: bool) -> str | None:
+        """The name of the view of a table as it is written, in lower case; None if there is none."""
+        plain = self._plain(name)
+        if plain in self.datasets:
+            return plain
+        key = self.external.get((plain, streaming))
+        return None if key is None else self.names[key].lower()
 
     def _find_files(self, needs: Iterable[_Needs]) -> None:
         """The files that tables read."""
         for read in (read for needed in needs for read in needed.files):
             first = self.files.setdefault(read.key, read)
-            if (first.format, first.schema, first.options) != (read.format, read.schema, read.options):
-                text = f"the files {read.path!r} are read another way than at {first.place}"
+            if first.way != read.way:
+                text = f"{told_of(read)} is read another way than at {first.place}"
                 self._mistake(read.place, f"{text}: read them once, in a table of their own")
 
     def _declare_files(self, made: Warehouse, name: str, read: FileRead) -> None:
-        if not read.streaming:
-            rows = self._delta(read) if read.format == DELTA else self._batch(read)
-            made.add(DimensionSpec(name, rows, read.place, comment=f"the files {read.path}"))
-            return
-        side = self._side("sources", read.path)
-        options, lengths = dict(side.options), Lengths()
-        folder, pattern = _folder_and_pattern(read.path)
-        schema = str(options.get("schema", read.schema))
-        made_of = {key: options[key] for key in ("order", "settle", "recursive") if key in options}
+        side, lengths, folder = self._side_of(read), Lengths(), self.project.file.parent
         try:
-            if not schema and read.format != "text":
-                text = "the columns of a stream of files must be stated: by .schema(...) of the reader, or by 'schema:'"
-                raise DeclarationError(f"{text} in headgate.yml, under sources, {read.path}")
-            spark_options = {key: value for key, value in read.options.items() if key.lower() not in _PACE}
-            if read.format == "csv" and "header" not in {key.lower() for key in spark_options}:
-                spark_options["header"] = "false"  # as Spark has it
-            source = Files(folder, format=read.format, schema=schema, pattern=pattern, options=spark_options, **made_of)
-            times = [c.name for c in parse_schema(source.schema, read.path) if c.kind == "timestamp"]
-            if "time" not in options and len(times) != 1:
-                has = f"has the timestamps {', '.join(times)}" if times else "has no column of type timestamp"
-                text = f"the stream of files {read.path!r} {has}: state its event time, as 'time:' in headgate.yml"
-                raise DeclarationError(f"{text}, under sources, {read.path}")
+            if read.streaming:
+                made.add(stream_of(read, name, side.options, lengths, folder))
+            else:
+                rows = newest(read, folder) if read.format == DELTA else batch_of(read, folder)
+                made.add(DimensionSpec(name, rows, read.place, comment=told_of(read)))
         except DeclarationError as error:
             self._mistake(read.place, str(error))
-            return
-        stream = StreamSpec(
-            name=name,
-            source=source,
-            time=str(options.get("time", times[0] if times else "")),
-            partition=lengths.needed("partition", options.get("partition", "1 hour"), 3600.0),
-            place=read.place,
-            period=lengths.optional("period", options.get("period")),
-            priority=options.get("priority", 1.0),
-            target_lag=lengths.optional("target_lag", options.get("target_lag")),
-            importance_class=options.get("importance_class", 0),
-            patience=lengths.optional("patience", options.get("patience")),
-            catch_up=options.get("catch_up", "oldest"),
-            max_future=lengths.optional("max_future", options.get("max_future")),
-            comment=f"the files {read.path}",
-        )
-        made.add(stream)
         self.mistakes += [Mistake(side.place, f"{read.path}: {problem}") for problem in lengths.problems]
 
-    def _delta(self, read: FileRead) -> Delta:
-        path = read.path if _is_address(read.path) else self._absolute(read.path)
-        return Delta(path, schema=read.schema)
-
     def _batch(self, read: FileRead) -> Computed:
-        path = self._absolute(read.path)
-        if _is_address(read.path):
-            text = (
-                f"the files {read.path!r} cannot be watched for changes: what is read as a batch must be below a folder"
-            )
-            self._mistake(read.place, f"{text} of this machine, or be a Delta table that a table with streams reads")
-        if read.format == DELTA:
-            delta = self._delta(read)
-
-            def contents(spark: SparkSession) -> DataFrame:
-                found, pending = delta.contents(None)
-                if found is None:
-                    raise SourceError(pending.note)
-                return delta.read(spark, found).drop(FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)
-
-            # Rows may go without a change of a file that has rows.
-            return Computed(contents, (path, os.path.join(path, "_delta_log")), f"{DELTA} {read.schema}")
-
-        def rows(spark: SparkSession) -> DataFrame:
-            reader = spark.read.format(read.format).options(**read.options)
-            return (reader.schema(read.schema) if read.schema else reader).load(path)
-
-        return Computed(rows, (path,), f"{read.format} {read.schema} {sorted(read.options.items())}")
-
-    def _absolute(self, path: str) -> str:
-        return os.path.normpath(os.path.join(self.project.file.parent, _local(path)))
+        try:
+            return batch_of(read, self.project.file.parent)
+        except DeclarationError as error:
+            self._mistake(read.place, str(error))
+            return Computed(lambda spark: spark.range(0))
 
     # --- tables -----------------------------------------------------------------------------------------------
 
@@ -293,13 +276,18 @@ class _Translation:
         queries = self._queries(name, needed)
         spelt = {self._spelt(table): table for table in needed.tables}
         schema = self.datasets[name].schema
+        files = {read.key: (read, by_path[read.key].lower()) for read in needed.files}
+        topics = {by_path[read.key]: read for read in needed.files if read.format == KAFKA}
 
         def table(**frames: DataFrame) -> DataFrame:
-            tables = {spelt[source]: frame for source, frame in frames.items() if source in spelt}
-            tables |= {source.lower(): frame for source, frame in frames.items() if source not in spelt}
-            files = {path: frames[source] for path, source in by_path.items()}
+            views = {
+                spelt.get(source, source.lower()): as_spark_gives_it(frame, topics[source])
+                if source in topics
+                else frame
+                for source, frame in frames.items()
+            }
             session = next(iter(frames.values())).sparkSession
-            return _in_schema(_result(session, tables, files, queries), schema)
+            return _in_schema(_result(ReadFrames(session, views, files, self._view), queries), schema)
 
         parameters = [*spelt, *dict.fromkeys(by_path.values())]
         plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -319,16 +307,16 @@ class _Translation:
         dataset = self.datasets[name]
         queries, files = self._all_queries(name, needs, ())
         batches = {read.key: self._batch(read) for read in files}
-        names = {key: self.names[key].lower() for key in batches}
+        named = {read.key: (read, self.names[read.key].lower()) for read in files}
         schema = dataset.schema
 
         def rows(spark: SparkSession) -> DataFrame:
-            frames = {key: batch.compute(spark) for key, batch in batches.items()}
-            tables = {names[key]: frame for key, frame in frames.items()}
-            return _in_schema(_result(spark, tables, frames, queries), schema)
+            views = {named[key][1]: batch.compute(spark) for key, batch in batches.items()}
+            return _in_schema(_result(ReadFrames(spark, views, named, self._view), queries), schema)
 
         code = code_of(*(flow.query or flow.function for _, flows in queries for flow in flows), str(schema))
-        source = Computed(rows, tuple(path for batch in batches.values() for path in batch.paths), code)
+        paths = tuple(path for batch in batches.values() for path in batch.paths)
+        source = Computed(rows, paths, code, tuple(each for batch in batches.values() for each in batch.tables))
         priority = self._side("tables", name).options.get("priority", 1.0)
         made.add(DimensionSpec(self._plain_as_written(dataset.name), source, dataset.place, priority, dataset.comment))
 
@@ -363,6 +351,10 @@ class _Translation:
                 return options
         return SideOptions(self.project.place)
 
+    def _side_of(self, read: FileRead) -> SideOptions:
+        found = self._side_of_table(read.table) if read.table else self._side("sources", read.path)
+        return found or SideOptions(self.project.place)
+
     def _check_side_file(self) -> None:
         tables = {name for name, dataset in self.datasets.items() if not dataset.is_view}
         for name, side in self.project.tables.items():
@@ -374,28 +366,36 @@ class _Translation:
             if path not in paths:
                 known = ", ".join(sorted(paths)) or "none"
                 self._mistake(side.place, f"no stream reads the files {path!r}; those that streams read are {known}")
+        tables_read = {self._plain(r.name) for flow in self.found.flows for r in flow.reads.tables}
+        for name, side in self.project.external.items():
+            if self._plain(name) not in tables_read:
+                self._mistake(side.place, f"no query reads the table {name!r}, which is said to lie elsewhere")
+            elif self._plain(name) in self.datasets:
+                self._mistake(side.place, f"the table {name!r} is one of the project, and does not lie elsewhere")
 
     def _mistake(self, place: Place, text: str) -> None:
         self.mistakes.append(Mistake(place, text))
 
 
-def _result(
-    session: SparkSession,
-    tables: Mapping[str, DataFrame],
-    files: Mapping[tuple[str, bool], DataFrame],
-    queries: Sequence[tuple[str, list[CapturedFlow]]],
-) -> DataFrame:
+def _result(frames: ReadFrames, queries: Sequence[tuple[str, list[CapturedFlow]]]) -> DataFrame:
     """The last of ``queries``, of which each may read those before it by name."""
-    known = dict(tables)
+    views = dict(frames.views)
     result: Any = None
     for name, flows in queries:
-        with reading(ReadFrames(session, known, files)):
-            results = [session.sql(flow.query) if flow.function is None else flow.function() for flow in flows]
+        known = replace(frames, views=views)
+        results: list[Any] = []
+        for flow in flows:
+            if flow.function is None:
+                with named_views(known):
+                    results.append(known.session.sql(flow.query))
+            else:
+                with reading(known):
+                    results.append(flow.function())
         result = results[0]
         for more in results[1:]:
             result = result.unionByName(more)
         if name:
-            known[name] = result
+            views[name] = result
     return result  # type: ignore[no-any-return]
 
 
@@ -411,19 +411,3 @@ def _in_schema(result: DataFrame, schema: Any) -> DataFrame:
 
 def _warehouse_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-
-
-def _local(path: str) -> str:
-    """A path without ``file:``; other addresses as they are, which are refused where they are used."""
-    match = re.match(r"file:(?://)?(/.*)", path)
-    return unquote(match[1]) if match else path
-
-
-def _is_address(path: str) -> bool:
-    return "://" in _local(path)
-
-
-def _folder_and_pattern(path: str) -> tuple[str, str]:
-    """``in/*.json`` as the folder ``in`` and the pattern ``*.json``."""
-    folder, last = os.path.split(_local(path).rstrip("/"))
-    return (folder or ".", last) if re.search(r"[*?\[]", last) else (_local(path), "*")

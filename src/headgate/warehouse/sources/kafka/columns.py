@@ -13,6 +13,8 @@ from headgate.warehouse.sources.sql import sql_text
 
 PARTITION, OFFSET, VALUE = (f"{PRIVATE_PREFIX}{name}" for name in ("partition", "offset", "value"))
 TIMESTAMP, KEY, HEADERS = (f"{PRIVATE_PREFIX}{name}" for name in ("timestamp", "key", "headers"))
+#: who has set the timestamp, as Spark numbers it: -1 nobody, 0 the producer, 1 the broker
+TIMESTAMP_TYPE = f"{PRIVATE_PREFIX}timestamp_type"
 #: why a value could not be decoded
 PROBLEM = f"{PRIVATE_PREFIX}problem"
 #: whether Arrow has made a row of a record already
@@ -23,6 +25,7 @@ _SPARK_TYPES = {
     OFFSET: "bigint",
     VALUE: "binary",
     TIMESTAMP: "timestamp",
+    TIMESTAMP_TYPE: "int",
     KEY: "binary",
     HEADERS: "array<struct<key: string, value: binary>>",
 }
@@ -42,6 +45,7 @@ _PARTS = {
     "key": _Part("string", KEY, f"make_valid_utf8({_KEY_TEXT})"),
     "key_bytes": _Part("binary", KEY, KEY),
     "timestamp": _Part("timestamp", TIMESTAMP, TIMESTAMP),
+    "timestamp_type": _Part("int", TIMESTAMP_TYPE, TIMESTAMP_TYPE),
     "partition": _Part("int", PARTITION, PARTITION),
     "offset": _Part("bigint", OFFSET, OFFSET),
     "headers": _Part(_SPARK_TYPES[HEADERS], HEADERS, HEADERS),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,15 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headgate.warehouse.sources.errors import ServerUnreachable
-from headgate.warehouse.sources.kafka.columns import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
+from headgate.warehouse.sources.kafka.columns import (
+    HEADERS,
+    KEY,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    VALUE,
+)
 from headgate.warehouse.sources.kafka.offsets import Run
 from headgate.warehouse.sources.kafka.options import KafkaClients
 
@@ -36,6 +44,7 @@ _ARROW_TYPES = {
     OFFSET: pa.int64(),
     VALUE: pa.binary(),
     TIMESTAMP: pa.timestamp("us", "UTC"),
+    TIMESTAMP_TYPE: pa.int32(),
     KEY: pa.binary(),
     HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
@@ -162,13 +171,9 @@ class _Reading:
             return pa.array(partitions, kind)
         if name == OFFSET:
             return pa.array(offsets, kind)
-        if name == VALUE:
-            return pa.array([record.value() for record in records], kind)
-        if name == KEY:
-            return pa.array([record.key() for record in records], kind)
         if name == TIMESTAMP:
             return times_of(records)
-        return pa.array([_headers(record) for record in records], kind)
+        return pa.array([_PARTS_OF_RECORDS[name](record) for record in records], kind)
 
     def _unavailable(self, problem: str) -> ServerUnreachable:
         waiting = "; ".join(str(Run(partition, at, self._ends[partition])) for partition, at in self._next.items())
@@ -194,6 +199,15 @@ def _headers(record: Message) -> list[dict[str, Any]] | None:
     if not headers:
         return None
     return [{"key": key, "value": value.encode() if isinstance(value, str) else value} for key, value in headers]
+
+
+_PARTS_OF_RECORDS: Mapping[str, Callable[[Message], Any]] = {
+    VALUE: lambda record: record.value(),
+    KEY: lambda record: record.key(),
+    HEADERS: _headers,
+    # The client numbers them from 1 on.
+    TIMESTAMP_TYPE: lambda record: record.timestamp()[0] - 1,
+}
 
 
 def _one_per_partition(runs: Collection[Run]) -> Iterator[list[Run]]:

@@ -65,8 +65,8 @@ class Kafka:
     - ``schema``: the columns of a value as Spark writes them. Not needed for ``raw``: ``value string``.
     - ``registry``: the address of the schema registry for ``avro``, as in ``"http://user:password@registry:8081"``.
     - ``record``: columns from other parts of a record, by name: ``{"sent": "timestamp", "customer": "key"}``. The parts
-      are key, key_bytes, timestamp, partition, offset, headers and tombstone. A list of parts has columns of the same
-      names. Without ``tombstone`` records without a value go to the table of rejected rows.
+      are key, key_bytes, timestamp, timestamp_type, partition, offset, headers and tombstone. A list of parts has
+      columns of the same names. Without ``tombstone`` records without a value go to the table of rejected rows.
     - ``start``: where to begin when nothing has been loaded yet: ``earliest``, ``latest``, or a moment as in
       ``"2026-11-15T10:00:00Z"``. Partitions that are added later are loaded from their beginning.
     - ``missing``: what to do if records were removed from the topic before they were loaded, by its retention or with
