@@ -556,6 +556,97 @@ def test_a_run_that_has_failed_says_why(opens: Opens) -> None:
         expect(banner).not_to_contain_text("held until you resume")
 
 
+class FailingWatch(RunWatch):
+    """Watches a run; how it stands cannot be told for as long as ``fails`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = threading.Event()
+        self.fails.set()
+        #: set when it was asked for twice
+        self.tried_again = threading.Event()
+        self._asked = 0
+
+    def overview(self) -> Json:
+        if not self.fails.is_set():
+            return super().overview()
+        self._asked += 1
+        if self._asked > 1:
+            self.tried_again.set()
+        raise RuntimeError("it fails for now")
+
+
+def test_a_page_whose_numbers_cannot_be_loaded_says_so_and_tries_again(opens: Opens) -> None:
+    from playwright.sync_api import expect
+
+    with shown(seconds=2, watched=FailingWatch) as (run, watch, address):
+        assert isinstance(watch, FailingWatch)
+        page = opens(address, expected="500")
+        expect(page.get_by_role("alert")).to_contain_text("The run cannot be shown")
+        for _ in range(3):  # events go on meanwhile
+            run.step()
+            watch.look()
+        assert watch.tried_again.wait(PATIENCE / 1000)
+        expect(page.get_by_role("alert")).to_contain_text("tries again by itself")
+        expect(page.locator(".dot")).to_have_text("failed")
+        watch.fails.clear()
+        expect(page.get_by_role("row", name="table005")).to_be_visible()
+        expect(page.locator(".dot")).to_have_text("live")
+
+
+def test_the_tables_of_the_last_run_are_not_mixed_with_those_of_the_next(opens: Opens) -> None:
+    from playwright.sync_api import expect
+
+    (port,) = free_ports(1)
+    watches = RunWatch(), FailingWatch()
+    runs = [PretendedRun(watch, tables=tables) for watch, tables in zip(watches, (12, 6), strict=True)]
+    try:
+        with MonitorServer(watches[0], port=port) as server:
+            page = opens(server.address, expected="500")
+            expect(page.get_by_role("row", name="table005")).to_be_visible()
+        expect(page.locator(".dot")).to_have_text("not connected")
+        runs[1].set_priority("table005", 4321.0)
+        watches[1].look()
+        with MonitorServer(watches[1], port=port):
+            assert watches[1].tried_again.wait(PATIENCE / 1000)
+            expect(page.locator("#banner")).to_contain_text("cannot be loaded: The answer could not be made")
+            expect(page.locator(".dot")).to_have_text("not connected")
+            expect(page.get_by_role("row", name="table005").locator(".priority")).not_to_have_text(re.compile("4.?321"))
+            watches[1].fails.clear()
+            expect(page.locator(".dot")).to_have_text("live")
+            expect(page.get_by_text("6 tables")).to_be_visible()
+            expect(page.get_by_role("row", name="table005").locator(".priority")).to_have_text(re.compile("4.?321"))
+            expect(page.locator("#banner")).not_to_contain_text("cannot be loaded")
+    finally:
+        for watch in watches:
+            watch.stop()
+
+
+def test_a_run_with_another_token_is_said_to_need_it_and_goes_on_when_it_was_given(opens: Opens) -> None:
+    from playwright.sync_api import expect
+
+    (port,) = free_ports(1)
+    watches, tokens = (RunWatch(), RunWatch()), ("the-token-of-the-first-run", "the-token-of-the-second-run")
+    for watch in watches:
+        PretendedRun(watch)
+    try:
+        with MonitorServer(watches[0], port=port, token=tokens[0]) as server:
+            page = opens(f"{server.address}login?token={tokens[0]}", expected="401")
+            expect(page.locator(".dot")).to_have_text("live")
+        with MonitorServer(watches[1], port=port, token=tokens[1]) as server:
+            expect(page.locator(".dot")).to_have_text("token needed")
+            banner = page.locator("#banner")
+            expect(banner).to_contain_text("It needs a new token")
+            expect(banner).to_contain_text("open the address that headgate run has printed on its terminal")
+            expect(banner).not_to_contain_text("start it again")
+            page.context.new_page().goto(f"{server.address}login?token={tokens[1]}")
+            expect(page.locator(".dot")).to_have_text("live")
+            expect(banner).not_to_contain_text("token")
+    finally:
+        for watch in watches:
+            watch.stop()
+
+
 # --- a run that dies ----------------------------------------------------------------------------------------------
 
 

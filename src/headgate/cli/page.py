@@ -43,7 +43,7 @@ def own_token() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """Where the page is, by which further names it is opened, whether it can change anything, and whether it shows rows.
+    """Where the page is, by which further names it is opened, whether it can change anything or shows rows.
 
     Raises ParameterError for what is no name.
     """

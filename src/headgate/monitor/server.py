@@ -54,9 +54,9 @@ def application(
 class MonitorServer:
     """Serves a watch from ``start`` to ``stop``, or as a context. ``address`` is what a person opens.
 
-    Without a ``port``, the usual one is taken, or any free one if that is in use. ``names`` are further names that it is
-    opened by. Beyond this machine a token is needed: ``token``, which is needed on this machine as well, or a new one. A new one is part of the address; one that
-    the user has chosen is known to the user, and not shown.
+    Without a ``port``, the usual one is taken, or any free one if that is in use. ``names`` are further names that it
+    is opened by. Beyond this machine a token is needed: ``token``, which is needed on this machine as well, or a new
+    one. A new one is part of the address; one that the user has chosen is known to the user, and not shown.
     Without ``previews`` no rows of tables are shown.
     """
 
