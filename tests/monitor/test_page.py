@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.core import Update
-from headgate.core.trace import Change, Trace
+from headgate.core.trace import Change, RunNotice, Trace
 from headgate.monitor import api
 from headgate.monitor.record import Json
 from headgate.monitor.recorded import RecordedRun
@@ -23,6 +24,7 @@ from headgate.monitor.server import MonitorServer
 from headgate.monitor.watch import RunWatch
 from headgate.warehouse.run.trace import newest_trace, runs_folder
 from headgate.warehouse.schedule.glance import RunningUpdate
+from headgate.warehouse.updates.repairs import Repairs
 from tests.monitor.pretended import NASTY, PassingClock, PretendedRun
 from tests.monitor.screenshots import SIZES, take
 from tests.monitor.test_recorded import written
@@ -204,6 +206,33 @@ def test_what_needs_a_person_is_said_above_everything(opens: Opens) -> None:
         expect(banner).not_to_contain_text("city.py")
 
 
+def test_the_last_notices_are_listed_newest_first_and_folded_when_there_are_many(opens: Opens) -> None:
+    from playwright.sync_api import expect
+
+    with shown(seconds=2) as (_, watch, address):
+        page = opens(address, size="390")
+        expect(page.locator(".space .row").first).to_be_visible()
+        notices = page.get_by_role("region", name="Notices")
+        expect(notices).to_be_hidden()
+        watch.noticed(RunNotice(1_000.0, None, f"Spark cannot be started again: {NASTY}"))
+        expect(notices.get_by_role("listitem")).to_have_text(re.compile("Spark cannot be started again: <img src=x"))
+        for number in range(1, 6):
+            watch.noticed(RunNotice(1_000.0 + number, "table005", f"notice {number}"))
+        expect(notices.get_by_role("listitem").first).to_contain_text("table005: notice 5")
+        expect(notices.get_by_role("listitem")).to_have_count(3)
+        notices.get_by_text("3 earlier").click()
+        expect(notices.get_by_role("listitem")).to_have_count(6)
+        expect(notices.get_by_role("listitem").last).to_contain_text("Spark cannot be started again")
+        watch.noticed(RunNotice(1_010.0, None, "the autopilot: " + "a long reason " * 60))
+        expect(notices.get_by_role("listitem")).to_have_count(7)  # what was unfolded stays so
+        long = notices.get_by_role("listitem").first
+        long.locator("summary").click()
+        expect(long).to_contain_text("a long reason " * 59)
+        looked_at(page, "notices-390")
+        notices.get_by_role("link", name="table005").first.click()
+        expect(page.get_by_role("heading", name="table005")).to_be_visible()
+
+
 def test_a_person_with_a_keyboard_only_can_open_a_table(opens: Opens) -> None:
     from playwright.sync_api import expect
 
@@ -258,6 +287,24 @@ def test_the_history_of_a_table_has_an_update_that_was_followed_by_others(opens:
             update.commits(0.5)
             watch.updated(update)
         expect(history).to_contain_text("committed")
+
+
+def test_a_table_says_when_more_data_is_expected_and_how_far_its_backfill_is(opens: Opens) -> None:
+    from playwright.sync_api import expect
+
+    with shown(seconds=2, updates=0, tables=40) as (run, watch, address):
+        run.set_priority("table025", 0.0)  # so that it is last, and not in the queue
+        run.expected["table025"] = time.time() + 7_200
+        for left in (7_200.0, 1_800.0):
+            run.repairs["table025"] = Repairs(0, 1, left)
+            watch.look()
+        page = opens(address + "#/table/table025")
+        expect(page.locator(".why")).to_contain_text("More data is expected in about 2.0 h")
+        expect(page.locator(".facts")).to_contain_text("75 % done, 30 min of event time are left")
+        run.expected["table025"] = 1.0
+        watch.look()
+        page.get_by_role("button", name="ask again").click()
+        expect(page.locator(".why")).to_contain_text("More data is expected at any moment")
 
 
 def test_a_ranking_has_the_row_of_the_table_itself_with_its_place(opens: Opens) -> None:

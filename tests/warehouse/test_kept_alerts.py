@@ -1,4 +1,4 @@
-"""Alerts of a warehouse in an object store: kept there, for the next machine; a store that does not answer delays nobody."""
+"""Alerts of a warehouse in an object store: kept there for the next machine; a store that is silent delays nobody."""
 
 from __future__ import annotations
 

@@ -112,6 +112,7 @@ _WHY = record(
     text=TEXT,
     policy=TEXT,
     begins=or_null(NUMBER),
+    expected=or_null(NUMBER),
     needs=list_of(TEXT),
     decisions=list_of(record(at=NUMBER, reason=TEXT, text=TEXT)),
 )

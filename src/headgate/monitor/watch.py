@@ -20,7 +20,7 @@ from headgate.monitor.bounding import WINDOW, RunBounds, not_recorded
 from headgate.monitor.contents import contents_of
 from headgate.monitor.feed import Feed
 from headgate.monitor.metrics import RunMetrics
-from headgate.monitor.prospects import prospects
+from headgate.monitor.prospects import more_data, prospects
 from headgate.monitor.record import Json, RunRecord
 from headgate.monitor.shown import RecordedRuns, ShownRun
 from headgate.monitor.stuck import STUCK_SECONDS, stuck_track
@@ -255,6 +255,7 @@ class RunWatch:
             "place": explained.place,
             "policy": explained.policy,
             **expected,
+            "expected": more_data(self._glance, name),
             "decisions": [
                 {
                     "at": each.now,

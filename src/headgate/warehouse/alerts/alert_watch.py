@@ -1,7 +1,7 @@
 """Looks at a running warehouse every few seconds and has its alerts delivered.
 
-What has fired, and what is still to be delivered, is kept in a small file of the warehouse: a run that is started again,
-also on another machine, neither repeats nor forgets an alert.
+What has fired, and what is still to be delivered, is kept in a small file of the warehouse: a run that is started
+again, also on another machine, neither repeats nor forgets an alert.
 """
 
 from __future__ import annotations
