@@ -7,8 +7,7 @@ import json
 import pytest
 
 from headgate.cli.json_log import JsonLog
-from headgate.cli.page import PageOptions
-from headgate.core import ParameterError, Update
+from headgate.core import Update
 
 
 def test_every_update_and_message_is_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,20 +31,3 @@ def test_every_update_and_message_is_a_line_of_json(capsys: pytest.CaptureFixtur
     )
     assert second["outcome"] == "failed" and "b\x1b[31m<b>\ud800" in second["error"]
     assert (third["kind"], third["text"]) == ("message", "keeping the tables fresh\nand so on")
-
-
-@pytest.mark.parametrize(
-    ("host", "token", "is_refused"),
-    [
-        ("127.0.0.1", None, False),
-        ("0.0.0.0", None, True),
-        ("0.0.0.0", "a-token-of-the-user", False),
-    ],
-)
-def test_no_token_gets_into_the_log(host: str, token: str | None, is_refused: bool) -> None:
-    page = PageOptions(host, token=token)
-    if not is_refused:
-        page.refuse_a_token_in_the_log()
-        return
-    with pytest.raises(ParameterError, match="HEADGATE_TOKEN"):
-        page.refuse_a_token_in_the_log()

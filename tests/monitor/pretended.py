@@ -23,6 +23,7 @@ from headgate.warehouse.schedule.glance import Glance, RunningUpdate
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.commit_state import CommitState
+from headgate.warehouse.updates.repairs import Repairs
 
 NASTY = '<img src=x onerror=alert(1)>"&\u202e\x1b[31m'
 
@@ -91,6 +92,9 @@ class PretendedRun:
         self.empty: set[str] = set()
         #: why the pipeline file is not used
         self.file_problem = ""
+        #: {table: when more data is expected}, and {table: what a backfill has still to compute again}
+        self.expected: dict[str, float] = {}
+        self.repairs: dict[str, Repairs] = {}
         #: {table: {part of its source: records that are not loaded}}
         self.behind: dict[str, dict[str, int]] = {}
         self._running: dict[int, RunningUpdate] = {}
@@ -174,12 +178,13 @@ class PretendedRun:
             updates=self._updates[name],
             last_update=None if last is None else last[0],
             last_seconds=None if last is None else last[1],
-            next_update=None,
+            next_update=self.expected.get(name),
             updates_left=0,
             longest_wait=0.0,
             failures=0,
             error=self.failed or self.held.get(name, ""),
             note="",
+            repairs=self.repairs.get(name),
             behind=self.behind.get(name, {}),
         )
 

@@ -43,9 +43,10 @@ def asked(
     host: str = "127.0.0.1",
     token: str | None = None,
     read_only: bool = False,
+    names: tuple[str, ...] = (),
 ) -> httpx.Response:
     async def ask() -> httpx.Response:
-        app = application(watch, host, (), token, read_only)
+        app = application(watch, host, names, token, read_only)
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url=at) as client:
             body = {"name": "table003"} if method == "POST" else None
@@ -106,6 +107,33 @@ def test_there_are_only_so_many_connections(watch: RunWatch, monkeypatch: pytest
 def test_beyond_the_machine_it_is_reached_by_its_address(watch: RunWatch, host: str, at: str) -> None:
     bearer = {"authorization": f"Bearer {TOKEN}"}
     assert asked(watch, "GET", "/healthz", bearer, at=at, host=host, token=TOKEN).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("at", "status"),
+    [
+        ("http://city.example:4300", 200),
+        ("http://CITY.example", 200),
+        ("http://[fd00::7]:4300", 200),
+        ("http://192.168.1.5:4300", 200),
+        ("http://other.example:4300", 421),
+    ],
+)
+def test_it_is_opened_by_the_names_that_were_given(watch: RunWatch, at: str, status: int) -> None:
+    bearer = {"authorization": f"Bearer {TOKEN}"}
+    names = ("City.example", "fd00::7")
+    asked_at = asked(watch, "GET", "/healthz", bearer, at=at, host="192.168.1.5", token=TOKEN, names=names)
+    assert asked_at.status_code == status
+    if status == 421:
+        assert "--ui-name" in asked_at.json()["error"]
+
+
+def test_who_can_open_it_by_a_name_of_another_machine_needs_a_token(watch: RunWatch) -> None:
+    with MonitorServer(watch, port=0, names=("city.example",)) as server:
+        assert "login?token=" in server.address
+        assert httpx.get(f"http://127.0.0.1:{server.port}/healthz", trust_env=False).status_code == 401
+    with MonitorServer(watch, port=0, names=("localhost",)) as server:
+        assert "token" not in server.address
 
 
 def test_all_names_are_taken_only_where_a_token_is_needed(watch: RunWatch) -> None:

@@ -18,7 +18,8 @@ import pytest
 from headgate.core.trace import TraceHeader
 from headgate.monitor import api, feed
 from headgate.monitor.server import MonitorServer
-from headgate.monitor.watch import STUCK_SECONDS, RunWatch
+from headgate.monitor.stuck import STUCK_SECONDS
+from headgate.monitor.watch import RunWatch
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.run.runtime import Runtime
 from headgate.warehouse.run.trace import traced_tables

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.core import Update
-from headgate.core.trace import Change, Trace
+from headgate.core.trace import Change, RunNotice, Trace
 from headgate.monitor import api
 from headgate.monitor.record import Json
 from headgate.monitor.recorded import RecordedRun
@@ -23,6 +24,7 @@ from headgate.monitor.server import MonitorServer
 from headgate.monitor.watch import RunWatch
 from headgate.warehouse.run.trace import newest_trace, runs_folder
 from headgate.warehouse.schedule.glance import RunningUpdate
+from headgate.warehouse.updates.repairs import Repairs
 from tests.monitor.pretended import NASTY, PassingClock, PretendedRun
 from tests.monitor.screenshots import SIZES, take
 from tests.monitor.test_recorded import written
@@ -204,6 +206,33 @@ def test_what_needs_a_person_is_said_above_everything(opens: Opens) -> None:
         expect(banner).not_to_contain_text("city.py")
 
 
+def test_the_last_notices_are_listed_newest_first_and_folded_when_there_are_many(opens: Opens) -> None:
+    from playwright.sync_api import expect
+
+    with shown(seconds=2) as (_, watch, address):
+        page = opens(address, size="390")
+        expect(page.locator(".space .row").first).to_be_visible()
+        notices = page.get_by_role("region", name="Notices")
+        expect(notices).to_be_hidden()
+        watch.noticed(RunNotice(1_000.0, None, f"Spark cannot be started again: {NASTY}"))
+        expect(notices.get_by_role("listitem")).to_have_text(re.compile("Spark cannot be started again: <img src=x"))
+        for number in range(1, 6):
+            watch.noticed(RunNotice(1_000.0 + number, "table005", f"notice {number}"))
+        expect(notices.get_by_role("listitem").first).to_contain_text("table005: notice 5")
+        expect(notices.get_by_role("listitem")).to_have_count(3)
+        notices.get_by_text("3 earlier").click()
+        expect(notices.get_by_role("listitem")).to_have_count(6)
+        expect(notices.get_by_role("listitem").last).to_contain_text("Spark cannot be started again")
+        watch.noticed(RunNotice(1_010.0, None, "the autopilot: " + "a long reason " * 60))
+        expect(notices.get_by_role("listitem")).to_have_count(7)  # what was unfolded stays so
+        long = notices.get_by_role("listitem").first
+        long.locator("summary").click()
+        expect(long).to_contain_text("a long reason " * 59)
+        looked_at(page, "notices-390")
+        notices.get_by_role("link", name="table005").first.click()
+        expect(page.get_by_role("heading", name="table005")).to_be_visible()
+
+
 def test_a_person_with_a_keyboard_only_can_open_a_table(opens: Opens) -> None:
     from playwright.sync_api import expect
 
@@ -258,6 +287,24 @@ def test_the_history_of_a_table_has_an_update_that_was_followed_by_others(opens:
             update.commits(0.5)
             watch.updated(update)
         expect(history).to_contain_text("committed")
+
+
+def test_a_table_says_when_more_data_is_expected_and_how_far_its_backfill_is(opens: Opens) -> None:
+    from playwright.sync_api import expect
+
+    with shown(seconds=2, updates=0, tables=40) as (run, watch, address):
+        run.set_priority("table025", 0.0)  # so that it is last, and not in the queue
+        run.expected["table025"] = time.time() + 7_200
+        for left in (7_200.0, 1_800.0):
+            run.repairs["table025"] = Repairs(0, 1, left)
+            watch.look()
+        page = opens(address + "#/table/table025")
+        expect(page.locator(".why")).to_contain_text("More data is expected in about 2.0 h")
+        expect(page.locator(".facts")).to_contain_text("75 % done, 30 min of event time are left")
+        run.expected["table025"] = 1.0
+        watch.look()
+        page.get_by_role("button", name="ask again").click()
+        expect(page.locator(".why")).to_contain_text("More data is expected at any moment")
 
 
 def test_a_ranking_has_the_row_of_the_table_itself_with_its_place(opens: Opens) -> None:
@@ -554,6 +601,97 @@ def test_a_run_that_has_failed_says_why(opens: Opens) -> None:
         banner = opens(address).locator("#banner")
         expect(banner).to_contain_text("The run has failed: OSError: the disk is gone. No table is updated")
         expect(banner).not_to_contain_text("held until you resume")
+
+
+class FailingWatch(RunWatch):
+    """Watches a run; how it stands cannot be told for as long as ``fails`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = threading.Event()
+        self.fails.set()
+        #: set when it was asked for twice
+        self.tried_again = threading.Event()
+        self._asked = 0
+
+    def overview(self) -> Json:
+        if not self.fails.is_set():
+            return super().overview()
+        self._asked += 1
+        if self._asked > 1:
+            self.tried_again.set()
+        raise RuntimeError("it fails for now")
+
+
+def test_a_page_whose_numbers_cannot_be_loaded_says_so_and_tries_again(opens: Opens) -> None:
+    from playwright.sync_api import expect
+
+    with shown(seconds=2, watched=FailingWatch) as (run, watch, address):
+        assert isinstance(watch, FailingWatch)
+        page = opens(address, expected="500")
+        expect(page.get_by_role("alert")).to_contain_text("The run cannot be shown")
+        for _ in range(3):  # events go on meanwhile
+            run.step()
+            watch.look()
+        assert watch.tried_again.wait(PATIENCE / 1000)
+        expect(page.get_by_role("alert")).to_contain_text("tries again by itself")
+        expect(page.locator(".dot")).to_have_text("failed")
+        watch.fails.clear()
+        expect(page.get_by_role("row", name="table005")).to_be_visible()
+        expect(page.locator(".dot")).to_have_text("live")
+
+
+def test_the_tables_of_the_last_run_are_not_mixed_with_those_of_the_next(opens: Opens) -> None:
+    from playwright.sync_api import expect
+
+    (port,) = free_ports(1)
+    watches = RunWatch(), FailingWatch()
+    runs = [PretendedRun(watch, tables=tables) for watch, tables in zip(watches, (12, 6), strict=True)]
+    try:
+        with MonitorServer(watches[0], port=port) as server:
+            page = opens(server.address, expected="500")
+            expect(page.get_by_role("row", name="table005")).to_be_visible()
+        expect(page.locator(".dot")).to_have_text("not connected")
+        runs[1].set_priority("table005", 4321.0)
+        watches[1].look()
+        with MonitorServer(watches[1], port=port):
+            assert watches[1].tried_again.wait(PATIENCE / 1000)
+            expect(page.locator("#banner")).to_contain_text("cannot be loaded: The answer could not be made")
+            expect(page.locator(".dot")).to_have_text("not connected")
+            expect(page.get_by_role("row", name="table005").locator(".priority")).not_to_have_text(re.compile("4.?321"))
+            watches[1].fails.clear()
+            expect(page.locator(".dot")).to_have_text("live")
+            expect(page.get_by_text("6 tables")).to_be_visible()
+            expect(page.get_by_role("row", name="table005").locator(".priority")).to_have_text(re.compile("4.?321"))
+            expect(page.locator("#banner")).not_to_contain_text("cannot be loaded")
+    finally:
+        for watch in watches:
+            watch.stop()
+
+
+def test_a_run_with_another_token_is_said_to_need_it_and_goes_on_when_it_was_given(opens: Opens) -> None:
+    from playwright.sync_api import expect
+
+    (port,) = free_ports(1)
+    watches, tokens = (RunWatch(), RunWatch()), ("the-token-of-the-first-run", "the-token-of-the-second-run")
+    for watch in watches:
+        PretendedRun(watch)
+    try:
+        with MonitorServer(watches[0], port=port, token=tokens[0]) as server:
+            page = opens(f"{server.address}login?token={tokens[0]}", expected="401")
+            expect(page.locator(".dot")).to_have_text("live")
+        with MonitorServer(watches[1], port=port, token=tokens[1]) as server:
+            expect(page.locator(".dot")).to_have_text("token needed")
+            banner = page.locator("#banner")
+            expect(banner).to_contain_text("It needs a new token")
+            expect(banner).to_contain_text("open the address that headgate run has printed on its terminal")
+            expect(banner).not_to_contain_text("start it again")
+            page.context.new_page().goto(f"{server.address}login?token={tokens[1]}")
+            expect(page.locator(".dot")).to_have_text("live")
+            expect(banner).not_to_contain_text("token")
+    finally:
+        for watch in watches:
+            watch.stop()
 
 
 # --- a run that dies ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from headgate.core.trace import TraceHeader, TraceTable
 from headgate.monitor.prospects import needs, prospects, seconds_until
 from headgate.monitor.record import RunRecord
 from headgate.monitor.watch import RunWatch
+from headgate.warehouse.updates.repairs import Repairs
 from tests.monitor.pretended import PretendedRun
 
 
@@ -97,6 +98,40 @@ def test_a_table_far_down_a_ranking_is_told_of_with_its_place() -> None:
     watch.look()
     told = watch.why("table001")
     assert [each["place"] for each in told["decisions"][0]["ranking"]] == [*range(1, 21), 40]
+
+
+def test_more_data_is_expected_when_the_scheduler_says_so_and_not_of_a_table_that_is_halted() -> None:
+    watch = RunWatch(every=None)
+    run = PretendedRun(watch, tables=3)
+    run.expected["table001"] = 4_000_000_000.0
+    watch.look()
+    assert watch.why("table001")["expected"] == 4_000_000_000.0
+    assert watch.why("table002")["expected"] is None
+    run.pause("table001")
+    watch.look()
+    assert watch.why("table001")["expected"] is None
+
+
+def test_the_share_of_a_backfill_that_is_done_is_of_the_most_that_was_left() -> None:
+    watch = RunWatch(every=None)
+    run = PretendedRun(watch, tables=3)
+
+    def told(seconds: float | None) -> tuple[object, object]:
+        run.repairs = {} if seconds is None else {"table001": Repairs(0, 1, seconds)}
+        watch.look()
+        table = watch.table("table001")
+        return table["repairs"], table["repaired"]
+
+    assert told(None) == (None, None)
+    assert told(200.0) == (200.0, 0.0)
+    assert told(50.0) == (50.0, 0.75)
+    assert told(400.0) == (400.0, 0.0), "another one was asked for"
+    assert told(100.0) == (100.0, 0.75)
+    assert told(None) == (None, None)
+    assert told(10.0) == (10.0, 0.0)
+    run.repairs = {"table001": Repairs(-(10**18), 1, 6.4e10)}
+    watch.look()
+    assert watch.table("table001")["repaired"] is None, "all of the past: nobody knows how much that is"
 
 
 def test_busy_tracks_are_a_reason_to_wait() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ from headgate.monitor.top_rows import attention, cells, count, headline, length,
 from headgate.monitor.watch import RunWatch
 from headgate.warehouse.run.control_client import NotRunningError
 from headgate.warehouse.run.trace import local_runs
+from headgate.warehouse.schedule.glance import Glance, RunningUpdate
+from headgate.warehouse.schedule.ledger import NodeStatistics
 from tests.monitor.pretended import NASTY, PretendedRun
 from tests.warehouse.control_helpers import Recorder, serving
 
@@ -74,6 +77,9 @@ SILENT: Json = {"kind": "stream", "updates": 10, "last_update": 100.0}
         ({"disk": {"free": 40e9, "total": 100e9}}, None),
         ({"file_problem": "city.py has changed,\nbut \x1b[31m"}, "city.py has changed, but \\u001b[31m"),
         ({"tables": {"air": {"state": "stuck"}}}, "1 cancelled, but its update does not end: air"),
+        ({"trouble": "track 0 is stuck:\n\x1b[31m"}, "track 0 is stuck: \\u001b[31m"),
+        ({"trouble": "the run has ended"}, None),
+        ({"trouble": "the scheduler has not answered for 40 s"}, None),  # the view counts that itself
         ({"tables": {"air": {"state": "stopped"}}}, "1 stopped, as the run has failed: air"),
         ({"tables": {"air": SILENT}, "started": 0.0, "disk": None}, "1 silent for longer than usual: air"),
         ({"tables": {"air": SILENT | {"period": 60.0}}, "started": 0.0, "disk": None}, None),
@@ -244,6 +250,51 @@ def test_the_control_socket_gives_overviews(tmp_path: Path) -> None:
     }
     assert overview["file_problem"] == "no!"
     assert recorder.told == [("pause", "air")]
+
+
+class StuckRecorder(Recorder):
+    """An update of meters was cancelled and does not end; that of air is long over its limit."""
+
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        return tuple(replace(row, state="updating") for row in super().statistics())
+
+    def glance(self) -> Glance:
+        running = (RunningUpdate("air", "air", "live", 1, 10.0, 20.0),)
+        return replace(super().glance(), running=running, left=("meters",), file_problem="")
+
+
+def test_a_stuck_update_and_a_stuck_track_come_over_the_control_socket(tmp_path: Path) -> None:
+    with serving(tmp_path, StuckRecorder()):
+        overview = next(SocketRun(tmp_path, seconds=0.0).overviews(threading.Event()))
+    assert overview["tables"]["meters"]["state"] == "stuck"
+    assert attention(overview, 100.0) == [
+        "track 1 is stuck: its update of air has run for 90 s, and should have been cancelled after 20 s",
+        "1 cancelled, but its update does not end: meters",
+    ]
+
+
+class TroubledWatch(RunWatch):
+    """Watches a run with a track that becomes stuck."""
+
+    stuck = ""
+
+    def trouble(self) -> str:
+        return self.stuck
+
+
+def test_a_stuck_track_comes_by_the_page() -> None:
+    watch, ended = TroubledWatch(), threading.Event()
+    PretendedRun(watch)
+    with MonitorServer(watch, port=0) as server:
+        overviews = PageRun(server.address).overviews(ended)
+        assert not any("stuck" in line for line in attention(next(overviews), 100.0))
+        watch.stuck = "track 0 is stuck"
+        end = time.monotonic() + 60
+        while attention(next(overviews), 100.0)[:1] != ["track 0 is stuck"]:
+            assert time.monotonic() < end
+        ended.set()
+        overviews.close()  # type: ignore[attr-defined]
+        watch.stop()
 
 
 def test_the_bound_comes_to_the_view_of_a_directory_without_keeping_it_waiting(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import threading
@@ -292,6 +293,11 @@ def test_a_command_that_is_not_there_is_an_error() -> None:
         call(("/no/such/program",), {"text": "x"})
 
 
+def numbered(url: str) -> str:
+    """By what a webhook is known in the file."""
+    return f"sha256:{hashlib.sha256(json.dumps(url).encode()).hexdigest()}"
+
+
 def test_alerts_survive_a_restart(hook: Hook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alert_watch, "END_SECONDS", PATIENCE)  # each run delivers what it has to
     file = tmp_path / "alerts.json"
@@ -321,6 +327,7 @@ def test_alerts_survive_a_restart(hook: Hook, tmp_path: Path, monkeypatch: pytes
     run(AIR, 50.0)
     assert hook.got.empty()
     assert file.stat().st_mode & 0o077 == 0
+    assert "hook" not in file.read_text(), "the URL of a webhook may be a secret"
 
 
 def test_what_was_not_delivered_is_delivered_by_the_next_run(
@@ -331,9 +338,9 @@ def test_what_was_not_delivered_is_delivered_by_the_next_run(
     file.write_text(
         json.dumps(
             {
-                "version": 1,
-                "fired": [[hook.url, "air", "held", 10.0]],
-                "pending": [[hook.url, "air", "held", {"text": "air is held"}]],
+                "version": 2,
+                "fired": [[numbered(hook.url), "air", "held", 10.0]],
+                "pending": [[numbered(hook.url), "air", "held", {"text": "air is held"}]],
             }
         )
     )
@@ -362,7 +369,7 @@ def test_a_webhook_that_hangs_delays_neither_looks_nor_others_nor_the_end_and_is
 
     def noted() -> bool:
         """Whether the file says that the hook which answers has got all."""
-        return hook.url not in {to for to, *_ in json.loads(file.read_text())["pending"]}
+        return numbered(hook.url) not in {to for to, *_ in json.loads(file.read_text())["pending"]}
 
     try:
         watch = run(10.0)
@@ -394,7 +401,47 @@ def test_a_webhook_that_hangs_delays_neither_looks_nor_others_nor_the_end_and_is
         hangs.close()
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"version": 1, "fired": [[1]], "pending": []}'])
+def test_all_destinations_are_told_of_the_end_before_any_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alert_watch, "END_SECONDS", 0.2)
+    hooks = [Hook() for _ in range(3)]
+    told: list[tuple[str, str]] = []
+    given: list[float] = []
+
+    class Told(Courier):
+        def take_no_more(self) -> None:
+            told.append(("no more", str(self._to)))
+            super().take_no_more()
+
+        def try_no_more(self) -> None:
+            told.append(("give up", str(self._to)))
+            super().try_no_more()
+
+        def join(self, seconds: float) -> None:
+            told.append(("wait", str(self._to)))
+            given.append(seconds)
+            super().join(seconds)
+
+    for each in hooks:
+        each.plan = ["hang"]
+    spec = SimpleNamespace(name="city", alerts=tuple(hg.Alert(each.url) for each in hooks), streams=())
+    held = replace(AIR, state="held", error="no")
+    patient = partial(Told, limit=PATIENCE)
+    watch = AlertWatch(lambda: spec, lambda: (held,), tmp_path / "a.json", lambda line: None, time.time, patient)  # type: ignore[arg-type,return-value]
+    try:
+        watch.look()
+        watch.stop()
+    finally:
+        for each in hooks:
+            each.close()
+    assert [what for what, _ in told] == ["no more"] * 3 + ["wait"] * 3 + ["give up"] * 3 + ["wait"] * 3
+    assert len(set(told)) == 9
+    # Each gets what the ones before it have left, so that all of them together take no longer than one.
+    assert given[0] <= 0.2 and given[1:3] == sorted(given[1:3], reverse=True) and given[2] <= 0
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"version": 2, "fired": [["x"], [[]]], "pending": []}'])
 def test_a_damaged_file_of_alerts_is_ignored(tmp_path: Path, content: str) -> None:
     file = tmp_path / "alerts.json"
     file.write_text(content)

@@ -20,7 +20,7 @@ from rich.live import Live
 from headgate.cli.json_log import JsonLog
 from headgate.cli.live import UpdateLines, live_view, print_summary
 from headgate.cli.output import PlainConsole, say, say_error
-from headgate.cli.page import PageOptions, Ui, UiHost, UiPort, UiPreviews, UiReadOnly
+from headgate.cli.page import PageOptions, Ui, UiHost, UiNames, UiPort, UiPreviews, UiReadOnly
 from headgate.core import (
     MOST_TRACKS,
     DeclarationError,
@@ -259,6 +259,7 @@ def run(
     ui: Ui = True,
     ui_port: UiPort = None,
     ui_host: UiHost = "127.0.0.1",
+    ui_name: UiNames = None,
     ui_read_only: UiReadOnly = False,
     ui_previews: UiPreviews = True,
 ) -> None:
@@ -276,9 +277,9 @@ def run(
     if time_limit is not None:
         options = replace(options, time_limit=some_seconds(time_limit, "--time-limit", "'10 min'"))
     settings = dict(_setting(text) for text in conf or ())
-    page = PageOptions(ui_host, ui_port, ui_read_only, ui_previews) if ui else None
-    if page is not None and (log_json or not sys.stdout.isatty()):
-        page.refuse_a_token_in_the_log()
+    page = PageOptions(ui_host, ui_port, ui_read_only, ui_previews, tuple(ui_name or ())) if ui else None
+    if page is not None:
+        page.refuse_a_token_in(None if log_json else sys.stderr)  # where UpdateLines writes its messages
     where = SparkOptions(master, settings, shared=shared)
     behind = run_file(file, options, where, limit, report, once, on_change, page, log_json)
     if behind:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from typing import Annotated
 
 import typer
 
 from headgate.cli.output import say, say_error
-from headgate.cli.page import UiHost, UiPort, UiPreviews, own_token
+from headgate.cli.page import PageOptions, UiHost, UiNames, UiPort, UiPreviews
 from headgate.cli.read import WarehouseDirectory, warehouse_directory
 from headgate.core import ParameterError
 
@@ -43,6 +44,7 @@ def ui(
     directory: WarehouseDirectory,
     ui_port: UiPort = None,
     ui_host: UiHost = "127.0.0.1",
+    ui_name: UiNames = None,
     ui_previews: UiPreviews = True,
 ) -> None:
     """Show the recorded runs of a stopped warehouse on a page, until Ctrl-C.
@@ -50,10 +52,10 @@ def ui(
     If the warehouse is running, print the address of its page instead.
     """
     from headgate.monitor.recorded import RecordedRun
-    from headgate.monitor.server import MonitorServer
     from headgate.warehouse.run.lock import holder
     from headgate.warehouse.run.trace import newest_trace, runs_folder
 
+    page = PageOptions(ui_host, ui_port, previews=ui_previews, names=tuple(ui_name or ()))
     found = holder(directory)
     if found is not None:
         if found.page is None:
@@ -69,11 +71,11 @@ def ui(
             f"no run of a warehouse in {directory} is recorded: there is none in {runs_folder(directory)}; "
             "start one with `headgate run FILE`"
         )
+    page.refuse_a_token_in(sys.stdout)
     ended = threading.Event()
     before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        recorded = RecordedRun(trace)
-        with MonitorServer(recorded, ui_host, ui_port, token=own_token(), previews=ui_previews) as server:
+        with page.server(RecordedRun(trace)) as server:
             say_error("the recorded runs, until Ctrl-C, at")
             say(server.address, flush=True)
             ended.wait()

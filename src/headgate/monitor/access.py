@@ -54,6 +54,26 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_for_this_machine_only(host: str, names: Sequence[str] = ()) -> bool:
+    """Whether a page at ``host`` that is opened by further ``names`` is one for people on this machine.
+
+    Another name is that of a proxy or of a tunnel, so people elsewhere come by it.
+    """
+    return all(is_loopback(each.strip("[]").lower()) for each in (host, *names))
+
+
+def check_name(name: str) -> None:
+    """Raises ParameterError for what cannot be the name of a server in the address of a page."""
+    if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?", name):
+        return
+    try:
+        ipaddress.IPv6Address(name.strip("[]"))
+    except ValueError:
+        raise ParameterError(
+            f"--ui-name takes a name without a scheme and a port, such as city.example; got {name!r}"
+        ) from None
+
+
 def new_token() -> str:
     return secrets.token_urlsafe(24)
 
@@ -80,10 +100,10 @@ class Access:
         self._app = app
         self._token = token
         self._read_only = read_only
-        own = {f"[{host}]" if ":" in host else host}
+        own = {_in_address(each).lower() for each in (host, *names)}
         if is_loopback(host):
             own |= {"localhost", "127.0.0.1", "[::1]"}
-        self._names = {name.lower() for name in (*own, *names)}
+        self._names = own
         # Who listens at all addresses has more names than we know. Then there is a token, and a browser has it only for
         # the name that it was handed over at, so that another name that leads here is of no use to anybody.
         self._any_name = token is not None and host in ("0.0.0.0", "::")
@@ -111,7 +131,8 @@ class Access:
     def _refused(self, request: Request) -> Response | None:
         if not self._is_for_us(request.headers):
             names = ", ".join(sorted(self._names))
-            return _refusal(421, f"this server is called {names}; open it by that name")
+            more = "or start it with --ui-name for the one that you have used"
+            return _refusal(421, f"this server is called {names}; open it by that name, {more}")
         if request.url.path == LOGIN:
             return None
         if self._token is not None and not self._has_token(request):
@@ -166,6 +187,10 @@ class Access:
         # A link from another site may be followed with it; changes need our header and origin beside.
         response.set_cookie(_cookie(request), self._token, httponly=True, samesite="lax", path="/")
         return response
+
+
+def _in_address(name: str) -> str:
+    return f"[{name}]" if ":" in name and not name.startswith("[") else name
 
 
 def _cookie(request: Request) -> str:

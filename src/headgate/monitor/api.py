@@ -112,6 +112,7 @@ _WHY = record(
     text=TEXT,
     policy=TEXT,
     begins=or_null(NUMBER),
+    expected=or_null(NUMBER),
     needs=list_of(TEXT),
     decisions=list_of(record(at=NUMBER, reason=TEXT, text=TEXT)),
 )
@@ -158,7 +159,7 @@ def _insides(watch: ShownRun, files: _Patient, previews: bool) -> list[Endpoint]
         except (KeyError, UnknownNameError):
             return _no_table(request)
         except HeadgateError as error:
-            return error_answer(409, str(error))
+            return error_answer(409, str(error) if previews else f"the table cannot be read; why is {WITHHELD}")
 
     async def sparks(request: Request) -> Response:
         chosen = await _chosen(watch, request)
@@ -385,13 +386,20 @@ def _commanded(watch: ShownRun, scheduler: _Patient, name: str) -> Handler:
         chosen = await _chosen(watch, request)
         answer = json.loads(await scheduler.asked(chosen.do, line))
         if "error" in answer:
-            said = answer["error"]["message"]
-            if watch.feed.withholds and answer["error"]["kind"] == "RunFailedError":
-                said = f"the run has failed, and nothing is updated any more; why is {WITHHELD}"
+            said = _withheld_refusal(answer["error"]) if watch.feed.withholds else answer["error"]["message"]
             return error_answer(_status_of(answer["error"]), said)
         return json_answer(answer)
 
     return command
+
+
+def _withheld_refusal(error: Json) -> str:
+    """Why a command was refused, if that is about what was asked. Everything else may quote a value."""
+    if error["asked_wrongly"]:
+        return str(error["message"])
+    if error["kind"] == "RunFailedError":
+        return f"the run has failed, and nothing is updated any more; why is {WITHHELD}"
+    return f"the run refuses; why is {WITHHELD}"
 
 
 def _without_imports(command: str, arguments: Json) -> Response | None:

@@ -14,6 +14,7 @@ from headgate.core import Decision
 from headgate.core.update import node_name
 from headgate.monitor.record import Json, RunRecord
 from headgate.warehouse.declare.durations import readable
+from headgate.warehouse.schedule.glance import Glance
 
 #: what an update is taken to last before anything is known of it, in seconds
 UNKNOWN_SECONDS = 0.3
@@ -21,6 +22,8 @@ UNKNOWN_SECONDS = 0.3
 BUSY = 0.85
 #: so many of the latest updates of a table count
 LATEST = 20
+#: in these states a table is not updated, whatever comes
+_HALTED = ("paused", "held", "stopped")
 
 
 def seconds_until(
@@ -59,6 +62,13 @@ def prospects(record: RunRecord, name: str, decisions: Sequence[Decision]) -> Js
         "begins": seconds_until(name, queue, running, int(record.settings["tracks"]), lasts),
         "needs": needs(record, name, decisions),
     }
+
+
+def more_data(glance: Glance | None, name: str) -> float | None:
+    """When more data of a table is expected; None if nobody knows, or if it would not be updated then."""
+    rows = () if glance is None else glance.tables
+    row = next((each for each in rows if each.name == name), None)
+    return None if row is None or row.state in _HALTED else row.next_update
 
 
 def needs(record: RunRecord, name: str, decisions: Sequence[Decision]) -> list[str]:

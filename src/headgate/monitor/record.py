@@ -52,6 +52,21 @@ class TableRecord:
     recent: deque[float | None] = field(default_factory=lambda: deque(maxlen=RECENT))
     updates: deque[Json] = field(default_factory=deque)
     operators: tuple[OperatorFigures, ...] = ()
+    #: the most that the backfill which goes on had still to do, in seconds of event time
+    most_repairs: float = 0.0
+
+    def repairing(self, row: NodeStatistics) -> Json:
+        """What a backfill has still to compute again, in seconds of event time, and the share that is done.
+
+        The share is of the most that was left since it began, or since the run did. Of all of the past nobody knows how
+        much it is.
+        """
+        if row.repairs is None or row.repairs.is_all:
+            self.most_repairs = 0.0
+            return {"repairs": None if row.repairs is None else row.repairs.seconds, "repaired": None}
+        left = row.repairs.seconds
+        self.most_repairs = max(self.most_repairs, left)
+        return {"repairs": left, "repaired": round(1 - left / self.most_repairs, 3) if self.most_repairs else None}
 
     def cost(self) -> Json | None:
         """The line ``alpha + beta n`` that the scheduler would fit to the kept updates; None if there are too few."""
@@ -137,6 +152,7 @@ class RunRecord:
             if table is None:
                 continue
             now = _standing(row, glance.now, tracks.get(row.name), places.get(row.name), row.name in left)
+            now |= table.repairing(row)
             if changed := {key: value for key, value in now.items() if table.now.get(key, self) != value}:
                 different[row.name] = changed
             table.now = now
@@ -314,8 +330,6 @@ def _standing(row: NodeStatistics, now: float, track: int | None, place: int | N
         "error": shortened(row.error),
         "note": shortened(row.note),
         "target_note": shortened(row.target_note),
-        # what a backfill has still to compute again, in seconds of event time
-        "repairs": None if row.repairs is None else row.repairs.seconds,
     }
 
 

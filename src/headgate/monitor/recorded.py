@@ -84,6 +84,7 @@ class RecordedRun:
             "place": None,
             "policy": self._record.settings["policy"],
             "begins": None,
+            "expected": None,
             "needs": needs(self._record, name, ()),
             "decisions": [],
         }

@@ -20,6 +20,7 @@ from headgate.core.trace import TraceHeader, TraceTable
 from headgate.monitor.access import TOKEN_VARIABLE
 from headgate.monitor.bounding import WINDOW, RunBounds
 from headgate.monitor.record import Json, RunRecord
+from headgate.monitor.stuck import stuck_track
 from headgate.places.place import AnyPath
 from headgate.warehouse.run.control_client import RunningWarehouse
 from headgate.warehouse.run.trace import local_runs, traces_in
@@ -82,7 +83,8 @@ class SocketRun:
             record.seen(glance)
             if bounds.is_due and (traces := traces_in(self._runs)):
                 threading.Thread(target=bounds.of, args=(traces[0],), name="headgate-bound", daemon=True).start()
-            yield {**record.overview(), "live": True, "bound": bounds.latest}
+            troubles = {"trouble": stuck_track(glance), "left": list(glance.left)}
+            yield {**record.overview(), "live": True, "bound": bounds.latest, **troubles}
             ended.wait(self._seconds)
 
     def explain(self, table: str) -> str:
@@ -209,11 +211,17 @@ def _glance(told: Mapping[str, Any]) -> Glance:
         budget=told["budget"],
         tables=tuple(NodeStatistics(**{**row, "operators": (), "repairs": None}) for row in told["tables"]),
         queue=tuple(Ranked(each["name"], (), 0.0) for each in told["queue"]),
-        running=tuple(RunningUpdate(**{**each, "limit": math.inf}) for each in told["running"]),
+        running=tuple(_running(each) for each in told["running"]),
+        left=tuple(told.get("left", ())),
         file_problem=told.get("file_problem", ""),
         inheritance=told.get("inheritance", "default"),
         together=together_from(told.get("together", "default")),
     )
+
+
+def _running(told: Mapping[str, Any]) -> RunningUpdate:
+    limit = told.get("limit")
+    return RunningUpdate(**{**told, "limit": math.inf if limit is None else limit})
 
 
 def _table(told: Mapping[str, Any]) -> TraceTable:

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from headgate.core import HeadgateError
-from headgate.monitor.access import Access, check_token, is_loopback, new_token
+from headgate.monitor.access import Access, check_token, is_for_this_machine_only, new_token
 from headgate.monitor.api import api_routes, refused
 from headgate.monitor.connections import ImpatientProtocol
 from headgate.monitor.shown import ShownRun
@@ -54,9 +54,9 @@ def application(
 class MonitorServer:
     """Serves a watch from ``start`` to ``stop``, or as a context. ``address`` is what a person opens.
 
-    Without a ``port``, the usual one is taken, or any free one if that is in use. Beyond this machine a token is
-    needed: ``token``, which is needed on this machine as well, or a new one. A new one is part of the address; one that
-    the user has chosen is known to the user, and not shown.
+    Without a ``port``, the usual one is taken, or any free one if that is in use. ``names`` are further names that it
+    is opened by. Beyond this machine a token is needed: ``token``, which is needed on this machine as well, or a new
+    one. A new one is part of the address; one that the user has chosen is known to the user, and not shown.
     Without ``previews`` no rows of tables are shown.
     """
 
@@ -70,7 +70,7 @@ class MonitorServer:
         token: str | None = None,
         previews: bool = True,
     ) -> None:
-        shows_token = token is None and not is_loopback(host)
+        shows_token = token is None and not is_for_this_machine_only(host, names)
         if token is not None:
             check_token(token)
         elif shows_token:

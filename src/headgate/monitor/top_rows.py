@@ -133,6 +133,10 @@ def attention(overview: Json, now: float) -> list[str]:
         ("with rejected rows", lambda table: table.get("rejected", 0) > 0),
     )
     lines = []
+    trouble = str(overview.get("trouble") or "")
+    # That the run is over, or its scheduler silent, is said beside the connection.
+    if trouble and not trouble.startswith(("the run has ended", "the scheduler has not answered")):
+        lines.append(printable(trouble).replace("\n", " "))
     if problem := overview.get("file_problem"):
         lines.append(printable(str(problem)).replace("\n", " "))
     if disk and (disk["free"] < 0.1 * disk["total"] or disk["free"] < 1e9):

@@ -20,9 +20,10 @@ from headgate.monitor.bounding import WINDOW, RunBounds, not_recorded
 from headgate.monitor.contents import contents_of
 from headgate.monitor.feed import Feed
 from headgate.monitor.metrics import RunMetrics
-from headgate.monitor.prospects import prospects
+from headgate.monitor.prospects import more_data, prospects
 from headgate.monitor.record import Json, RunRecord
 from headgate.monitor.shown import RecordedRuns, ShownRun
+from headgate.monitor.stuck import STUCK_SECONDS, stuck_track
 from headgate.places.place import AnyPath
 from headgate.warehouse.run.control_commands import Controlled, answered
 from headgate.warehouse.run.opened_table import OpenedTable
@@ -30,9 +31,6 @@ from headgate.warehouse.schedule.glance import Glance
 
 #: seconds between two visits to the scheduler
 VISIT_SECONDS = 1.0
-#: the run counts as stuck when the scheduler has not answered for so many seconds, and a track when its update goes on
-#: for so long after it should have been cancelled
-STUCK_SECONDS = 30.0
 
 #: why: how many of the last decisions are told, and how many of each ranking, beside the table itself
 DECISIONS, RANKED = 20, 20
@@ -199,15 +197,7 @@ class RunWatch:
         silent = self.silent_for()
         if silent > STUCK_SECONDS:
             return f"the scheduler has not answered for {silent:.0f} s"
-        glance = self._glance
-        if glance is None:
-            return ""
-        for each in glance.running:
-            took = glance.now - each.began
-            if each.began and took > each.limit + STUCK_SECONDS:
-                limit = f"and should have been cancelled after {each.limit:.0f} s"
-                return f"track {each.track} is stuck: its update of {each.name} has run for {took:.0f} s, {limit}"
-        return ""
+        return "" if self._glance is None else stuck_track(self._glance)
 
     def left(self) -> list[str]:
         """The tables whose update was cancelled and does not end; others go on."""
@@ -265,6 +255,7 @@ class RunWatch:
             "place": explained.place,
             "policy": explained.policy,
             **expected,
+            "expected": more_data(self._glance, name),
             "decisions": [
                 {
                     "at": each.now,

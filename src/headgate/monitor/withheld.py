@@ -11,13 +11,13 @@ _FIELDS = ("error", "note", "file_problem")
 
 
 def withheld(value: Any) -> Any:
-    """What is told of a run, without the texts of errors, of notes and of the notices of tables."""
+    """What is told of a run, without the texts of errors, of notes and of notices."""
     if isinstance(value, dict):
         found = {key: withheld(inner) for key, inner in value.items()}
         for key in _FIELDS:
             if isinstance(found.get(key), str) and found[key]:
                 found[key] = WITHHELD
-        if isinstance(found.get("table"), str) and "text" in found:
+        if "table" in found and "text" in found:  # a notice; those of no table quote errors as well
             found["text"] = WITHHELD
         return found
     return [withheld(inner) for inner in value] if isinstance(value, list) else value

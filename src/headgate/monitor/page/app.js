@@ -15,7 +15,7 @@ const VIEWS = {
   '': ['Overview', overview], tracks: ['Tracks', tracks], graph: ['Graph', graph], operators: ['Operators', operators], 'what-if': ['What if', whatIf],
 }
 const STATES = {
-  live: ['live', 'live'], lost: ['not connected', 'bad'], ended: ['ended', 'quiet'], loading: ['loading', 'quiet'], failed: ['failed', 'bad'],
+  live: ['live', 'live'], lost: ['not connected', 'bad'], locked: ['token needed', 'bad'], ended: ['ended', 'quiet'], loading: ['loading', 'quiet'], failed: ['failed', 'bad'],
 }
 const main = document.getElementById('main')
 let shown = null // the view that is shown: {update, tick, close}
@@ -83,7 +83,9 @@ function header() {
 
 function banner() {
   const lines = [] // [kind, text, tables, what is told of each]
-  if (run.state === 'lost') lines.push(['bad', 'The run does not answer: these are its last numbers. If it was stopped or killed, start it again with headgate run; this page goes on by itself.'])
+  if (run.state === 'lost') lines.push(['bad', run.error ? `How the run stands cannot be loaded: ${sentence(run.error)}. These are the last numbers; this page tries again by itself.`
+    : 'The run does not answer: these are its last numbers. If it was stopped or killed, start it again with headgate run; this page goes on by itself.'])
+  if (run.state === 'locked') lines.push(['bad', 'A run answers, but it is not the one that this browser has a token for. It needs a new token: open the address that headgate run has printed on its terminal, or /login?token=… with that of HEADGATE_TOKEN. These are the last numbers.'])
   if (run.recorded && run.state === 'ended') lines.push(['quiet', `A recorded run, as it was at its end (${dated(run.at)}). Nothing can be changed.`])
   else if (run.state === 'ended') lines.push(['quiet', 'The run has ended. What you see is how it was at its end; start it again with headgate run, and this page goes on.'])
   else if (run.state === 'live' && run.read_only) lines.push(['quiet', 'This page is read-only: the run was started with --ui-read-only.'])

@@ -3,6 +3,7 @@
 import { h, replace, replaceIf, setText, svg } from './dom.js'
 import { count, duration, moment, number, share } from './format.js'
 import { changed, curve } from './curve.js'
+import { notices } from './notices.js'
 import { isEmpty, isLate, isPast, lag, run, sparks, staleness } from './store.js'
 
 const COLUMNS = [
@@ -43,11 +44,13 @@ export function overview(main) {
   const total = h('span', { class: 'quiet', role: 'status' })
   const headings = h('div', { class: 'row heading', role: 'row' }, COLUMNS.map(([key, title, by]) =>
     h('span', { class: `cell ${key}`, role: 'columnheader', 'data-key': key }, by ? h('button', { title: TITLES[key], onclick: () => sortBy(key) }, title) : run.recorded ? '2nd half' : title)))
+  const told = notices()
   const window_ = h('div', { class: 'window', tabindex: '0', role: 'rowgroup', 'aria-label': 'Rows', onscroll: () => draw() })
   const space = h('div', { class: 'space' })
   window_.append(space)
   main.append(
     h('section', {}, h('div', { class: 'bar' }, h('h1', {}, 'Staleness, weighted by priority'), uncounted, bound), head, changes),
+    told.element,
     h('section', { class: 'grow' }, h('div', { class: 'bar' }, h('h1', {}, 'Tables'), filter, h('label', {}, grouped, ' group by class'), sort, total),
       h('div', { class: 'tables', role: 'table', 'aria-label': 'Tables' }, headings, window_)))
   const chart = curve(head, [{ label: 'staleness' }], { height: 190 })
@@ -131,8 +134,9 @@ export function overview(main) {
   return {
     update: (what) => {
       if (what === 'bound') bounded()
+      if (what === 'notice') told.draw()
       if (what === 'seen' || what === 'state') rows()
-      if (!['update', 'runs', 'bound'].includes(what)) points()
+      if (!['update', 'runs', 'bound', 'notice'].includes(what)) points()
     },
     tick: draw,
     close: () => { chart.close(); resized.disconnect(); small.removeEventListener('change', rows) },

@@ -1,8 +1,8 @@
 // What is known of the run, kept up to date by the server's events. Views ask here, and are told when something changes.
 
 export const run = {
-  state: 'loading', // loading, live, lost, ended, failed
-  error: '',
+  state: 'loading', // loading, live, lost, locked (it asks for another token), ended, failed
+  error: '', // why it cannot be loaded
   warehouse: '',
   started: 0,
   at: 0,
@@ -36,11 +36,15 @@ const MOST_ENTRIES = 200 // changes and notices, as many as the server keeps
 const SPARK_POINTS = 60
 const SILENT = 5000 // milliseconds without a visit, which is made every second, until the scheduler counts as silent
 const AGAIN = 2000 // milliseconds until a connection that was refused is tried again
+const [SOON, SELDOM] = [1000, 30000] // milliseconds until an overview that could not be loaded is asked for again: longer each time
 const listeners = new Set()
 let skew = 0 // of this machine's clock, in seconds
 let heard = 0 // when this machine last got how everything stands, in milliseconds
 let events = null
-let waiting = null // events that came while an overview is on its way
+let waiting = [] // events that came while an overview is on its way, or could not be loaded
+let loads = 0 // how often an overview was asked for: only the last answer counts
+let failures = 0 // of the last ones
+let later = null // when the next one is asked for
 let known = new Set() // updates, changes and notices of the last overview, as text
 let visits = 0
 let sparkEvery = 2
@@ -84,13 +88,12 @@ export function silence(table) {
 
 export async function start() {
   // Events first: what happens while the overview is on its way is not missed.
-  waiting = []
   await new Promise(listen)
-  await reload()
-  try { run.runs = (await ask('/api/runs')).runs; tell('runs') } catch { run.runs = [] }
+  reload()
 }
 
-function listen(connected = () => {}) {
+// `connected` is called once, when the events come or do not: then the overview may be asked for.
+function listen(connected) {
   events = new EventSource('/api/events')
   const on = (kind, handle) => events.addEventListener(kind, (event) => {
     if (chosen) return
@@ -113,16 +116,31 @@ function listen(connected = () => {}) {
   on('missed', reload)
   on('trouble', (told) => { takeTrouble(told); tell('state') })
   on('ended', (told) => { takeTrouble(told); run.state = 'ended'; run.read_only = true; tell('state') })
+  let isFirst = Boolean(connected)
   events.onopen = () => {
-    connected()
-    if (run.state === 'lost' || run.state === 'failed' || (run.state === 'ended' && !run.recorded)) reload()
+    failures = 0
+    // Whoever was not connected has missed something, and it may be another run.
+    if (isFirst) connected()
+    else reload()
+    isFirst = false
   }
   events.onerror = () => {
-    connected()
-    if (run.state === 'live' || (run.recorded && run.state === 'ended')) { run.state = 'lost'; tell('state') }
+    if (isFirst) connected()
+    isFirst = false
+    if (run.state === 'live' || (run.recorded && run.state === 'ended')) { run.state = 'lost'; run.error = ''; tell('state') }
     // A browser gives up when it was answered, but not with events.
-    if (events.readyState === EventSource.CLOSED) setTimeout(listen, AGAIN)
+    if (events.readyState !== EventSource.CLOSED) return
+    setTimeout(listen, AGAIN)
+    askWhetherLocked()
   }
+}
+
+// A browser does not tell why there are no events.
+async function askWhetherLocked() {
+  try {
+    const { status } = await fetch('/healthz')
+    if (status === 401 && run.state === 'lost') { run.state = 'locked'; tell('state') }
+  } catch { /* it is lost */ }
 }
 
 // Whether an event is in the overview already, as it may have come while that was on its way.
@@ -136,27 +154,49 @@ export function longer(points, point) {
   return points.length > MOST_POINTS ? points.filter((_, place) => place % 2 === 0) : points
 }
 
+// Ask how everything stands. Until that is known nothing else is taken in: it may be about another run than what is shown.
 async function reload() {
-  waiting ??= []
-  try {
-    const { tables, live, ...others } = await ask('/api/overview')
-    Object.assign(run, others)
-    run.tables = new Map(Object.entries(tables).map(([name, table]) => [name, { name, ...table }]))
-    run.state = live ? 'live' : 'ended'
-    run.recorded = !live && Boolean(others.run)
-    heard = Date.now()
-    takeTrouble(others)
-    known = new Set([...run.updates, ...run.changes, ...run.notices].map((each) => JSON.stringify(each)))
-    skew = Date.now() / 1000 - run.at
-    loadSparks()
-    if (run.recorded && !run.bound) loadBound()
-  } catch (error) {
-    if (run.state === 'loading' || run.state === 'failed') { run.state = 'failed'; run.error = String(error.message ?? error) }
+  const turn = ++loads
+  clearTimeout(later)
+  waiting = []
+  let overview
+  try { overview = await ask('/api/overview') } catch (error) {
+    if (turn === loads) notLoaded(error)
+    return
   }
-  const missed = waiting ?? []
+  if (turn !== loads) return
+  const { tables, live, ...others } = overview
+  Object.assign(run, others)
+  run.tables = new Map(Object.entries(tables).map(([name, table]) => [name, { name, ...table }]))
+  run.state = live ? 'live' : 'ended'
+  run.recorded = !live && Boolean(others.run)
+  run.error = ''
+  failures = 0
+  heard = Date.now()
+  takeTrouble(others)
+  known = new Set([...run.updates, ...run.changes, ...run.notices].map((each) => JSON.stringify(each)))
+  skew = Date.now() / 1000 - run.at
+  loadSparks()
+  loadRuns()
+  if (run.recorded && !run.bound) loadBound()
+  const missed = waiting
   waiting = null
   for (const handle of missed) handle()
   tell('all')
+}
+
+function notLoaded(error) {
+  const hasNothing = run.state === 'loading' || run.state === 'failed'
+  run.state = hasNothing ? 'failed' : error.status === 401 ? 'locked' : 'lost'
+  run.error = String(error.message ?? error)
+  tell(hasNothing ? 'all' : 'state')
+  // A recorded run that is not there will not be.
+  if (chosen && error.status >= 400 && error.status < 500) return
+  later = setTimeout(reload, Math.min(SELDOM, SOON * 2 ** failures++))
+}
+
+async function loadRuns() {
+  try { run.runs = (await ask('/api/runs')).runs; tell('runs') } catch { /* those that are known stay */ }
 }
 
 async function loadSparks() {
@@ -231,6 +271,6 @@ async function answered(request) {
   const text = await answer.text()
   let content
   try { content = JSON.parse(text) } catch { content = { error: text.trim() || `status ${answer.status}` } }
-  if (!answer.ok) throw new Error(content.error)
+  if (!answer.ok) throw Object.assign(new Error(content.error), { status: answer.status })
   return content
 }

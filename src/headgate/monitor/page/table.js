@@ -74,7 +74,7 @@ export function table(main, name) {
       fact('priority', number(now.priority)), fact('class', String(now.class)), fact('place in the queue', now.place ? String(now.place) : 'not in it'),
       fact('rows', count(now.rows)), fact('rejected rows', count(now.rejected), now.rejected ? 'warn' : null), fact('updates', `${count(now.updates)} in this run${now.left ? `, ${now.left} more for what waits now` : ''}`),
       fact('computed from', now.sources.length ? now.sources : `a source outside (${now.kind})`),
-      fact('past to compute again', now.repairs ? `${duration(now.repairs)} of event time are left` : null, 'warn'),
+      fact('past to compute again', now.repairs ? (typeof now.repaired === 'number' ? `${share(now.repaired)} done, ${duration(now.repairs)} of event time are left` : 'all of it') : null, 'warn'),
       fact('last error', now.error || null, 'bad'), fact('its source says', now.note || null, 'warn')])
     setText(toggle, isHalted() ? 'resume' : 'pause')
     for (const button of main.querySelectorAll('button.change')) button.disabled = run.read_only || run.state !== 'live'

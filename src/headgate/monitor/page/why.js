@@ -2,7 +2,7 @@
 
 import { grid, h, replace, tableLink } from './dom.js'
 import { duration, moment, number } from './format.js'
-import { ask, run } from './store.js'
+import { ask, now, run } from './store.js'
 
 const REASONS = { policy: 'by the policy', guard: 'it had waited longer than its patience' }
 
@@ -19,10 +19,11 @@ export function why(name, path) {
 
   function told(known) {
     const begins = known.begins === null ? null : h('p', {}, known.begins < 0.5 ? 'Its next update is expected to begin at once.' : `Its next update is expected to begin in about ${duration(known.begins)}, if the queue stays as it is.`)
+    const comes = known.begins !== null || !known.expected ? null : h('p', {}, known.expected <= now() ? 'More data is expected at any moment; its next update begins when a track is free.' : `More data is expected in about ${duration(known.expected - now())}; its next update begins then, when a track is free.`)
     const others = instead(known.decisions)
     const ran = others.length ? h('p', {}, `At the last ${known.decisions.length} decisions at which it could have run, these ran instead: `,
       others.slice(0, 5).flatMap(([each, times], place) => [place ? ', ' : '', linked(each), ` (${times} ×)`]), '.') : null
-    return [h('pre', {}, known.text), begins, ran,
+    return [h('pre', {}, known.text), begins, comes, ran,
       h('h3', {}, 'To meet its target'), h('ul', {}, known.needs.map((each) => h('li', {}, each))),
       known.decisions.length ? [h('h3', {}, 'The last decisions'), known.decisions.slice(0, 10).map((decision, place) => h('details', { open: place === 0 },
         h('summary', {}, `${moment(decision.at)}: `, h('b', {}, decision.chosen), ` on track ${decision.track}, ${REASONS[decision.reason] ?? decision.reason}`),

@@ -1,23 +1,25 @@
 """Looks at a running warehouse every few seconds and has its alerts delivered.
 
-What has fired, and what is still to be delivered, is kept in a small file beside the runs, which is replaced as a
-whole: a run that is started again neither repeats nor forgets an alert.
+What has fired, and what is still to be delivered, is kept in a small file of the warehouse: a run that is started
+again, also on another machine, neither repeats nor forgets an alert.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate.warehouse.alerts.delivery import Courier, Message
+from headgate.places.place import AnyPath
+from headgate.warehouse.alerts.delivery import Courier, Message, stop_all
+from headgate.warehouse.alerts.kept_alerts import KeptAlerts
 from headgate.warehouse.alerts.rules import AlertRules, Firing, Key
+from headgate.warehouse.declare.alert import Alert
 from headgate.warehouse.schedule.ledger import NodeStatistics
 
 if TYPE_CHECKING:
@@ -25,10 +27,12 @@ if TYPE_CHECKING:
 
 #: seconds between two looks
 LOOK_SECONDS = 5.0
-#: how long the end of a run waits for messages that are being delivered
+#: how long the end of a run waits for the last look, for messages that are being delivered, and for the file
 END_SECONDS = 2.0
+#: before the number that a destination has in the file: the URL of a webhook may be a secret
+_NUMBERED = "sha256:"
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +50,22 @@ class AlertWatch:
         self,
         spec: Callable[[], WarehouseSpec],
         statistics: Callable[[], tuple[NodeStatistics, ...]],
-        file: Path,
+        file: AnyPath,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.time,
         courier: Callable[..., Courier] = Courier,
     ) -> None:
         self._spec = spec
         self._statistics = statistics
-        self._file = file
+        self._kept = KeptAlerts(file, say)
         self._say = say
         self._clock = clock
         self._courier = courier
         #: guards what has fired, what is still to be delivered, and the file, which holds both as of one moment
         self._lock = threading.Lock()
-        fired, self._pending = _read(file)
-        self._rules = AlertRules(fired)
+        self._pending: list[_Pending] = []
+        #: not before it is known what has fired: an alert that has must not be repeated
+        self._rules: AlertRules | None = None
         self._couriers: dict[str | tuple[str, ...], Courier] = {}
         self._is_first = True
         self._ended = threading.Event()
@@ -71,15 +76,20 @@ class AlertWatch:
         return self
 
     def stop(self) -> None:
-        """Look once more, as a run that has failed says so at its end."""
+        """Look once more, as a run that has failed says so at its end; takes ``END_SECONDS`` at most."""
+        end = time.monotonic() + END_SECONDS
         self._ended.set()
-        if self._thread.is_alive():
+        if self._thread.ident is None:
+            self._look_at_the_end()
+        else:
             self._thread.join(END_SECONDS)
-        if not self._thread.is_alive():
-            with suppress(Exception):
-                self.look()
-        for courier in self._couriers.values():
-            courier.stop(END_SECONDS)
+        # A little is left for the file, which says what was delivered.
+        stop_all(list(self._couriers.values()), max(0.0, end - END_SECONDS / 4 - time.monotonic()))
+        self._kept.stop(end)
+
+    def _look_at_the_end(self) -> None:
+        with suppress(Exception):
+            self.look()
 
     def _watch(self) -> None:
         trouble = ""
@@ -90,12 +100,16 @@ class AlertWatch:
                 if str(error) != trouble:
                     trouble = str(error)
                     self._say(f"the alerts could not be looked after: {type(error).__name__}: {error}")
+        self._look_at_the_end()
 
     def look(self) -> None:
         """Find out what fires and what recovers, keep that, and have it delivered."""
         spec = self._spec()
-        if not spec.alerts and not self._rules.fired:
+        if not spec.alerts and not (self._rules and self._rules.fired):
             return
+        if self._rules is None:
+            fired, self._pending = _read(self._kept.read(), spec.alerts)
+            self._rules = AlertRules(fired)
         shown = {alert.to: alert.shown for alert in spec.alerts}
         streams = {each.name for each in spec.streams}
         rows = self._statistics()
@@ -127,18 +141,13 @@ class AlertWatch:
             self._write()
 
     def _write(self) -> None:
-        """Replace the file. A disk that is full stops no alert, but then a restart may repeat one."""
+        assert self._rules is not None
         content: dict[str, Any] = {
             "version": _VERSION,
-            "fired": [[*key, at] for key, at in self._rules.fired.items()],
-            "pending": [[*each.key, dict(each.message)] for each in self._pending],
+            "fired": [[_number(to), *key, at] for (to, *key), at in self._rules.fired.items()],
+            "pending": [[_number(each.key[0]), *each.key[1:], dict(each.message)] for each in self._pending],
         }
-        with suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            part = self._file.with_suffix(".tmp")
-            part.touch(mode=0o600)  # the URL of a webhook may be a secret
-            part.write_text(json.dumps(content), "utf-8")
-            os.replace(part, self._file)
+        self._kept.write(json.dumps(content))
 
 
 def _message(warehouse: str, firing: Firing) -> Message:
@@ -153,23 +162,32 @@ def _message(warehouse: str, firing: Firing) -> Message:
     }
 
 
-def _read(file: Path) -> tuple[dict[Key, float], list[_Pending]]:
-    """What has fired, and what is still to be delivered; nothing if the file is not there or is damaged."""
+def _number(to: str | tuple[str, ...]) -> str:
+    """By what a destination is known in the file."""
+    return _NUMBERED + hashlib.sha256(json.dumps(to).encode()).hexdigest()
+
+
+def _read(text: str, alerts: Iterable[Alert]) -> tuple[dict[Key, float], list[_Pending]]:
+    """What has fired and what is still to be delivered, of alerts to the same destinations as ``alerts``.
+
+    Nothing if the text is damaged, or of another version.
+    """
+    known = {_number(alert.to): alert.to for alert in alerts}
+
+    def key(to: Any, table: Any, condition: Any) -> Key:
+        return known[str(to)], str(table), condition
+
     try:
-        content = json.loads(file.read_text("utf-8"))
+        content = json.loads(text)
         if content["version"] != _VERSION:
             return {}, []
-        fired: dict[Key, float] = {_key(*each[:3]): float(each[3]) for each in content["fired"]}
-        pending = [_Pending(_key(*each[:3]), dict(each[3])) for each in content["pending"]]
-    except (OSError, ValueError, TypeError, KeyError, IndexError):
+        fired = {key(*each[:3]): float(each[3]) for each in content["fired"] if each[0] in known}
+        pending = [_Pending(key(*each[:3]), dict(each[3])) for each in content["pending"] if each[0] in known]
+    except (ValueError, TypeError, KeyError, IndexError):
         return {}, []
     return fired, pending
 
 
-def _key(to: Any, table: str, condition: Any) -> Key:
-    return (tuple(to) if isinstance(to, list) else str(to), str(table), condition)
-
-
-def alerts_file(runs: Path) -> Path:
-    """Where the alerts of a warehouse are kept: beside the folder of its runs."""
-    return runs.parent / "alerts.json"
+def alerts_file(warehouse: AnyPath) -> AnyPath:
+    """Where the alerts of a warehouse are kept: beside its tables."""
+    return warehouse / "alerts.json"

@@ -11,8 +11,9 @@ import queue
 import signal
 import subprocess
 import threading
+import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from http.client import HTTPException, HTTPMessage
 from typing import IO
@@ -131,11 +132,20 @@ class Courier:
 
     def stop(self, seconds: float) -> None:
         """Deliver what waits if it takes at most ``seconds``; what is left stays undelivered."""
+        stop_all([self], seconds)
+
+    def take_no_more(self) -> None:
+        """End when what waits is delivered; returns at once."""
         with suppress(queue.Full):
             self._waiting.put_nowait(None)
-        self._thread.join(seconds / 2)
+
+    def try_no_more(self) -> None:
+        """End when the call that goes on, if there is one, has ended; returns at once."""
         self._ended.set()
-        self._thread.join(seconds / 2)
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end at most so long."""
+        self._thread.join(max(0.0, seconds))
 
     def _deliver_all(self) -> None:
         while (message := self._waiting.get()) is not None and not self._ended.is_set():
@@ -160,3 +170,16 @@ class Courier:
                 return  # it is delivered by the next run
             wait = min(2 * wait, LONGEST_WAIT)
         self._done(message)
+
+
+def stop_all(couriers: Sequence[Courier], seconds: float) -> None:
+    """Let all deliver what waits, at the same time, if it takes at most ``seconds``; what is left stays undelivered."""
+    began = time.monotonic()
+    for courier in couriers:
+        courier.take_no_more()
+    for courier in couriers:
+        courier.join(began + seconds / 2 - time.monotonic())
+    for courier in couriers:
+        courier.try_no_more()
+    for courier in couriers:
+        courier.join(began + seconds - time.monotonic())

@@ -213,7 +213,7 @@ class WarehouseRun:
         """Begin what goes on beside a run, and ends with it."""
         undo.enter_context(ControlServer(runtime, lock))
         undo.enter_context(ExecutorWatch(runtime, self._executors))
-        kept = alerts_file(local_runs(self.spec.folder()))
+        kept = alerts_file(self.spec.folder())
         alerts = AlertWatch(lambda: self.spec, runtime.statistics, kept, self._on_message)
         undo.callback(alerts.start().stop)
         for watcher in self._watchers:

@@ -27,9 +27,14 @@ class Repairs:
     seconds: float
 
     def __str__(self) -> str:
-        if self.first <= _BEGINNING:
+        if self.is_all:
             return f"all event times up to {format_time(self.last)}"
         return f"{readable(self.seconds)} of event time between {format_time(self.first)} and {format_time(self.last)}"
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it begins at the beginning of time, so that ``seconds`` says nothing."""
+        return self.first <= _BEGINNING
 
     @property
     def complete(self) -> int:
