@@ -61,8 +61,9 @@ def measure(load: str, label: str, policy: str, placement: str, course: Mapping[
         "updates per second": outcome.achieved.updates_per_second,
         "measured": measured,
         "predicted": predicted,
-        "predicted / measured": predicted / measured,
-        "times the bound": bound.weighted_staleness / bound.least,
+        # On a slow machine, a smoke run may be over before any table has rows.
+        "predicted / measured": predicted / measured if measured else math.nan,
+        "times the bound": bound.weighted_staleness / bound.least if bound.least else math.nan,
     }
 
 
