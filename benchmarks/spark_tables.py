@@ -6,6 +6,7 @@ The part ``jobs`` compares only how tables share jobs, at the load that cannot b
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -88,13 +89,20 @@ def of_the_run(figures: dict[str, Any], speed: float, skip: float) -> Row:
         beyond.append(table["longest_wait"] - PATIENCE_PERIODS * max(period, 1.0))
     longest = max((table["last_seconds"] or 0.0) for table in figures["tables"])
     return {
-        "against no waiting": replay.measured().weighted_staleness / replay.without_waiting().weighted_staleness,
-        "predicted": replay.run(policy_from(replay.policies[0]), placement_from(replay.placement)).weighted_staleness
-        / replay.measured().weighted_staleness,
+        "against no waiting": _times(replay.measured().weighted_staleness, replay.without_waiting().weighted_staleness),
+        "predicted": _times(
+            replay.run(policy_from(replay.policies[0]), placement_from(replay.placement)).weighted_staleness,
+            replay.measured().weighted_staleness,
+        ),
         "overhead": own / (load["updates"] + load["scheduler"]),
         "beyond patience": max(beyond),
         "longest update": longest,
     }
+
+
+def _times(staleness: float, other: float) -> float:
+    """One weighted staleness over another; on a slow machine, a smoke run may be over before any table has rows."""
+    return staleness / other if other else math.nan
 
 
 def replay_after(figures: dict[str, Any], warm_up: float) -> TraceReplay:
