@@ -22,7 +22,7 @@ from headgate.places.secret_text import refuse_secrets, shown_address
 AnyPath = Path | ObjectPath
 
 #: {scheme of a URL: the scheme by which Spark knows the same store}
-_SCHEMES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfss": "abfss", "abfs": "abfs", "hdfs": "hdfs"}
+SPARK_SCHEMES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfss": "abfss", "abfs": "abfs", "hdfs": "hdfs"}
 #: {scheme in Spark: the package that Spark needs for it}
 SPARK_PACKAGES = {
     "s3a": "org.apache.hadoop:hadoop-aws, of the version of Hadoop that Spark has",
@@ -65,8 +65,8 @@ def path_from(text: str | os.PathLike[str] | ObjectPath, storage: Mapping[str, s
     parts, shown = urlsplit(written), shown_address(written)
     if parts.scheme == "file" and not parts.netloc:
         return Path(unquote(parts.path))
-    if parts.scheme not in _SCHEMES:
-        known = ", ".join(f"{scheme}://" for scheme in ("file", *_SCHEMES))
+    if parts.scheme not in SPARK_SCHEMES:
+        known = ", ".join(f"{scheme}://" for scheme in ("file", *SPARK_SCHEMES))
         raise PlaceError(f"tables are kept in a folder, in an object store or in HDFS ({known}); got {shown!r}")
     if parts.scheme == "hdfs":
         return _in_hdfs(written, parts, storage or {})
@@ -116,7 +116,7 @@ def relative(path: AnyPath, root: AnyPath) -> str:
 
 def spark_scheme(path: ObjectPath) -> str:
     """By what Spark knows the store of an object."""
-    return _SCHEMES[path.bucket.url.partition("://")[0]]
+    return SPARK_SCHEMES[path.bucket.url.partition("://")[0]]
 
 
 def spark_name(path: AnyPath) -> str:
