@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from headgate.core import DeclarationError
 from headgate.places.hdfs_path import HdfsPath
-from headgate.places.object_path import Bucket, ObjectPath
+from headgate.places.object_path import Bucket, ObjectPath, with_environment
 from headgate.places.secret_text import refuse_secrets, shown_address
 
 #: a folder or file, here or in an object store or HDFS; all have the same methods
@@ -96,6 +97,11 @@ def _in_hdfs(written: str, parts: SplitResult, storage: Mapping[str, str]) -> Hd
     if find_spec("hdfs_native") is None:
         raise PlaceError(f"{written} is in HDFS, which takes a package: pip install 'headgate[hdfs]'")
     return HdfsPath(*_named(f"hdfs://{parts.netloc}", parts.path, storage))
+
+
+def for_workers(path: AnyPath) -> AnyPath:
+    """The same place for a process on another machine: this one may reach it by what is in its environment alone."""
+    return replace(path, bucket=with_environment(path.bucket)) if isinstance(path, ObjectPath) else path
 
 
 def delta_table(path: AnyPath) -> tuple[Path | str, dict[str, Any]]:

@@ -9,6 +9,7 @@ As the source of a dimension, it is the rows of the newest version.
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
@@ -263,6 +264,9 @@ class Delta:
 
     def _rows(self, file: AddedFile) -> pa.Table:
         return with_chunk(read_file(self._log, file, self._all_columns), file.path)
+
+    def folders(self) -> tuple[str, ...]:
+        return (glob.escape(self._log.uri),) if self._log.is_local else ()
 
     def verify(self, loaded: Range) -> None:
         """Files of a Delta table never change; one that is removed is noticed when it is read."""
