@@ -57,7 +57,8 @@ def run(path, conf):
 
 
 lacking = {"spark.cores.max": "1", "spark.executorEnv.PYTHONPATH": GIVEN["hidden"]}
-print(json.dumps({"refused": run(GIVEN["refused"], lacking), "kept": run(GIVEN["kept"], {"spark.cores.max": "2"})}))
+# In this order: what the first run of a Java is told holds for the next unless that is told otherwise.
+print(json.dumps({"kept": run(GIVEN["kept"], {"spark.cores.max": "2"}), "refused": run(GIVEN["refused"], lacking)}))
 """
 
 
