@@ -16,9 +16,11 @@ HeadgateError
 │   ├── NotAWarehouseError         the directory does not exist or holds no warehouse
 │   ├── BeyondTheEdgeError         a table was asked for at a time up to which it is not complete yet
 │   ├── SqlError                   a question in SQL about the tables cannot be answered
+│   ├── ConnectSessionError        a warehouse was to run on Spark Connect, which is not supported
 │   ├── NotSharedError             a folder of the warehouse is on one machine, and Spark runs on several
 │   └── RequestError               a request to a running warehouse that is not one of its protocol
 ├── UserCodeError                  a policy or function of the user failed; ``__cause__`` is the user's own exception
+│   ├── LargeResultError           a result is larger than the driver may have, and cannot do without it
 │   ├── QueryError                 an operator of a stream query raised; other queries go on
 │   └── HostedQueryError           a query of ``on_spark`` failed outside of any table
 ├── EngineStoppedError             the stream engine was asked for something after it had stopped
@@ -121,6 +123,8 @@ _ERRORS = {
     "headgate.warehouse.alerts.delivery": ("AlertError",),
     "headgate.warehouse.publish.catalog": ("CatalogError",),
     "headgate.warehouse.publish.errors": ("PublishError",),
+    "headgate.warehouse.session": ("ConnectSessionError",),
+    "headgate.warehouse.updates.table_writer": ("LargeResultError",),
     "headgate.warehouse.sources.errors": (
         *("PackageMissing", "ServerUnreachable", "SourceBroken", "SourceChanged", "SourceError", "SourceUnreadable"),
     ),

@@ -21,6 +21,7 @@ SCRIPT = """
 import pathlib
 import headgate as hg
 from headgate.errors import LostRowsError, NotSharedError
+from headgate.warehouse.pipelines.computed import Computed
 from headgate.warehouse.run.executors import check_executors, wait_for_executors
 from headgate.warehouse.session import open_session
 from headgate.warehouse.storage.store import TableStore
@@ -34,9 +35,15 @@ spark = open_session("blind", GIVEN["master"], CONF)
 wait_for_executors(spark.sparkContext, 1000.0)
 
 
-def refusal(path, landing):
+def refusal(path, landing, kind="files"):
     wh = hg.Warehouse("shop", path, shared=True)
-    wh.stream("orders", hg.Files(landing, schema="ts timestamp, n long", settle=0), time="ts")
+    if kind == "computed":
+        wh.dimension("orders", Computed(lambda spark: spark.read.json(str(landing)), (f"{landing}/*.json",)))
+    else:
+        of_delta = kind == "delta"
+        schema = "ts timestamp, n long"
+        source = hg.Delta(landing, schema=schema) if of_delta else hg.Files(landing, schema=schema, settle=0)
+        wh.stream("orders", source, time="ts")
     try:
         check_executors(spark.sparkContext, wh.spec(), print)
         return ""
@@ -58,6 +65,8 @@ print(json.dumps({
     "refusals": {
         "warehouse": refusal(hidden / "warehouse", shared / "landing"),
         "source": refusal(shared / "warehouse", hidden / "landing"),
+        "Delta table": refusal(shared / "warehouse", hidden / "landing", "delta"),
+        "computed source": refusal(shared / "warehouse", hidden / "landing", "computed"),
         "neither": refusal(shared / "warehouse", shared / "landing"),
     },
     "left": [str(path) for folder in (hidden, shared) for path in (folder / "warehouse").iterdir()],
@@ -89,7 +98,8 @@ def test_an_executor_that_does_not_see_a_folder_is_named_before_anything_is_writ
     refusals = told["refusals"]
     assert "the executor on" in refusals["warehouse"]
     assert "does not share the path of the warehouse" in refusals["warehouse"]
-    assert "does not see" in refusals["source"] and "hidden/landing" in refusals["source"]
+    for source in ("source", "Delta table", "computed source"):
+        assert "does not see" in refusals[source] and "hidden/landing" in refusals[source]
     assert refusals["neither"] == ""
     assert told["left"] == [], "probes are removed"
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from headgate.places.object_path import NoObjectStoreError, ObjectPath
-from headgate.places.place import PlaceError, delta_table, hadoop_settings, path_from, relative, spark_name
+from headgate.places import object_path
+from headgate.places.object_path import Bucket, NoObjectStoreError, ObjectPath
+from headgate.places.place import (
+    PlaceError,
+    delta_table,
+    for_workers,
+    hadoop_settings,
+    path_from,
+    relative,
+    spark_name,
+)
 from headgate.warehouse import Warehouse
 from headgate.warehouse.declare.checks import DeclarationErrors
 
@@ -79,3 +89,54 @@ def test_an_option_that_the_client_does_not_know_is_named() -> None:
     with pytest.raises(NoObjectStoreError, match="aws_regio") as caught:
         place.exists()
     assert "hush" not in str(caught.value)
+
+
+# --- for a process on another machine ------------------------------------------------------------------------------
+
+
+def options_of(path: object) -> dict[str, str]:
+    assert isinstance(path, ObjectPath)
+    return dict(path.bucket.options)
+
+
+def test_another_machine_gets_what_this_one_takes_from_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    there = {
+        **{"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "hidden", "AWS_ENDPOINT": "http://env"},
+        **{"AWS_ALLOW_HTTP": "true", "AWS_REGION": "env", "AWS_PROFILE": "mine", "AWS_ROLE_ARN": "arn", "HOME": "/x"},
+    }
+    for name, value in there.items():
+        monkeypatch.setenv(name, value)
+    stated = path_from("s3://bucket/city", {"AWS_REGION": "stated", "endpoint_url": "http://stated"})
+    sent = for_workers(stated)
+    assert options_of(sent) == {
+        **{"AWS_REGION": "stated", "endpoint_url": "http://stated"},
+        **{"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "hidden", "AWS_ALLOW_HTTP": "true"},
+    }
+    assert str(sent) == "s3://bucket/city" and "hidden" not in repr(sent)
+    assert options_of(stated) == {"AWS_REGION": "stated", "endpoint_url": "http://stated"}
+
+
+@pytest.mark.parametrize(
+    ("url", "prefix"),
+    [
+        ("s3://bucket/city", "AWS_"),
+        ("gs://bucket/city", "GOOGLE_"),
+        ("abfss://box@account.dfs.core.windows.net/city", "AZURE_"),
+    ],
+)
+def test_the_client_knows_every_option_of_the_environment_that_is_sent(
+    monkeypatch: pytest.MonkeyPatch, url: str, prefix: str
+) -> None:
+    """On another machine they are stated options, of which an unknown one would be refused."""
+    known = {name for names in object_path._PORTABLE.values() for name in names}
+    for name in known:
+        monkeypatch.setenv(f"{prefix}{name.upper()}", "true")
+    sent = for_workers(path_from(url))
+    assert options_of(sent)
+    for option in options_of(sent).items():
+        try:
+            assert ObjectPath(Bucket(url, (option,)), "").bucket.client
+        except NoObjectStoreError as error:
+            assert "is not valid for store" not in str(error)

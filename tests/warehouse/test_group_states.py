@@ -7,7 +7,7 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,9 @@ import pytest
 from headgate.core import HeadgateError
 from headgate.warehouse.updates.key_lookup import codes_of, look_up
 from headgate.warehouse.updates.states import KINDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Values = Sequence[float | None]
 
@@ -106,6 +109,59 @@ def test_merged_parts_are_those_of_all_values(kind: str) -> None:
             [column[place] for column in merged],
             expected,
         )
+
+
+def merged_on_spark(
+    spark: SparkSession, kind: str, kept: Sequence[pa.ChunkedArray], new: Sequence[pa.ChunkedArray]
+) -> list[list[Any]]:
+    """What Spark merges, in the order of the rows."""
+    from pyspark.sql import functions as F
+
+    names = {f"{which}{i}": part for which, parts in (("kept", kept), ("new", new)) for i, part in enumerate(parts)}
+    rows = pa.table({**names, "row": pa.array(range(len(kept[0])))})
+    frame = spark.createDataFrame(rows)
+    types = [frame.schema[f"new{i}"].dataType for i in range(len(new))]
+    before, after = ([F.col(f"{which}{i}") for i in range(len(new))] for which in ("kept", "new"))
+    merged = KINDS[kind].merge_on_spark(before, after, types)
+    found = frame.select("row", *(value.alias(f"merged{i}") for i, value in enumerate(merged))).toArrow().sort_by("row")
+    return [found.column(f"merged{i}").to_pylist() for i in range(len(new))]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PARTS)
+def test_spark_merges_the_parts_as_the_driver_does(spark: SparkSession, kind: str) -> None:
+    some = groups(random.Random(3), with_nan=kind in ("min", "max"))
+    parts = PARTS[kind]
+    kept, new = (columns([parts(group[place]) for group in some], kind) for place in (0, 1))
+    found = merged_on_spark(spark, kind, kept, new)
+    for place, (first, second) in enumerate(some):
+        values = [column[place] for column in found]
+        assert all(map(same, values, parts([*first, *second]))), (first, second, values)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["max_by", "min_by"])
+def test_spark_keeps_the_value_that_belongs_to_the_largest_or_least(spark: SparkSession, kind: str) -> None:
+    by = [[1.0, 5.0, None, 7.0, None, 2.0, math.nan], [2.0, None, 3.0, 1.0, None, 2.0, math.inf]]
+    kept, new = (
+        [pa.chunked_array([[name] * 7]), pa.chunked_array([pa.array(values, pa.float64())])]
+        for name, values in zip(("kept", "new"), by, strict=True)
+    )
+    expected = [column.to_pylist() for column in KINDS[kind].merge(kept, new)]
+    assert list(map(str, merged_on_spark(spark, kind, kept, new))) == list(map(str, expected))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("most", [2**63 - 1, Decimal("9" * 18 + ".99")], ids=["long", "decimal"])
+def test_spark_refuses_sums_that_do_not_fit(spark: SparkSession, most: int | Decimal, ansi: str) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.ansi.enabled", ansi)
+    with pytest.raises(Exception, match="has become too large for its type"):
+        merged_on_spark(session, "sum", [pa.chunked_array([[most]])], [pa.chunked_array([[most]])])
 
 
 @pytest.mark.parametrize(("kind", "function"), VALUES)

@@ -12,6 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.places.object_path import ObjectPath
+from headgate.places.place import path_from
 from headgate.stream import Stream, on_spark
 from headgate.stream.spark.update import state_folder
 from headgate.warehouse import reading
@@ -22,6 +23,7 @@ from headgate.warehouse.updates import derive, load
 from headgate.warehouse.updates.open_warehouse import open_warehouse
 from tests.services.hdfs import HdfsServer
 from tests.services.object_store import ObjectStoreServer
+from tests.services.rough_proxy import RoughProxy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -125,3 +127,23 @@ def test_a_run_has_the_lease_keeps_tables_fresh_and_gives_it_back(
     assert wh.read("clicks").num_rows == 20
     answer = reading.query(place, "select count(*) as n from clicks")
     assert answer.rows.to_pylist() == [{"n": 20}]
+
+
+def test_a_store_that_refuses_every_tenth_request_and_answers_late_costs_no_row(
+    spark: SparkSession, object_store: ObjectStoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with RoughProxy(object_store.port, refuses=10, loses_answers=23, late=7, delay=0.5) as proxy:
+        place = object_store.bucket(proxy.port) / "shop"
+        wh = warehouse(tmp_path, place)
+        write_clicks(tmp_path, 0)
+        with wh.start(spark=spark) as run:
+            for number in (1, 2):
+                run.wait_until_fresh("20 min")
+                write_clicks(tmp_path, number)
+            run.wait_until_fresh("20 min")
+            assert [row.name for row in run.statistics() if row.state == "held"] == []
+        assert proxy.requests() > 100
+    behind = path_from(str(place), object_store.options())
+    assert isinstance(behind, ObjectPath)
+    check(behind, 3)

@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 
 from headgate.core import Graph
-from headgate.errors import NotSharedError
+from headgate.errors import ConnectSessionError, NotSharedError
+from headgate.warehouse import SparkOptions, WarehouseRun
 from headgate.warehouse.declare.spec import WarehouseSpec
 from headgate.warehouse.declare.warehouse import Warehouse
+from headgate.warehouse.pipelines.computed import Computed
 from headgate.warehouse.run.executors import refuse_unshared
 from headgate.warehouse.run.runtime import MOST_FOLLOWED, Runtime
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.shipping import is_local, late_imports, late_imports_archive, package_archive, ship_modules
 from headgate.warehouse.sources import Files
+from headgate.warehouse.sources.delta.source import Delta
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
 
@@ -90,6 +93,38 @@ def test_a_folder_of_this_machine_is_refused_for_a_cluster_unless_it_is_said_to_
     assert shop(tmp_path, shared=True).shared
     with pytest.raises(NotSharedError, match=r"the path of the warehouse is .*shared=True"):
         refuse_unshared(shop(tmp_path), "spark://there:7077", shared=False)
+
+
+@pytest.mark.parametrize("kind", ["files", "Delta", "computed"])
+def test_a_source_in_a_folder_of_this_machine_is_refused_for_a_cluster(tmp_path: Path, kind: str) -> None:
+    wh = Warehouse("shop", "s3://bucket/shop")
+    if kind == "computed":  # as a pipeline of somebody else declares it
+        wh.dimension("orders", Computed(lambda spark: spark.range(1), (str(tmp_path / "*.csv"),)))
+    else:
+        schema = "ts timestamp"
+        source = Delta(tmp_path, schema=schema) if kind == "Delta" else Files(tmp_path, schema=schema)
+        wh.stream("orders", source, time="ts")
+    refuse_unshared(wh.spec(), "local[*]", shared=False)
+    with pytest.raises(NotSharedError, match=rf"the source of 'orders' is {tmp_path}.*, a folder on this machine"):
+        refuse_unshared(wh.spec(), "spark://there:7077", shared=False)
+
+
+def test_a_delta_table_at_an_address_may_be_read_on_a_cluster() -> None:
+    wh = Warehouse("shop", "s3://bucket/shop")
+    wh.stream("orders", Delta("s3://bucket/orders", schema="ts timestamp"), time="ts")
+    refuse_unshared(wh.spec(), "spark://there:7077", shared=False)
+
+
+def test_a_session_of_spark_connect_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    # A stand-in: the real one takes packages that need not be installed, and a server.
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    for options in (SparkOptions(session=session), SparkOptions("sc://there:15002/;token=secret")):
+        with (
+            pytest.raises(ConnectSessionError, match=r"Spark Connect, which cannot run a warehouse.*--master") as found,
+            WarehouseRun(shop(tmp_path), spark=options),
+        ):
+            pass
+        assert "secret" not in str(found.value)
 
 
 def test_tracks_follow_the_cores_of_a_cluster_until_somebody_states_a_number(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Callable
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
@@ -21,6 +23,11 @@ from headgate.warehouse.sources import Limit, Offset, SourceError
 from headgate.warehouse.sources.delta.log import ForeignLog
 from headgate.warehouse.sources.delta.offsets import DeltaOffset, DeltaRange
 from headgate.warehouse.sources.postgres.offsets import PostgresContents
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.services.object_store import ObjectStoreServer
 
 ALL = Limit()
 
@@ -381,3 +388,50 @@ def test_a_large_dimension_of_postgresql_is_refused_before_it_is_read() -> None:
     source = hg.Postgres("postgresql://127.0.0.1:1/away", "orders", schema="id bigint")
     with pytest.raises(SourceError, match=r"has about 1,024 MB, too much for a dimension.*at most 512 MB"):
         source.read(None, PostgresContents(9, "x", size=1 << 30, newest=0.0))  # type: ignore[arg-type]
+
+
+# --- files that are too large for the driver ------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.services
+@pytest.mark.parametrize("where", ["here", "at an address"])
+def test_spark_reads_a_file_that_is_too_large_for_the_driver(
+    where: str,
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headgate.warehouse.sources.delta.source.MOST_BYTES", 1)
+    address, options = str(tmp_path / "orders"), {}
+    if where == "at an address":
+        store: ObjectStoreServer = request.getfixturevalue("object_store")
+        place = store.bucket()
+        address, options = f"{place}/orders", dict(place.bucket.options)
+    write_deltalake(address, rows(0, 5), partition_by=["city"], storage_options=options or None)
+    source = hg.Delta(address, schema="id bigint, ts timestamp, city string", storage_options=options)
+    wanted = awaited(source)
+    frame = source.read(spark, wanted)
+    assert len(frame.inputFiles()) == 1, "Spark reads a file, and not rows that the driver has read"
+    found = frame.toArrow()
+    expected = rows(0, 5)
+    for column in ("id", "ts", "city"):
+        assert found.column(column).to_pylist() == expected.column(column).to_pylist()
+    (chunk,) = set(found.column("_file").to_pylist())
+    assert chunk.startswith("city=bern/")
+    assert set(found.column("_error").to_pylist()) == {None}
+    copied = Path(unquote(urlsplit(frame.inputFiles()[0]).path))
+    source.release()
+    assert copied.exists() == (where == "here"), "a copy is deleted when it is not needed any more"
+
+
+def awaited(source: hg.Delta) -> DeltaRange:
+    """The first range of a source, whose table may have to be looked at by another thread."""
+    end = time.monotonic() + 600
+    while (found := source.next_range(source.start(), ALL)) is None:
+        assert time.monotonic() < end, source.latest(source.start())
+        source.latest(source.start())
+        time.sleep(0.01)
+    return found

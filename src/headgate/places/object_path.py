@@ -368,6 +368,49 @@ def _of_environment(url: str) -> dict[str, Any]:
     return _sorted_out(found)[1]
 
 
+#: {beginning of variables: the rest of the names of those that the client takes from the environment and that mean the
+#: same on every machine}. Files and roles are left out: those of another machine are others.
+_PORTABLE = {
+    "AWS_": {
+        *("access_key_id", "secret_access_key", "session_token", "token", "region", "default_region", "endpoint"),
+        *("endpoint_url", "virtual_hosted_style_request", "skip_signature", "unsigned_payload", "request_payer"),
+        *("checksum_algorithm", "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled", "s3_express"),
+    },
+    "AZURE_": {
+        *("storage_account_name", "storage_account_key", "storage_sas_key", "storage_sas_token", "storage_token"),
+        *("storage_client_id", "storage_client_secret", "storage_tenant_id", "client_id", "client_secret", "tenant_id"),
+        *("storage_use_emulator", "storage_endpoint", "endpoint", "use_fabric_endpoint"),
+    },
+    "GOOGLE_": {"service_account_key"},
+}
+#: names of the same option
+_SAME = {"endpoint": "endpoint_url", "token": "session_token"}
+
+
+def with_environment(bucket: Bucket) -> Bucket:
+    """The same store for a process on another machine: with the options that this one takes from its environment.
+
+    Stated options come first. They hold secrets, as stated ones may.
+    """
+    prefix = _PREFIXES.get(bucket.url.partition("://")[0])
+    if prefix is None:
+        return bucket
+
+    def meaning(name: str) -> str:
+        short = name.lower().removeprefix(prefix.lower())
+        return _SAME.get(short, short)
+
+    stated = {meaning(name) for name, _ in bucket.options}
+    portable = _PORTABLE[prefix] | _OF_CONNECTIONS
+    found = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(prefix) and name.lower().removeprefix(prefix.lower()) in portable
+        if meaning(name) not in stated
+    }
+    return replace(bucket, options=tuple(sorted({**found, **dict(bucket.options)}.items())))
+
+
 @lru_cache(maxsize=64)
 def _client(bucket: Bucket) -> ObjectStore:
     from obstore.exceptions import BaseError

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,14 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from headgate.core import DeclarationError
 from headgate.places.hdfs_path import HdfsPath
-from headgate.places.object_path import Bucket, ObjectPath
+from headgate.places.object_path import Bucket, ObjectPath, with_environment
 from headgate.places.secret_text import refuse_secrets, shown_address
 
 #: a folder or file, here or in an object store or HDFS; all have the same methods
 AnyPath = Path | ObjectPath
 
 #: {scheme of a URL: the scheme by which Spark knows the same store}
-_SCHEMES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfss": "abfss", "abfs": "abfs", "hdfs": "hdfs"}
+SPARK_SCHEMES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfss": "abfss", "abfs": "abfs", "hdfs": "hdfs"}
 #: {scheme in Spark: the package that Spark needs for it}
 SPARK_PACKAGES = {
     "s3a": "org.apache.hadoop:hadoop-aws, of the version of Hadoop that Spark has",
@@ -65,8 +66,8 @@ def path_from(text: str | os.PathLike[str] | ObjectPath, storage: Mapping[str, s
     parts, shown = urlsplit(written), shown_address(written)
     if parts.scheme == "file" and not parts.netloc:
         return Path(unquote(parts.path))
-    if parts.scheme not in _SCHEMES:
-        known = ", ".join(f"{scheme}://" for scheme in ("file", *_SCHEMES))
+    if parts.scheme not in SPARK_SCHEMES:
+        known = ", ".join(f"{scheme}://" for scheme in ("file", *SPARK_SCHEMES))
         raise PlaceError(f"tables are kept in a folder, in an object store or in HDFS ({known}); got {shown!r}")
     if parts.scheme == "hdfs":
         return _in_hdfs(written, parts, storage or {})
@@ -98,6 +99,11 @@ def _in_hdfs(written: str, parts: SplitResult, storage: Mapping[str, str]) -> Hd
     return HdfsPath(*_named(f"hdfs://{parts.netloc}", parts.path, storage))
 
 
+def for_workers(path: AnyPath) -> AnyPath:
+    """The same place for a process on another machine: this one may reach it by what is in its environment alone."""
+    return replace(path, bucket=with_environment(path.bucket)) if isinstance(path, ObjectPath) else path
+
+
 def delta_table(path: AnyPath) -> tuple[Path | str, dict[str, Any]]:
     """How `deltalake` names a table: its place, and the keyword arguments that come with it."""
     if isinstance(path, Path):
@@ -116,7 +122,7 @@ def relative(path: AnyPath, root: AnyPath) -> str:
 
 def spark_scheme(path: ObjectPath) -> str:
     """By what Spark knows the store of an object."""
-    return _SCHEMES[path.bucket.url.partition("://")[0]]
+    return SPARK_SCHEMES[path.bucket.url.partition("://")[0]]
 
 
 def spark_name(path: AnyPath) -> str:

@@ -12,6 +12,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from headgate.core import DeclarationError
 from headgate.places.secret_text import SECRET_NAME
 from headgate.warehouse.shipping import is_installed, is_local, ship_package
 
@@ -73,6 +74,10 @@ SMALL_BYTES = 8 << 20
 MODEST_BYTES = 64 << 20
 
 
+class ConnectSessionError(DeclarationError):
+    """A warehouse was to run on Spark Connect, which is not supported."""
+
+
 #: settings of Spark with this beginning are those of Hadoop
 _HADOOP = "spark.hadoop."
 #: settings with this beginning name catalogs and say how to reach them
@@ -99,6 +104,20 @@ def own_session(spark: SparkSession, conf: Mapping[str, str] | None = None) -> S
     ship_package(spark.sparkContext)
     catalogs = {key: value for key, value in spark.conf.getAll.items() if key.startswith(_CATALOGS)}
     return _with_settings(spark.newSession(), {**catalogs, **_SETTINGS, **(conf or {})})
+
+
+def refuse_connect(spark: object, master: str) -> None:
+    """Raise ConnectSessionError for a session of Spark Connect, or the address of one: it has no Java of its own."""
+    is_session = type(spark).__module__.startswith("pyspark.sql.connect.")
+    if not is_session and not master.startswith("sc://"):
+        return
+    got = "this session is one of Spark Connect" if is_session else f"{master.partition(';')[0]} is Spark Connect"
+    raise ConnectSessionError(
+        f"{got}, which cannot run a warehouse: updates are cancelled, shipped and reported through sparkContext, which "
+        "it has not. Run the driver where Spark runs, with a classic session (SparkSession.builder.master(...), and no "
+        "SPARK_REMOTE in the environment), or with --master spark://..., yarn or k8s://.... Tables can be read "
+        "without Spark (Warehouse.read, headgate query); see docs/cluster.md"
+    )
 
 
 def another_session(session: SparkSession) -> SparkSession:
@@ -152,6 +171,9 @@ def open_session(
     elif _is_loopback(master):
         # Executors connect to the driver, by default at the name of this machine, which may be an outer address.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if not is_local(master) and (user := os.environ.get("HADOOP_USER_NAME")):
+        # Python workers write the states of stream queries to HDFS as the driver does.
+        settings["spark.executorEnv.HADOOP_USER_NAME"] = user
     late = {f"{_HADOOP}{key}": value for key, value in (hadoop or {}).items() if f"{_HADOOP}{key}" not in (conf or {})}
     for key, value in (conf or {}).items():
         is_secret = key.startswith(_HADOOP) and SECRET_NAME.search(key)

@@ -142,6 +142,9 @@ class Computed:
             rows = rows.withColumn(column, empty)
         return rows
 
+    def folders(self) -> tuple[str, ...]:
+        return tuple(path for path in self.paths if "://" not in path)
+
     def verify(self, loaded: Range) -> None:
         if self._stamp()[0] != expect_kind(loaded, ComputedRange, self).stamp:
             where = self.paths[0] if self.paths else "the query"

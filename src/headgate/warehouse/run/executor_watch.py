@@ -64,7 +64,8 @@ class ExecutorWatch:
         if now <= self._known or time.monotonic() < self._not_before:
             return
         try:
-            self._known = check_executors(context, self._runtime.warehouse.spec, self._runtime.tell)
+            opened = self._runtime.warehouse
+            self._known = check_executors(context, opened.spec, self._runtime.tell, with_states=opened.hosts_queries)
         except HeadgateError as error:
             if str(error) != self._told:
                 self._runtime.tell(str(error))

@@ -7,21 +7,22 @@ machine (``local[...]``) there is nothing to find out about folders. For an obje
 
 from __future__ import annotations
 
+import glob
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.core import DeclarationError, HeadgateError
 from headgate.places.object_path import ObjectPath
-from headgate.places.place import spark_scheme
+from headgate.places.place import AnyPath, spark_scheme
 from headgate.warehouse.run.store_probe import store_probe
 from headgate.warehouse.shipping import is_local
-from headgate.warehouse.sources.files.source import Files
+from headgate.warehouse.sources.protocol import ReadsFolders
 from headgate.warehouse.updates.bad_chunks import reason_of
 from headgate.warehouse.updates.object_copies import has_file_system
 
@@ -94,7 +95,7 @@ def refuse_unshared(spec: WarehouseSpec, master: str | None, shared: bool) -> No
     on_this_machine = is_local(master) or str(master).startswith("local-cluster")  # its executors are processes here
     if on_this_machine or shared:
         return
-    for what, folder in _folders(spec).items():
+    for what, folder in _folders(spec):
         raise NotSharedError(
             f"{what} is {folder}, a folder on this machine, and Spark at {master} computes on others, which would read "
             f"and write their own disks. {_REMEDY}. If all machines share this disk already, say so: "
@@ -102,9 +103,12 @@ def refuse_unshared(spec: WarehouseSpec, master: str | None, shared: bool) -> No
         )
 
 
-def check_executors(context: SparkContext, spec: WarehouseSpec, on_message: Callable[[str], None]) -> frozenset[str]:
+def check_executors(
+    context: SparkContext, spec: WarehouseSpec, on_message: Callable[[str], None], *, with_states: bool = False
+) -> frozenset[str]:
     """Raise NotSharedError if an executor does not see the folders of the warehouse as the driver does, and
-    NoObjectStoreError if Spark does not reach the store that it is in.
+    NoObjectStoreError if Spark does not reach the store that it is in. ``with_states``: nor if its Python does not,
+    which writes the states of stream queries.
 
     Returns the executors if all of them were looked at, else none: those that are busy with other work all the time get
     no task of ours, and which they are cannot be told.
@@ -115,10 +119,8 @@ def check_executors(context: SparkContext, spec: WarehouseSpec, on_message: Call
             with store_probe(context, place) as found:
                 found.check_driver(context)
         return frozenset()
-    folders = _folders(spec)
-    warehouse = folders.pop(_WAREHOUSE, None)
-    samples = [sample for folder in folders.values() if (sample := _sample(folder)) is not None]
-    probe = None if warehouse is None else _Probe.made_in(warehouse)
+    samples = [sample for what, folder in _folders(spec) if what != _WAREHOUSE for sample in _samples(folder)]
+    probe = _Probe.made_in(str(place)) if isinstance(place, Path) else None
     try:
         looks: dict[tuple[str, str], _Look] = {}
         known: frozenset[str] = frozenset()
@@ -132,6 +134,8 @@ def check_executors(context: SparkContext, spec: WarehouseSpec, on_message: Call
         for text in sorted({look.lacks for look in looks.values() if look.lacks}):
             on_message(f"{text}. Tables with Python functions will fail: install it there, or say another interpreter")
         if len(looks) < len(known) or (isinstance(place, ObjectPath) and not _all_reach(context, place)):
+            return frozenset()
+        if with_states and not all_keep_states(context, place):
             return frozenset()
         return known
     finally:
@@ -151,23 +155,44 @@ def _all_reach(context: SparkContext, place: ObjectPath) -> bool:
     return False
 
 
-def _folders(spec: WarehouseSpec) -> dict[str, str]:
-    """{what it is: a folder that this machine and all executors must see}; the paths in ``spec`` are absolute."""
-    folders = {} if "://" in spec.path else {_WAREHOUSE: spec.path}
+def all_keep_states(context: SparkContext, place: AnyPath) -> bool:
+    """Whether the Python of all executors was asked to write a file as it writes states; raises if one cannot.
+
+    In a folder that all machines share there is nothing more to find out, and on one machine nothing at all.
+    """
+    if not isinstance(place, ObjectPath) or is_local(context.master):
+        return True
+    found: set[str] = set()
+    with store_probe(context, place) as probe:
+        for pause in _PAUSES:
+            found |= probe.check_workers(context, max(1, core_count(context)), pause)
+            if len(found) >= len(executor_ids(context)):
+                return True
+    return False
+
+
+def _folders(spec: WarehouseSpec) -> Iterator[tuple[str, str]]:
+    """What it is, and a folder that this machine and all executors must see, perhaps as a pattern; all are absolute."""
+    if isinstance(place := spec.folder(), Path):
+        yield _WAREHOUSE, str(place)
     loaded: tuple[StreamSpec | DimensionSpec, ...] = (*spec.streams, *spec.dimensions)
     for node in loaded:
-        if isinstance(node.source, Files) and "://" not in (path := os.fspath(node.source.path)):
-            folders[f"the source of {node.name!r}"] = path
-    return folders
+        if isinstance(node.source, ReadsFolders):
+            yield from ((f"the source of {node.name!r}", folder) for folder in node.source.folders())
 
 
-def _sample(folder: str) -> str | None:
-    """A file or folder that an executor must see if it sees this folder; None if there is no folder yet."""
-    try:
-        with os.scandir(folder) as entries:
-            return next((entry.path for entry in entries), folder)
-    except OSError:
-        return None
+def _samples(folder: str) -> list[str]:
+    """Files or folders that an executor must see if it sees this folder; none if there is no folder yet."""
+    found = []
+    for path in glob.glob(folder):
+        try:
+            with os.scandir(path) as entries:
+                found.append(next((entry.path for entry in entries), path))
+        except NotADirectoryError:
+            found.append(path)
+        except OSError:
+            continue
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +236,8 @@ def _looks(context: SparkContext, probe: _Probe | None, samples: list[str], paus
     except Exception as error:
         raise NoExecutorError(
             f"the executors of {context.master} cannot run Python for Headgate: {reason_of(error)}. They need the "
-            "driver's version of Python, with pyspark and pyarrow; spark.pyspark.python names the interpreter there"
+            "driver's version of Python with pyspark, also if all tables are SQL: it looks whether they see the "
+            "folders and the store of the warehouse. spark.pyspark.python names the interpreter there"
         ) from error
     return [_Look(*each) for each in found]
 

@@ -31,7 +31,13 @@ from headgate.warehouse.run.autopilot import AutopilotWatch
 from headgate.warehouse.run.catalog_keeper import CatalogKeeper
 from headgate.warehouse.run.control import ControlServer
 from headgate.warehouse.run.executor_watch import ExecutorWatch
-from headgate.warehouse.run.executors import check_executors, cluster_cores, refuse_unshared, wait_for_executors
+from headgate.warehouse.run.executors import (
+    all_keep_states,
+    check_executors,
+    cluster_cores,
+    refuse_unshared,
+    wait_for_executors,
+)
 from headgate.warehouse.run.lease import LEASE_SECONDS, WarehouseLease, has_lease
 from headgate.warehouse.run.listeners import RunListeners, RunWatcher
 from headgate.warehouse.run.lock import WarehouseInUseError, WarehouseLock
@@ -42,7 +48,7 @@ from headgate.warehouse.run.trace import TraceWriter, local_runs, read_trace, ru
 from headgate.warehouse.run.trace_copy import COPY_SECONDS, TraceCopy
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.run_options import DEFAULT, RunOptions
-from headgate.warehouse.session import another_session, open_session, own_session, running_session
+from headgate.warehouse.session import another_session, open_session, own_session, refuse_connect, running_session
 from headgate.warehouse.shipping import ship_late_imports, ship_modules
 from headgate.warehouse.updates.node import known
 from headgate.warehouse.updates.object_copies import check_access
@@ -158,6 +164,7 @@ class WarehouseRun:
             spark, revive = self._spark(undo)
             self._on_message(f"opening {counts(self.spec)} ...")
             opened = open_warehouse(self.spec, spark, on_change=self._on_change, fence=self._lease)
+            self._check_states(spark, opened)
             self._tell_rebuilds(opened)
             for table, mode in opened.modes.items():
                 if mode.name == "whole":
@@ -245,6 +252,7 @@ class WarehouseRun:
         """
         options = self._spark_options
         theirs = options.session or running_session()
+        refuse_connect(theirs, options.master)
         master = options.master if theirs is None else theirs.sparkContext.master
         refuse_unshared(self.spec, master, self.spec.shared or options.shared)
         if theirs is not None:
@@ -274,6 +282,11 @@ class WarehouseRun:
         wait_for_executors(spark.sparkContext)
         self._executors = check_executors(spark.sparkContext, self.spec, self._on_message)
         ship_late_imports(spark.sparkContext, _pipeline_of(self.spec))
+
+    def _check_states(self, spark: SparkSession, opened: OpenWarehouse) -> None:
+        """Raise NoObjectStoreError if there are stream queries and executors cannot keep their states."""
+        if opened.hosts_queries and not all_keep_states(spark.sparkContext, self.spec.folder()):
+            self._executors = frozenset()  # which are looked at again later
 
     def _open_again(
         self, spark: SparkSession, spec: WarehouseSpec | None = None, analyses: Mapping[str, Analysis] | None = None

@@ -4,6 +4,9 @@ Where Spark has the file system of an object store, or of HDFS, executors read a
 themselves. One without the keys, the jars or a way to the store would fail the first update that it works for, hours
 later perhaps. So at the start the driver writes files with its own client, every executor reads one of them with
 Spark's file system and writes another one, and the driver reads those. On one machine Java in the driver does the same.
+
+The states of stream queries are written by Python on the executors, with the driver's client. That is tried, too, if
+there are such queries.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headgate.core import HeadgateError
 from headgate.places.object_path import NoObjectStoreError, ObjectPath
-from headgate.places.place import spark_name
+from headgate.places.place import for_workers, spark_name
 from headgate.places.secret_text import SECRET_NAME, without
+from headgate.stream.spark.state_files import read_layer
 from headgate.warehouse.updates.bad_chunks import reason_of
 
 if TYPE_CHECKING:
@@ -82,6 +87,34 @@ class StoreProbe:
             raise self._refused("Spark", f"{tasks} files were written, and the driver sees {len(parts)} of them")
         return found
 
+    def check_workers(self, context: SparkContext, tasks: int, pause: float) -> set[str]:
+        """Let ``tasks`` tasks in Python write a file as they write states, and read it; returns where they ran.
+
+        Raises NoObjectStoreError if one of them cannot.
+        """
+        place = for_workers(self.folder)
+        assert isinstance(place, ObjectPath)
+        write = _writing_states(str(place), dict(place.bucket.options), self.token, pause)
+        hidden = [value for key, value in place.bucket.options if SECRET_NAME.search(key)]
+        found: set[str] = set()
+        for host, where, name, problem in context.parallelize(range(tasks), tasks).map(write).collect():
+            if why := problem or self._unseen(name):
+                raise NoObjectStoreError(
+                    f"the Python of the executor on {host} (in {where}) cannot keep the states of stream queries in "
+                    f"{self.warehouse}: {without(why, hidden)}. It needs the package of the store and a way to it. It "
+                    "gets the options in storage= and those in the driver's environment (AWS_..., AZURE_..., "
+                    "GOOGLE_...); roles and files with keys must be there on its machine"
+                )
+            found.add(f"{host} {where}")
+        return found
+
+    def _unseen(self, name: str) -> str:
+        """Why the driver does not read the states that a worker has written; empty if it does."""
+        try:
+            return "" if read_layer(self.folder / name).note["token"] == self.token else "the driver reads others"
+        except (OSError, HeadgateError) as error:
+            return f"the driver does not see what it has written: {error}"
+
     def _compare(self, where: str, seen: object, written: ObjectPath | None = None) -> None:
         if seen != self.token:
             raise self._refused(where, "what it reads there is not what the driver has written")
@@ -132,6 +165,35 @@ def _seen(pause: float) -> Callable[[Iterable[str]], Iterable[str]]:
         yield json.dumps([socket.gethostname(), os.getcwd(), "".join(content)])
 
     return seen
+
+
+def _writing_states(
+    address: str, options: dict[str, str], token: str, pause: float
+) -> Callable[[int], tuple[str, str, str, str]]:
+    """What the Python of an executor runs: it writes and reads a file of states, with nothing in them."""
+
+    def write(_: int) -> tuple[str, str, str, str]:
+        import os
+        import socket
+        import time
+
+        name, why = "", ""
+        try:
+            from headgate.places.place import path_from
+            from headgate.stream.spark.state_files import Layer, read_layer, write_layer
+
+            folder = path_from(address, options)
+            # Not for as long as an update would try: somebody waits for the run to begin.
+            path = write_layer(folder.with_patience(30.0), "probe", Layer({}, {"token": token}))  # type: ignore[union-attr]
+            name = path.name
+            if read_layer(path).note["token"] != token:
+                why = "it reads something else than it has written"
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        time.sleep(pause)
+        return socket.gethostname(), os.getcwd(), name, why
+
+    return write
 
 
 def _failures(context: SparkContext, group: str) -> Iterator[tuple[str, str]]:

@@ -296,6 +296,14 @@ class ReadsOnExecutors(Protocol):
 
 
 @runtime_checkable
+class ReadsFolders(Protocol):
+    """A source whose files Spark reads from folders of this machine: all machines of a cluster must see them."""
+
+    def folders(self) -> Collection[str]:
+        """The files and folders that Spark reads, as absolute paths; they may be patterns, and need not be there."""
+
+
+@runtime_checkable
 class MovingStart(Protocol):
     """A source whose ``start`` may be another place the next time, as what comes from now on."""
 

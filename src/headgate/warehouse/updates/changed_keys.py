@@ -86,14 +86,28 @@ class KeyedTable:
 
     def write(self, frame: DataFrame, number: int, affected: pa.Table) -> WrittenFiles:
         """Compute the rows of the affected keys, and let them replace those in the table."""
-        table, columns, time = self._writer.table, self._keys.columns, self._writer.spec.time
         rows = self._writer.rows(frame)
         # Sources without keys were read whole, so there may be rows of other keys.
-        rows = rows.filter(pa.array(look_up(affected, rows.select(columns)) >= 0))
-        bounds = _bounds_of(affected.column(columns.index(time))) if time in columns else None
-        files = table.files() if bounds is None else table.files_in(table.partitions_between(*bounds))
-        positions, old = rows_with_keys(table, files, columns, affected)
+        rows = rows.filter(pa.array(look_up(affected, rows.select(self._keys.columns)) >= 0))
+        table = self._writer.table
+        positions, old = rows_with_keys(table, self._own_files_with(affected), self._keys.columns, affected)
         return replaced(table, number, positions, old, rows, self._writer.spec.partition)
+
+    def write_with_spark(self, frame: DataFrame, number: int, affected: pa.Table, files: FileReader) -> WrittenFiles:
+        """The same, but the rows do not pass through the driver: files that may have such keys are written anew."""
+        old = self._own_files_with(affected)
+        keys = frame.sparkSession.createDataFrame(affected)
+        rows = _with_keys(frame, self._keys.columns, keys, "left_semi")
+        if old:
+            there = files.parquet(frame.schema, [self._writer.table.path_of(file) for file in old])
+            rows = rows.unionAll(_with_keys(there, self._keys.columns, keys, "left_anti"))
+        return replace(self._writer.write_with_spark(number, rows), replaced=old)
+
+    def _own_files_with(self, affected: pa.Table) -> Sequence[DataFile]:
+        """The files of the table that may have rows with the affected keys."""
+        table, columns, time = self._writer.table, self._keys.columns, self._writer.spec.time
+        bounds = _bounds_of(affected.column(columns.index(time))) if time in columns else None
+        return table.files() if bounds is None else table.files_in(table.partitions_between(*bounds))
 
 
 def _changed_rows(spark: SparkSession, source: SourceTable, plan: DerivePlan, files: FileReader) -> list[DataFrame]:
@@ -159,6 +173,14 @@ def _only_with(frame: DataFrame, keys: TableKeys, source: str, affected: DataFra
         frame = frame.join(F.broadcast(named.withColumn(f"{prefix}in", F.lit(True))), equal(origin, prefix), "left")
     flags = [F.coalesce(F.col(f"{HIDDEN_PREFIX}u{use}in"), F.lit(False)) for use in range(len(origins))]
     return frame.where(reduce(lambda one, other: one | other, flags)).select(*(F.col(quoted(name)) for name in columns))
+
+
+def _with_keys(rows: DataFrame, columns: Sequence[str], affected: DataFrame, how: str) -> DataFrame:
+    """The rows of the table whose keys are among ``affected`` (``left_semi``), or are not (``left_anti``)."""
+    from pyspark.sql import functions as F
+
+    equal = [F.col(quoted(column)).eqNullSafe(F.col(_name(i))) for i, column in enumerate(columns)]
+    return rows.join(affected, reduce(lambda one, other: one & other, equal), how)
 
 
 def _spans_of(affected: pa.Table, keys: TableKeys, source: str, time: str) -> tuple[Span, ...] | None:

@@ -31,8 +31,8 @@ from headgate.warehouse.updates.plan import RecomputePlan
 from headgate.warehouse.updates.recomputed_blocks import write_blocks
 from headgate.warehouse.updates.replaced_rows import all_rows, merge_groups, replaced
 from headgate.warehouse.updates.spans import join
-from headgate.warehouse.updates.spark_files import LARGE_BYTES, FileReader, WrittenFiles
-from headgate.warehouse.updates.table_writer import TableWriter
+from headgate.warehouse.updates.spark_files import LARGE_BYTES, FileReader, WrittenFiles, is_too_large
+from headgate.warehouse.updates.table_writer import LargeResultError, TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,7 +116,10 @@ class TableDeriver:
         affected = None
         if plan.kind == "keys" and self._keyed is not None:
             tune(spark, plan.changed_bytes)
-            affected = self._keyed.affected(spark, plan, files)
+            try:
+                affected = self._keyed.affected(spark, plan, files)
+            except LargeResultError:  # of so many keys, everything is computed
+                update.plan = plan = replace(plan, kind="whole", changed={}, edge_before=None)
         nothing_changes = not plan.computes or (affected is not None and not affected.num_rows)
         if nothing_changes and self.table.exists:
             self._commit_freshness(plan)
@@ -132,7 +135,7 @@ class TableDeriver:
             hosted = self.call_function(spark, plan, files)
         number = plan.number_before + 1
         try:
-            written = self._write(hosted, number, plan, affected)
+            written = self._write(hosted, number, plan, affected, files)
         except UserCodeError as error:
             raise self.hosted.with_reason(error, hosted) from error.__cause__
         self.hosted.check(hosted)
@@ -186,47 +189,89 @@ class TableDeriver:
             number, (), replace=None, state=state.to_json(), schema=self.table.schema, after=plan.number_before
         )
 
-    def _write(self, hosted: HostedUpdate, number: int, plan: DerivePlan, affected: pa.Table | None) -> WrittenFiles:
-        """Compute and write the rows of an update."""
+    def _write(
+        self, hosted: HostedUpdate, number: int, plan: DerivePlan, affected: pa.Table | None, files: FileReader
+    ) -> WrittenFiles:
+        """Compute and write the rows of an update: in the driver, or by Spark if they are too many for that."""
         try:
             frame = hosted.frame
         except Exception as error:
             raise self._writer.failed(error) from error
+        # Keys and groups of an update are few, as a rule; the first groups of a long history may be many.
+        merges = plan.kind == "merge" and self.table.statistics().files > 0
+        if plan.bytes <= LARGE_BYTES or affected is not None or merges:
+            try:
+                return self._written(frame, number, plan, affected, files, is_large=False)
+            except LargeResultError:  # the query makes far more rows than it reads
+                tune(frame.sparkSession, LARGE_BYTES)
+        return self._written(frame, number, plan, affected, files, is_large=True)
+
+    def _written(
+        self,
+        frame: DataFrame,
+        number: int,
+        plan: DerivePlan,
+        affected: pa.Table | None,
+        files: FileReader,
+        is_large: bool,
+    ) -> WrittenFiles:
+        """The rows of an update, written; if it ``is_large``, they do not pass through the driver."""
         if plan.blocks is not None:
-            return write_blocks(self._writer, number, frame, plan.blocks, plan.bytes > LARGE_BYTES)
+            return write_blocks(self._writer, number, frame, plan.blocks, is_large)
         if affected is not None and self._keyed is not None:
+            if is_large:
+                return self._keyed.write_with_spark(frame, number, affected, files)
             return self._keyed.write(frame, number, affected)
         if plan.kind == "append":
-            return self._writer.write_frame(number, frame, plan.bytes > LARGE_BYTES)
-        # The first groups of a long history may be too many for the driver.
-        is_small = plan.bytes <= LARGE_BYTES or self.table.statistics().files > 0
-        if plan.kind == "merge" and self._merger is not None and is_small:
-            return self._write_merged(frame, number, plan, self._merger)
-        written = self._write_everything(frame, number, plan)
+            return self._writer.write_frame(number, frame, is_large)
+        if plan.kind == "merge" and self._merger is not None:
+            merge = self._merge_with_spark if is_large else self._write_merged
+            return merge(frame, number, self._files_of_groups(plan), self._merger, files)
+        written = self._write_everything(frame, number, plan, is_large)
         return replace(written, replaced=ALL) if written.replaced is None and self.table.exists else written
 
-    def _write_everything(self, frame: DataFrame, number: int, plan: DerivePlan) -> WrittenFiles:
+    def _write_everything(self, frame: DataFrame, number: int, plan: DerivePlan, is_large: bool) -> WrittenFiles:
         """Compute everything; rows that stay the same are left alone, if the table is small enough to compare."""
-        is_large = plan.bytes > LARGE_BYTES
         if self._merger is not None:
             states = self._merger.states(frame)
             if is_large:
                 return self._writer.write_with_spark(number, self._merger.complete_on_spark(states, frame))
-            rows = self._merger.complete(self._writer.arrow(states), frame)
+            rows = self._completed(self._merger, self._writer.arrow(states), frame)
             return self._writer.write_rows(number, self._writer.checked(rows))
         if plan.kind == "rebuild" or is_large or self.table.statistics().size > LARGE_BYTES:
             return self._writer.write_frame(number, frame, is_large)
         positions, old = all_rows(self.table)
         return replaced(self.table, number, positions, old, self._writer.rows(frame), self.spec.partition)
 
-    def _write_merged(self, frame: DataFrame, number: int, plan: DerivePlan, merger: GroupMerger) -> WrittenFiles:
+    def _write_merged(
+        self, frame: DataFrame, number: int, old: Sequence[DataFile], merger: GroupMerger, files: FileReader
+    ) -> WrittenFiles:
         new = self._writer.arrow(merger.states(frame))
         try:
-            positions, states = merge_groups(self.table, self._files_of_groups(plan), merger, new)
+            positions, states = merge_groups(self.table, old, merger, new)
         except OverflowError as error:
             raise self._writer.failed(error) from error
-        rows = self._writer.checked(merger.complete(states, frame))
+        rows = self._writer.checked(self._completed(merger, states, frame))
         return replaced(self.table, number, positions, None, rows, self.spec.partition)
+
+    def _merge_with_spark(
+        self, frame: DataFrame, number: int, old: Sequence[DataFile], merger: GroupMerger, files: FileReader
+    ) -> WrittenFiles:
+        """The same, but groups do not pass through the driver: files that may have some of them are written anew."""
+        states = merger.states(frame)
+        rows = merger.complete_on_spark(states, frame)
+        if old:
+            there = files.parquet(rows.schema, [self.table.path_of(file) for file in old])
+            rows = merger.complete_on_spark(merger.merged_on_spark(states, there), frame)
+        return replace(self._writer.write_with_spark(number, rows), replaced=old or None)
+
+    def _completed(self, merger: GroupMerger, states: pa.Table, frame: DataFrame) -> pa.Table:
+        try:
+            return merger.complete(states, frame)
+        except Exception as error:  # columns that Spark computes may be more than their states
+            if is_too_large(error):
+                raise self._writer.failed(error) from error
+            raise
 
     def _files_of_groups(self, plan: DerivePlan) -> Sequence[DataFile]:
         """The files of the table that can hold groups of new rows."""

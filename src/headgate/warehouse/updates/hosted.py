@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from headgate.core import UserCodeError
+from headgate.places.place import for_workers
 from headgate.stream.spark.ordering import ArrivalOrder, ArrivedFile
 from headgate.stream.spark.state_files import read_rejected
 from headgate.stream.spark.update import HostedUpdate, StoredStates, state_folder
@@ -54,7 +55,7 @@ class HostedQueries:
         before = CommitState.from_json(self._table.state, self._spec.name)
         return HostedUpdate(
             number=before.update + 1,
-            folder=state_folder(self._table.directory),
+            folder=for_workers(state_folder(self._table.directory)),
             stored={} if rebuild else stored_states(before),
             table=self._spec.name,
             clock=clock,

@@ -37,7 +37,7 @@ from headgate.warehouse.updates.good_rows import (
 )
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.plan import MICROS
-from headgate.warehouse.updates.spark_files import LARGE_BYTES, WrittenFiles, write_with_spark
+from headgate.warehouse.updates.spark_files import LARGE_BYTES, WrittenFiles, is_too_large, write_with_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,12 +106,17 @@ class LoadedNode(Node):
             return good, bad
         rows = self.source.read_arrow(spark, wanted) if isinstance(self.source, ReadsArrow) else None
         frame = self.source.read(spark, wanted) if rows is None else None
-        if frame is not None and wanted.bytes > LARGE_BYTES:
+        if frame is not None and wanted.bytes <= LARGE_BYTES:
+            small = wanted.bytes <= DROP_TEXT_BYTES
+            try:
+                rows = (frame if small else without_text_of_good_rows(frame, times)).toArrow()
+            except Exception as error:
+                if not is_too_large(error):  # as the rows of a compressed file may be
+                    raise
+        if rows is None:
+            assert frame is not None
             good, bad = self._written_by_spark(frame, number, times)
         else:
-            if frame is not None:
-                small = wanted.bytes <= DROP_TEXT_BYTES
-                rows = (frame if small else without_text_of_good_rows(frame, times)).toArrow()
             good_rows, bad_rows = split_rows(rows, times)
             bad_files = self._rejected.write_arrow(number, bad_rows, None) if bad_rows.num_rows else []
             bad = WrittenFiles(bad_files, bad_rows.num_rows, bad_rows.schema)

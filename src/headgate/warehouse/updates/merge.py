@@ -8,7 +8,7 @@ of new rows, what is above computes the table's columns from states.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache, partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,6 +147,31 @@ class GroupMerger:
     def complete_on_spark(self, states: DataFrame, result: DataFrame) -> DataFrame:
         """The same as ``complete``, for results that are too large for the driver."""
         return self._shown(states, result, [name for name in self.kept if name.startswith(HIDDEN_PREFIX)])
+
+    def merged_on_spark(self, new: DataFrame, kept: DataFrame) -> DataFrame:
+        """The keys and states of all groups that are in ``new`` or in ``kept``, the columns of that name in files.
+
+        The same as ``merged`` for the groups in both, for results that are too large for the driver.
+        """
+        from pyspark.sql import functions as F
+
+        is_new, was_kept = f"{HIDDEN_PREFIX}new", f"{HIDDEN_PREFIX}kept"
+        before = kept.select(*(F.col(quoted(name)).alias(f"{was_kept}_{i}") for i, name in enumerate(self.kept)))
+        old = {name: F.col(f"{was_kept}_{i}") for i, name in enumerate(self.kept)}
+        now = {name: F.col(quoted(name)) for name in self.kept}
+        same = reduce(lambda one, other: one & other, (now[name].eqNullSafe(old[name]) for name in self._keys))
+        both = new.withColumn(is_new, F.lit(True)).join(before.withColumn(was_kept, F.lit(True)), same, "full_outer")
+
+        def chosen(name: str, merged: Column) -> Column:
+            value = F.when(F.col(was_kept).isNull(), now[name]).when(F.col(is_new).isNull(), old[name])
+            return value.otherwise(merged).alias(name)
+
+        columns = {name: chosen(name, now[name]) for name in self._keys}
+        for i, names in enumerate(self._parts):
+            types = [new.schema[name].dataType for name in names]
+            values = self._kind(i).merge_on_spark([old[name] for name in names], [now[name] for name in names], types)
+            columns |= {name: chosen(name, value) for name, value in zip(names, values, strict=True)}
+        return both.select(*columns.values())
 
     def _shown(self, states: DataFrame, result: DataFrame, kept: Sequence[str]) -> DataFrame:
         from pyspark.sql import functions as F

@@ -51,6 +51,11 @@ class OpenWarehouse:
         """How each derived table is kept up to date, and why."""
         return {node.table: node.mode for node in self.tables()}
 
+    @property
+    def hosts_queries(self) -> bool:
+        """Whether there are stream queries in tables, which Python on the executors runs, and which may keep states."""
+        return any(node.hosts_queries for node in self.tables())
+
     def updated(self, name: str) -> None:
         """Tell the nodes of the tables built on a table that it has changed."""
         for dependent in self.graph.downstream[self.graph.index[name]]:

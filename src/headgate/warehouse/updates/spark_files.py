@@ -5,7 +5,8 @@ all are done: on two cores, five small tables over the same files took 280 ms in
 
 Small results come to the driver as Arrow and are written there, which takes half as long as a small Spark job. Updates
 that read more than ``LARGE_BYTES`` are written by Spark into the table's partitions; only file names and statistics
-pass through the driver.
+pass through the driver. A query may make far more rows than it reads. Spark refuses to send the driver more than it may
+have (``is_too_large``); then the rows are computed once more, and written where they are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from headgate.core import said_by
 from headgate.places.object_path import ObjectPath
 from headgate.places.place import AnyPath, spark_name
 from headgate.warehouse.declare.plan_tree import quoted
@@ -33,6 +35,13 @@ if TYPE_CHECKING:
 
 #: updates that read more than this are written by Spark
 LARGE_BYTES = 64 << 20
+#: the setting that Spark names when a result is too large for the driver
+MOST_RESULT = "spark.driver.maxResultSize"
+
+
+def is_too_large(error: Exception) -> bool:
+    """Whether a result did not come to the driver because the driver may not have so much."""
+    return MOST_RESULT in said_by(error)
 
 
 class FileReader:

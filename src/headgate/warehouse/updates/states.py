@@ -2,7 +2,8 @@
 
 Spark computes the states of new rows. The driver merges them with those kept, with Arrow, because only the groups that
 new rows touch take part: a Spark job over them would take longer than everything else. The values are the same as
-Spark's: nulls are skipped, and NaN is larger than all other numbers.
+Spark's: nulls are skipped, and NaN is larger than all other numbers. Groups that are too many for the driver are merged
+by Spark (``merge_on_spark``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+    from pyspark.sql.types import DataType
 
 Parts = Sequence[pa.ChunkedArray]
 
@@ -38,6 +40,12 @@ class StateKind(ABC):
     def merge(self, kept: Parts, new: Parts) -> list[pa.ChunkedArray]:
         """The parts of all rows of groups, row by row, from the parts kept and those of new rows."""
 
+    @abstractmethod
+    def merge_on_spark(
+        self, kept: Sequence[Column], new: Sequence[Column], types: Sequence[DataType]
+    ) -> Sequence[Column]:
+        """The same as ``merge``, as columns of Spark; ``types`` are those of the parts."""
+
     def value(self, parts: Parts, function: str) -> pa.ChunkedArray:
         """The value of the function."""
         return parts[0]
@@ -53,6 +61,11 @@ class _SumState(StateKind):
     def merge(self, kept: Parts, new: Parts) -> list[pa.ChunkedArray]:
         return [_added(kept[0], new[0])]
 
+    def merge_on_spark(
+        self, kept: Sequence[Column], new: Sequence[Column], types: Sequence[DataType]
+    ) -> Sequence[Column]:
+        return _added_on_spark(kept, new, types)
+
 
 class _LargestOrLeast(StateKind):
     def __init__(self, largest: bool) -> None:
@@ -61,6 +74,13 @@ class _LargestOrLeast(StateKind):
     def merge(self, kept: Parts, new: Parts) -> list[pa.ChunkedArray]:
         chooses_new = _is_beyond(new[0], kept[0], self._largest)
         return [_chosen(chooses_new, new[0], kept[0])]
+
+    def merge_on_spark(
+        self, kept: Sequence[Column], new: Sequence[Column], types: Sequence[DataType]
+    ) -> Sequence[Column]:
+        from pyspark.sql import functions as F
+
+        return [F.when(_is_beyond_on_spark(new[0], kept[0], self._largest), new[0]).otherwise(kept[0])]
 
 
 class _LargestOrLeastBy(StateKind):
@@ -81,6 +101,14 @@ class _LargestOrLeastBy(StateKind):
         chooses_new = _is_beyond(new[1], kept[1], self._largest)
         return [_chosen(chooses_new, new[0], kept[0]), _chosen(chooses_new, new[1], kept[1])]
 
+    def merge_on_spark(
+        self, kept: Sequence[Column], new: Sequence[Column], types: Sequence[DataType]
+    ) -> Sequence[Column]:
+        from pyspark.sql import functions as F
+
+        chooses_new = _is_beyond_on_spark(new[1], kept[1], self._largest)
+        return [F.when(chooses_new, after).otherwise(before) for before, after in zip(kept, new, strict=True)]
+
 
 class _AverageState(StateKind):
     suffixes = ("_sum", "_count")
@@ -94,6 +122,11 @@ class _AverageState(StateKind):
 
     def merge(self, kept: Parts, new: Parts) -> list[pa.ChunkedArray]:
         return [_added(kept[0], new[0]), _added(kept[1], new[1])]
+
+    def merge_on_spark(
+        self, kept: Sequence[Column], new: Sequence[Column], types: Sequence[DataType]
+    ) -> Sequence[Column]:
+        return _added_on_spark(kept, new, types)
 
     def value(self, parts: Parts, function: str) -> pa.ChunkedArray:
         count = pc.cast(parts[1], pa.float64())
@@ -126,6 +159,17 @@ class _VarianceState(StateKind):
         mean = pc.add(kept[1], pc.multiply(apart, share))
         between = pc.multiply(pc.multiply(apart, apart), pc.multiply(pc.cast(kept[0], pa.float64()), share))
         return [count, mean, pc.add(pc.add(kept[2], new[2]), between)]
+
+    def merge_on_spark(
+        self, kept: Sequence[Column], new: Sequence[Column], types: Sequence[DataType]
+    ) -> Sequence[Column]:
+        from pyspark.sql import functions as F
+
+        count = kept[0] + new[0]
+        share = new[0].cast("double") / F.greatest(count, F.lit(1)).cast("double")
+        apart = new[1] - kept[1]
+        between = apart * apart * (kept[0].cast("double") * share)
+        return [count, kept[1] + apart * share, kept[2] + new[2] + between]
 
     def value(self, parts: Parts, function: str) -> pa.ChunkedArray:
         counted = pc.subtract(parts[0], 1) if function.endswith("Samp") else parts[0]
@@ -163,6 +207,26 @@ def _added(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
     else:
         added = pc.add_checked(one, other)
     return pc.coalesce(added.cast(kind), one, other)
+
+
+def _added_on_spark(kept: Sequence[Column], new: Sequence[Column], types: Sequence[DataType]) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    def added(one: Column, other: Column, kind: DataType) -> Column:
+        # Whether Spark is set to raise at an overflow or not: a wrong sum must not be kept.
+        text = f"a sum of type {kind.simpleString()} has become too large for its type: cast what it is computed from"
+        both = F.coalesce(F.try_add(one, other).try_cast(kind), F.raise_error(F.lit(f"{text} to a larger type")))
+        return F.when(one.isNull(), other).when(other.isNull(), one).otherwise(both)
+
+    return [added(*each) for each in zip(kept, new, types, strict=True)]
+
+
+def _is_beyond_on_spark(new: Column, kept: Column, largest: bool) -> Column:
+    """The same as ``_is_beyond``: Spark, too, takes NaN for the largest number."""
+    from pyspark.sql import functions as F
+
+    beyond = new > kept if largest else new < kept
+    return F.coalesce(beyond, kept.isNull() & new.isNotNull())
 
 
 def _is_beyond(new: pa.ChunkedArray, kept: pa.ChunkedArray, largest: bool) -> pa.ChunkedArray:

@@ -11,14 +11,14 @@ from headgate.warehouse.declare.spec import TableSpec
 from headgate.warehouse.storage.errors import LostRowsError
 from headgate.warehouse.storage.parquet import visible
 from headgate.warehouse.storage.store import TableStore
-from headgate.warehouse.updates.spark_files import WrittenFiles, write_with_spark
+from headgate.warehouse.updates.spark_files import MOST_RESULT, WrittenFiles, is_too_large, write_with_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-#: the setting that Spark names when a result is too large for the driver
-MOST_RESULT = "spark.driver.maxResultSize"
+class LargeResultError(UserCodeError):
+    """A result is larger than the driver may have. The same rows can be written by Spark (``TableDeriver``)."""
 
 
 class TableWriter:
@@ -58,18 +58,8 @@ class TableWriter:
         return WrittenFiles(files, rows.num_rows, visible(rows.schema))
 
     def write_frame(self, number: int, frame: DataFrame, is_large: bool) -> WrittenFiles:
-        """Compute and write a frame; if it is large, the rows do not pass through the driver.
-
-        A query may make far more rows than it reads. Spark refuses to send the driver more than it may have; then the
-        rows are computed once more, and written where they are.
-        """
-        if not is_large:
-            try:
-                return self.write_rows(number, self.rows(frame))
-            except UserCodeError as error:
-                if MOST_RESULT not in str(error):
-                    raise
-        return self.write_with_spark(number, frame)
+        """Compute and write a frame; if it is large, the rows do not pass through the driver."""
+        return self.write_with_spark(number, frame) if is_large else self.write_rows(number, self.rows(frame))
 
     def write_with_spark(self, number: int, frame: DataFrame) -> WrittenFiles:
         try:
@@ -80,4 +70,10 @@ class TableWriter:
             raise self.failed(error) from error
 
     def failed(self, error: Exception) -> UserCodeError:
-        return UserCodeError(f"{self.spec.place}: table {self.spec.name!r} failed: {said_by(error)}")
+        where = f"{self.spec.place}: table {self.spec.name!r} failed"
+        if is_too_large(error):
+            return LargeResultError(
+                f"{where}: Spark has to send the driver more than it may have. Raise it with --conf {MOST_RESULT}=4g, "
+                f"and with it the driver's memory (--conf spark.driver.memory=...): {said_by(error)}"
+            )
+        return UserCodeError(f"{where}: {said_by(error)}")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headgate.places.object_path import ObjectPath
+from headgate.places.place import hadoop_settings, path_from, spark_name
 from headgate.warehouse.sources.arrow_rows import plain_arrow_type
 from headgate.warehouse.sources.delta.log import AddedFile, ForeignLog
 from headgate.warehouse.sources.errors import SourceError
@@ -13,12 +16,14 @@ from headgate.warehouse.sources.files.batch import FileBatch
 from headgate.warehouse.sources.files.formats import read_parquet
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
 from headgate.warehouse.sources.schema import PRIVATE_PREFIX, RESERVED, Column
-from headgate.warehouse.sources.sql import sql_text
+from headgate.warehouse.sources.sql import as_json, ddl, sql_text
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, SparkSession
 
+#: a file that is copied is in memory in pieces of this size
+_PIECE_BYTES = 8 << 20
 #: the types whose names differ in Delta's logs and in Spark's SQL
 _NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
@@ -57,10 +62,51 @@ def read_file(log: ForeignLog, file: AddedFile, columns: Sequence[Column]) -> pa
     return rows
 
 
-def read_large_file(spark: SparkSession, log: ForeignLog, file: AddedFile, columns: Sequence[Column]) -> DataFrame:
-    """As ``read_file``, read by Spark: for a file of a local table that is too large for the driver."""
-    batch = FileBatch(log.uri, (file.path,), tuple(columns), {})
-    rows = read_parquet(spark, batch)
+def read_large_file(spark: SparkSession, folder: str, file: AddedFile, columns: Sequence[Column]) -> DataFrame:
+    """As ``read_file``, read by Spark: for a file in a folder of this machine that is too large for the driver."""
+    rows = read_parquet(spark, FileBatch(folder, (file.path,), tuple(columns), {}))
+    return _with_partition(rows, file, columns)
+
+
+def read_far_file(spark: SparkSession, log: ForeignLog, file: AddedFile, columns: Sequence[Column]) -> DataFrame:
+    """The same for a file at an address, for which Spark has the file system."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    place = path_from(log.uri, log.options)
+    assert isinstance(place, ObjectPath)
+    _let_in(spark, place)
+    there = {field.name.lower(): field.type for field in pq.read_schema(file.path, filesystem=log.files)}
+    for column in columns:
+        kind = there.get(column.name.lower())
+        if kind is not None and pa.types.is_timestamp(kind) and kind.unit == "ns":
+            raise SourceError(f"{file.path} of {log.uri} has {column.name!r} in nanoseconds, which Spark does not read")
+    rows = spark.read.schema(ddl(columns)).option("__globPaths__", "false").parquet(spark_name(place / file.path))
+    names = [column.quoted for column in columns]
+    added = [f"CAST(NULL AS STRING) AS {FILE_COLUMN}", f"{as_json(names)} AS {RAW_COLUMN}"]
+    return _with_partition(rows.selectExpr(*names, *added, f"CAST(NULL AS STRING) AS {ERROR_COLUMN}"), file, columns)
+
+
+def _let_in(spark: SparkSession, place: ObjectPath) -> None:
+    """Give Spark the options of the source for its bucket alone, as far as nothing else is set for this bucket."""
+    of_spark, bucket = spark.sparkContext._jsc.hadoopConfiguration(), place.bucket.url.partition("://")[2]
+    for key, value in hadoop_settings(place).items():
+        own = key.replace("fs.s3a.", f"fs.s3a.bucket.{bucket}.")
+        if of_spark.get(own) is None:
+            of_spark.set(own, value)
+
+
+def fetch(log: ForeignLog, file: AddedFile, folder: Path) -> None:
+    """Copy a file of a table at an address into a folder of this machine, a piece at a time."""
+    copy = folder / file.path
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with log.files.open_input_stream(file.path) as source, copy.open("wb") as target:
+        while piece := source.read(_PIECE_BYTES):
+            target.write(piece)
+
+
+def _with_partition(rows: DataFrame, file: AddedFile, columns: Sequence[Column]) -> DataFrame:
+    """``rows`` of a file with its partition columns, and its name."""
     values = []
     for column in columns:
         found = _partition_value(file.partition, column)
@@ -69,7 +115,7 @@ def read_large_file(spark: SparkSession, log: ForeignLog, file: AddedFile, colum
         else:
             text = "NULL" if found[0] is None else sql_text(found[0])
             values.append(f"CAST({text} AS {column.type}) AS {column.quoted}")
-    return rows.selectExpr(*values, FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)
+    return rows.selectExpr(*values, f"{sql_text(file.path)} AS {FILE_COLUMN}", RAW_COLUMN, ERROR_COLUMN)
 
 
 def _partition_value(partition: Mapping[str, str | None], column: Column) -> tuple[str | None] | None:

@@ -52,7 +52,7 @@ class ForeignLog:
 
     def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
         self.uri = uri
-        self._options = dict(storage_options)
+        self.options = dict(storage_options)
         self._files: pa_fs.FileSystem | None = None
 
     @property
@@ -69,7 +69,7 @@ class ForeignLog:
             if self.is_local:
                 self._files = pa_fs.SubTreeFileSystem(self.uri, pa_fs.LocalFileSystem())
             else:
-                self._files = pa_fs.PyFileSystem(DeltaStorageHandler(self.uri, self._options or None))
+                self._files = pa_fs.PyFileSystem(DeltaStorageHandler(self.uri, self.options or None))
         return self._files
 
     def entry(self, version: int) -> ForeignEntry | None:
@@ -104,7 +104,7 @@ class ForeignLog:
         """The table at a version, or at the newest one."""
         from deltalake import DeltaTable
 
-        return DeltaTable(self.uri, version=version, storage_options=self._options or None)
+        return DeltaTable(self.uri, version=version, storage_options=self.options or None)
 
     def contents(self, version: int) -> tuple[AddedFile, ...]:
         """The files that hold all rows at a version."""

@@ -9,17 +9,22 @@ As the source of a dimension, it is the rows of the newest version.
 
 from __future__ import annotations
 
+import glob
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headgate.core import DeclarationError, first_line
+from headgate.places.place import SPARK_PACKAGES, SPARK_SCHEMES
 from headgate.places.secret_text import refuse_secrets, without
 from headgate.warehouse.declare.collecting import noting_a_mistake
-from headgate.warehouse.sources.arrow_rows import as_frame, refuse_large, with_chunk
-from headgate.warehouse.sources.delta.files import read_file, read_large_file, spark_schema
+from headgate.warehouse.shipping import is_local
+from headgate.warehouse.sources.arrow_rows import MOST_CONTENTS, as_frame, refuse_large, with_chunk
+from headgate.warehouse.sources.delta.files import fetch, read_far_file, read_file, read_large_file, spark_schema
 from headgate.warehouse.sources.delta.follow import DeltaFollower, Followed, FoundFile
 from headgate.warehouse.sources.delta.log import AddedFile, ForeignLog
 from headgate.warehouse.sources.delta.offsets import DeltaContents, DeltaOffset, DeltaRange
@@ -27,6 +32,7 @@ from headgate.warehouse.sources.errors import SourceError
 from headgate.warehouse.sources.lookout import Lookout
 from headgate.warehouse.sources.protocol import Limit, Offset, Pending, Range, expect_kind, within
 from headgate.warehouse.sources.schema import Column, parse_schema
+from headgate.warehouse.updates.object_copies import has_file_system
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -90,6 +96,8 @@ class Delta:
         )
         #: whether columns are known to have the same names in the files; looked at once, later changes are in the log
         self._is_plain = False
+        #: where the copy of a large file is that Spark reads
+        self._copy: Path | None = None
         #: the newest offset that was asked for, and what is pending after it
         self._known: tuple[Followed, DeltaOffset, Pending] | None = None
 
@@ -214,8 +222,8 @@ class Delta:
                     "start='now', or the table as a dimension"
                 )
         try:
-            if wanted.bytes > MOST_BYTES and self._log.is_local:  # one file
-                return read_large_file(spark, self._log, files[0], columns)
+            if self.is_spread(wanted):  # one file
+                return self._read_with_spark(spark, files[0])
             return as_frame(spark, columns, [self._rows(file) for file in files], where)
         except FileNotFoundError as error:
             raise SourceError(
@@ -223,8 +231,42 @@ class Delta:
                 "(VACUUM, delta.deletedFileRetentionDuration); to go on without it, declare start= with a later version"
             ) from None
 
+    def is_spread(self, wanted: Range) -> bool:
+        """Whether Spark reads a range: a file that is too large for the driver."""
+        return isinstance(wanted, DeltaRange) and wanted.bytes > MOST_BYTES
+
+    def _read_with_spark(self, spark: SparkSession, file: AddedFile) -> DataFrame:
+        """The rows of a large file. Spark on this machine reads a copy, a cluster reads where the file is."""
+        columns, log = self._all_columns, self._log
+        if log.is_local:
+            return read_large_file(spark, log.uri, file, columns)
+        if is_local(spark.sparkContext.master):
+            self.release()
+            self._copy = Path(tempfile.mkdtemp(prefix="headgate-delta-"))
+            fetch(log, file, self._copy)
+            return read_large_file(spark, str(self._copy), file, columns)
+        scheme = SPARK_SCHEMES.get(log.uri.partition("://")[0], "")
+        if scheme and has_file_system(spark.sparkContext, scheme):
+            return read_far_file(spark, log, file, columns)
+        if file.size > MOST_CONTENTS:
+            raise SourceError(
+                f"{file.path} of the Delta table {log.uri} has about {file.size >> 20:,} MB, too much for the driver, "
+                f"and Spark at {spark.sparkContext.master} has no file system for it. Add the package "
+                f"{SPARK_PACKAGES.get(scheme, 'of that file system')}, with --conf spark.jars.packages=..."
+            )
+        return as_frame(spark, columns, [self._rows(file)], f"the Delta table {log.uri}")
+
+    def release(self) -> None:
+        """Delete the copy of a file that Spark has read."""
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            shutil.rmtree(copy, ignore_errors=True)
+
     def _rows(self, file: AddedFile) -> pa.Table:
         return with_chunk(read_file(self._log, file, self._all_columns), file.path)
+
+    def folders(self) -> tuple[str, ...]:
+        return (glob.escape(self._log.uri),) if self._log.is_local else ()
 
     def verify(self, loaded: Range) -> None:
         """Files of a Delta table never change; one that is removed is noticed when it is read."""

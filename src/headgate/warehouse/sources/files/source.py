@@ -14,6 +14,7 @@ aside*: the offset has its name and the reason, and it is tried again when it or
 from __future__ import annotations
 
 import difflib
+import glob
 import os
 import time
 import zlib
@@ -287,6 +288,9 @@ class Files:
         # An empty file has no rows in any format, and some of Spark's readers fail on it.
         names = tuple(name for name, stamp in files.items() if stamp.size > 0)
         return self._format.read(spark, replace(self._batch, names=names))
+
+    def folders(self) -> tuple[str, ...]:
+        return (glob.escape(os.path.abspath(self.path)),)
 
     def verify(self, loaded: Range) -> None:
         for name, stamp in expect_kind(loaded, FileRange, self).files.items():
