@@ -239,6 +239,13 @@ def test_each_row_is_found_by_its_key_nulls_too(wide: bool) -> None:
     assert (found == -1).any(), "some rows have none of the keys"
 
 
+def test_rows_with_nan_and_null_in_several_chunks_are_found() -> None:
+    nan = float("nan")
+    chunks = pa.chunked_array([[1.0, None, nan], [2.0, None, nan]])
+    found = look_up(pa.table({"x": pa.array([nan, None, 2.0])}), pa.table({"x": chunks}))
+    assert found.tolist() == [-1, 1, 0, 2, 1, 0]
+
+
 def test_rows_without_keys_are_all_the_same_group() -> None:
     empty = pa.table({"x": pa.array([1, 2])}).select([])
     assert codes_of([empty.slice(0, 0), empty]) is not None

@@ -174,6 +174,29 @@ class Mine(Policy):
 
 
 @dataclass(frozen=True)
+class Exits(Mine):
+    """Would end the process."""
+
+    name = "exits"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        raise SystemExit(3)
+
+
+@dataclass(frozen=True)
+class Negative(Mine):
+    """Takes less than nothing."""
+
+    name = "negative"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return np.zeros(len(view))
+
+    def portion(self, view: FeatureView) -> Floats:
+        return np.full(len(view), -1.0)
+
+
+@dataclass(frozen=True)
 class TooShort(Mine):
     """One number for all."""
 
@@ -200,6 +223,8 @@ class Joining(Mine):
     ("policy", "said"),
     [
         pytest.param(Mine(), "policy 'mine' failed while ranking: KeyError: 'weight'", id="raises"),
+        pytest.param(Exits(), "policy 'exits' failed while ranking: SystemExit: 3", id="exits"),
+        pytest.param(Negative(), "policy 'negative': the portion of 'hot' must be", id="a portion below 0"),
         pytest.param(TooShort(), "policy 'too-short' must return an array with one number", id="wrong shape"),
     ],
 )

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.core.errors import HeadgateError, InvariantError, user_error
+from headgate.core.errors import USER_ERRORS, HeadgateError, InvariantError, user_error
 from headgate.core.explain import Decision, DispatchExplanation, Ranked, ranked
 from headgate.core.graph import Graph, Ints
 from headgate.core.guard import Guard
@@ -156,7 +156,7 @@ class Dispatch:
                 memory = self.policy.remember(view, start.node) if self._remembers else self._memory
                 if self._keeps_history:
                     self.history.append(self._record(start, view))
-            except Exception as error:
+            except USER_ERRORS as error:
                 if starts:  # starts decided before must be returned; the policy fails again at the next decision
                     break
                 raise self._policy_failed(error) from error
@@ -165,7 +165,7 @@ class Dispatch:
             starts.append(start)
         return starts
 
-    def _policy_failed(self, error: Exception) -> HeadgateError:
+    def _policy_failed(self, error: BaseException) -> HeadgateError:
         """The error by the name that the user knows: a policy inside another one gives its own as its text."""
         return user_error(f"policy {str(self.policy)!r} failed while ranking", error)
 
@@ -324,7 +324,7 @@ class Dispatch:
         view = self.matrix.view(self._now, self.turn, seed=self._seed, memory=self._placed)
         try:
             placed = placement.lanes(view, workers)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise user_error(f"placement {placement.name!r} failed", error) from error
         placed.validate(len(self.matrix.graph), len(workers))
         return placed
@@ -363,7 +363,7 @@ class Dispatch:
         view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
         try:
             return ranked(view, self.policy, self._runnable) if self._runnable else ()
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self._policy_failed(error) from error
 
     def explain(self, node: int, now: float) -> DispatchExplanation:
@@ -375,7 +375,7 @@ class Dispatch:
         try:
             portion = portion_of(self.policy, view, node) if waits and self._portions else math.inf
             notes = self.policy.notes(view, node) if waits else ()
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self._policy_failed(error) from error
         place = next((i for i, entry in enumerate(ranking) if entry.name == name), None)
         return DispatchExplanation(
@@ -406,7 +406,7 @@ class Dispatch:
         others = np.array([node for node in self._runnable if node != first], dtype=np.intp)
         try:
             return [int(node) for node in self.policy.joining(view, np.array(offered, dtype=np.intp), others)]
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self._policy_failed(error) from error
 
     def _record(self, start: Start, view: FeatureView) -> Decision:

@@ -75,6 +75,10 @@ def said_by(error: BaseException) -> str:
         return f"{type(error).__name__}, whose own text cannot be made: {type(second).__name__}"
 
 
+#: what a policy of a user's may raise: ``sys.exit`` in it must not end the run; Ctrl-C must
+USER_ERRORS = (Exception, SystemExit)
+
+
 def user_error(what: str, error: BaseException) -> HeadgateError:
     """``error`` as one of ours: itself if it is, otherwise a UserCodeError to be raised from it."""
     if isinstance(error, HeadgateError):

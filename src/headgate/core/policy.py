@@ -116,7 +116,7 @@ def portions_of(policy: Policy, view: FeatureView) -> Floats:
     if shape != (len(view),):
         got = type(answer).__name__ if shape is None else f"an array of shape {shape}"
         raise UserCodeError(
-            f"policy {policy.name!r}: portion must return an array with one number for each of {len(view)} nodes; "
+            f"policy {str(policy)!r}: portion must return an array with one number for each of {len(view)} nodes; "
             f"got {got}: correct the policy or replace it"
         )
     return answer
@@ -128,7 +128,7 @@ def portion_of(policy: Policy, view: FeatureView, node: int) -> float:
     if not portion > 0:
         name = view.graph.names[node]
         raise UserCodeError(
-            f"policy {policy.name!r}: the portion of {name!r} must be a number above 0, or infinity for everything; "
+            f"policy {str(policy)!r}: the portion of {name!r} must be a number above 0, or infinity for everything; "
             f"got {portion}: correct the policy or replace it"
         )
     return portion

@@ -37,7 +37,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.core.errors import HeadgateError, InvariantError, UserCodeError
+from headgate.core.errors import USER_ERRORS, HeadgateError, InvariantError, UserCodeError
 from headgate.core.explain import RoundsExplanation
 from headgate.core.graph import Floats, Graph, Ints, uniform
 from headgate.core.loop import LoopStatistics
@@ -460,7 +460,7 @@ class Rounds:
             return question(*about)
         except HeadgateError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             kind = "policy" if isinstance(whom, Policy) else "placement"
             raise UserCodeError(
                 f"{kind} {whom.name!r} failed at the rescheduling after round {self.round}: "

@@ -46,6 +46,10 @@ PATTERNS: Mapping[str, type[Any]] = {
 }
 LOOPS: Mapping[str, type[Any]] = {"dispatch": DispatchModel, "rounds": RoundsModel, "threads": ThreadsModel}
 
+#: limits for a scenario that somebody sent: its size, and the dots in a key
+MOST_BYTES = 16 << 20
+MOST_DOTS = 100
+
 _ABOUT = ("grain", "policies", "placements", "about")
 
 
@@ -62,6 +66,10 @@ class ScenarioFile:
 def read_scenario(path: Path) -> ScenarioFile:
     """The scenario in a file; a ScenarioError names what is wrong and where."""
     try:
+        if path.exists() and not path.is_file():
+            raise ScenarioError(f"cannot read the scenario {path}: it is not a file")
+        if path.stat().st_size > MOST_BYTES:
+            raise ScenarioError(f"cannot read the scenario {path}: it has more than {MOST_BYTES >> 20} MB")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ScenarioError(f"cannot read the scenario {path}: {error.strerror}") from None
@@ -72,11 +80,15 @@ def read_scenario(path: Path) -> ScenarioFile:
 
 def parse_scenario(text: str, where: str = "scenario") -> ScenarioFile:
     """The scenario in a text; ``where`` is what to call it in messages."""
+    if deep := next((n for n, line in enumerate(text.splitlines(), 1) if _dots(line) > MOST_DOTS), 0):
+        raise ScenarioError(f"{where}: the key in line {deep} has more than {MOST_DOTS} dots")
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ScenarioError(f"{where} is not valid TOML: {error}") from None
     grain = data.get("grain")
+    if not isinstance(grain, str | None):
+        raise ScenarioError(f"{where}: grain takes one of 'tables', 'operators'; got {grain!r}")
     readers: dict[object, Callable[[dict[str, Any], str], TableScenario | OperatorScenario]]
     readers = {"tables": _table_scenario, "operators": operator_scenario}
     if grain not in readers:
@@ -97,6 +109,11 @@ def parse_scenario(text: str, where: str = "scenario") -> ScenarioFile:
     )
 
 
+def _dots(line: str) -> int:
+    """How many dots the key of a line has: reading a key takes the square of that."""
+    return line.partition("=")[0].count(".")
+
+
 def _texts(data: Mapping[str, object], key: str, where: str) -> tuple[str, ...]:
     texts = convert(data.get(key, []), tuple[str, ...], f"{where}.{key}")
     assert isinstance(texts, tuple)
@@ -110,10 +127,13 @@ def _table_scenario(data: dict[str, Any], where: str) -> TableScenario:
     entries = data.pop("table", [])
     if not isinstance(entries, list) or not entries:
         raise ScenarioError(f"{where}: a scenario of tables needs at least one [[table]]")
+    counts = {
+        other.get("name"): other.get("count", 1)
+        for other in entries
+        if isinstance(other, dict) and isinstance(other.get("name"), str)
+    }
     tables = tuple(
-        table
-        for number, entry in enumerate(entries, 1)
-        for table in _tables(entry, entries, f"{where}: table {number}")
+        table for number, entry in enumerate(entries, 1) for table in _tables(entry, counts, f"{where}: table {number}")
     )
     ready: dict[str, object] = {"tables": tables}
     if data.get("spread") == "exact":
@@ -121,11 +141,10 @@ def _table_scenario(data: dict[str, Any], where: str) -> TableScenario:
     return build(TableScenario, data, where, ready=ready, elsewhere=(*_ABOUT, "table"))
 
 
-def _tables(entry: dict[str, Any], entries: list[dict[str, Any]], where: str) -> Iterator[Table]:
-    counts = {other.get("name"): other.get("count", 1) for other in entries if isinstance(other, dict)}
+def _tables(entry: dict[str, Any], counts: Mapping[object, object], where: str) -> Iterator[Table]:
     for suffix, values in counted(entry, where):
         sources = values.get("sources", [])
-        if suffix and isinstance(sources, list):
+        if suffix and isinstance(sources, list) and all(isinstance(source, str) for source in sources):
             # a counted table is built on its own copy of a source that is counted alike, else on the one there is
             values["sources"] = [f"{s}{suffix}" if counts.get(s, 1) == entry["count"] else s for s in sources]
         yield build(Table, values, where, RENAMED)
@@ -177,7 +196,7 @@ def _chosen(data: object, key: str, known: Mapping[str, type[Any]], where: str) 
         raise ScenarioError(f"{where} takes a table of keys with {key!r}; got {data!r}")
     rest = dict(data)
     name = rest.pop(key, None)
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise ScenarioError(f"{where}.{key} takes one of {', '.join(map(repr, known))}; got {name!r}")
     return known[name], rest
 

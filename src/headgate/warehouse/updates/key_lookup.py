@@ -44,7 +44,11 @@ def codes_of(tables: Sequence[pa.Table]) -> NDArray[np.int64] | None:
         column = pa.chunked_array([chunk for part in parts for chunk in part.cast(kind).chunks], type=kind)
         if pa.types.is_nested(kind):
             return None
-        encoded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
+        if pa.types.is_floating(kind):  # Arrow cannot join dictionaries of several chunks that have NaN and null
+            column = column.combine_chunks()
+        encoded = pc.dictionary_encode(column, null_encoding="encode")
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
         size = max(1, len(encoded.dictionary))
         codes = codes * size + encoded.indices.to_numpy(zero_copy_only=False)
         count *= size
