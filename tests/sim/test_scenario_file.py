@@ -25,7 +25,12 @@ OPERATORS = 'grain = "operators"\n[[query]]\nname = "q"\n'
         pytest.param(
             f"{OPERATORS}arrivals = {{pattern = []}}\n[[query.operator]]\nname = 'o'", "pattern", id="a pattern"
         ),
-        pytest.param(f"{OPERATORS}[[query.operator]]\nname = 'o'\ncost = 1\n[loop]\nkind = []", "kind", id="a loop"),
+        pytest.param(
+            f"{OPERATORS}arrivals = {{pattern = 'constant', rate = 1}}\n[[query.operator]]\nname = 'o'\ncost = 1\n"
+            "[loop]\nkind = []",
+            "kind",
+            id="a loop",
+        ),
         pytest.param("x = " + "[" * 100_000 + "]" * 100_000, "not valid TOML", id="lists in lists"),
         pytest.param("events = " + "1" * 100_000, "not valid TOML", id="a number without end"),
         pytest.param("a." * 50_000 + "a = 1", "line 1 has more than 100 dots", id="a key without end"),
