@@ -33,6 +33,7 @@ import numpy as np
 from headgate.core import Floats, Policy, ScenarioError
 from headgate.sim.kernel import first_moment
 from headgate.sim.tables.alone import Alone, Past, Steps, cheapest, nodes
+from headgate.sim.tables.fluid import Cycle, FluidBound, FluidTable
 from headgate.sim.tables.replay import RecordedTable
 from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
 
@@ -156,6 +157,7 @@ class _Problem:
     ) -> None:
         self._scenario, self._length, self._seed, self._portions = scenario, length, seed, portions
         self._done = done
+        self._is_planned = recorded is None and done is None
         spread = scenario.spread
         # An update takes so many times what is stated: at the least, on the mean, at the most.
         least, mean, most = (1.0, 1.0, 1.0) if spread is None else (spread, spread + 0.5, spread + 1.0)
@@ -242,7 +244,27 @@ class _Problem:
         slow = self._scenario.slowdown is not None
         if (price > 0 or slow) and not self._portions:
             value, price = max((value, price), self._refined(holding))
+        if self._is_planned and (price > 0 or slow):
+            value = max(value, self._fluid())
         return self._fixed + value / self._length, price
+
+    def _fluid(self) -> float:
+        """The bound of ``fluid``, which knows slow periods also if updates may be cut."""
+        place = {i: k for k, i in enumerate(self._order)}
+        tables = []
+        for i in self._order:
+            known, is_fed = self._known[i], self._source[i] >= 0
+            table = known.table
+            readers = tuple(place[d] for d in self._order if self._source[d] == i)
+            amounts, came = (np.empty(0), np.empty(0)) if is_fed else (np.diff(known.edges), known.came[1:])
+            costs = (table.priority, table.setup_time, table.time_per_unit)
+            tables.append(FluidTable(*costs, amounts, came, readers))
+        cycle, slowdown = Cycle(), self._scenario.slowdown
+        if slowdown is not None and not slowdown.throughout:  # full speed is a bound for updates that change
+            cycle = Cycle(slowdown.normal, slowdown.slow, slowdown.factor)
+        chance = (self._least, 2 * self._mean - self._least)
+        loads_nothing = sum(k.table.priority * (self._length / 2 - float(k.edges[0])) for k in self._known)
+        return loads_nothing * self._length + FluidBound(tables, cycle, self._length, self._tracks, chance).best()
 
     def _refined(self, held: Floats) -> tuple[float, float]:
         """With a price that changes over time: the best of some shapes, each at its best height."""

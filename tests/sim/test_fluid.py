@@ -1,0 +1,68 @@
+"""The bound that takes data as a fluid: by hand, and where the other bound is low."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from headgate.core.registry import placement_from, policy_from
+from headgate.sim import Slowdown, Table, TableScenario, lower_bound, simulate_tables
+from headgate.sim.tables.fluid import Cycle, FluidBound, FluidTable
+
+END = 100.0
+
+
+def one(*came: float, weight: float = 1.0, setup: float = 0.0, work: float = 0.0) -> FluidTable:
+    moments = np.array(came)
+    return FluidTable(weight, setup, work, np.diff(moments, prepend=0.0), moments)
+
+
+@pytest.mark.parametrize(
+    ("table", "cost"),
+    [
+        pytest.param(one(10.0, 30.0), 10 * (10 - END) + 20 * (30 - END), id="shows when it comes"),
+        pytest.param(one(10.0, weight=3.0), 3 * 10 * (10 - END), id="by weight"),
+        pytest.param(one(10.0, setup=2.0, work=0.5), 10 * (10 + 2 + 2.5 - END), id="half of it shows by the middle"),
+        pytest.param(one(99.0, setup=50.0), 0.0, id="too late to show"),
+    ],
+)
+def test_without_a_price_data_shows_as_soon_as_it_can(table: FluidTable, cost: float) -> None:
+    bound = FluidBound([table], Cycle(), END, tracks=1, chance=(1.0, 1.0))
+    assert bound.value(np.zeros(len(bound._lines))) == pytest.approx(cost)
+
+
+def test_tables_of_a_chain_have_data_one_after_the_other() -> None:
+    first = FluidTable(1.0, 2.0, 0.0, np.array([10.0]), np.array([10.0]), readers=(1,))
+    second = FluidTable(5.0, 3.0, 0.0, np.empty(0), np.empty(0))
+    bound = FluidBound([first, second], Cycle(), END, tracks=1, chance=(1.0, 1.0))
+    cost = 10 * (12 - END) + 5 * 10 * (15 - END)
+    assert bound.value(np.zeros(len(bound._lines))) == pytest.approx(cost)
+
+
+def test_a_backlog_that_lasts_is_bounded_by_what_the_tracks_can_do() -> None:
+    # A second of data takes two of a track, and comes all the time: half of it waits at the end.
+    came = np.arange(1.0, END, 1.0)
+    table = FluidTable(1.0, 0.0, 2.0, np.ones(len(came)), came)
+    found = FluidBound([table], Cycle(), END, tracks=1, chance=(1.0, 1.0)).best()
+    staleness = (END * END / 2 + found) / END
+    assert 0.9 * END / 4 < staleness <= END / 4 + 2, "half of the seconds since the beginning"
+
+
+@pytest.mark.parametrize("portions", [False, True])
+def test_slow_periods_count_also_if_updates_are_cut(portions: bool) -> None:
+    slow = Slowdown(factor=10.0, normal=2000.0, slow=1000.0)
+    tables = tuple(Table(f"t{i}", period=10.0, offset=float(i), setup_time=0.1, time_per_unit=0.1) for i in range(6))
+    scenario = TableScenario(tables, slowdown=slow, spread=None, guard=False, horizon=6000.0, events=10**9)
+    least = lower_bound(scenario, portions=portions).weighted_staleness
+    policy = policy_from("priced-benefit" if portions else "max-benefit")
+    found = simulate_tables(scenario, policy, placement_from("anywhere"), 0).weighted_staleness
+    assert 1 <= found / least < 2.2
+
+
+def test_a_run_of_very_many_slow_periods_has_a_bound() -> None:
+    table = Table("t", period=5.0, setup_time=0.1, time_per_unit=0.5)
+    slow = Slowdown(factor=3.0, normal=1.0, slow=1.0)
+    scenario = TableScenario((table,), slowdown=slow, horizon=4000.0, events=10**9)
+    assert 0 < lower_bound(scenario, portions=True).weighted_staleness < math.inf
