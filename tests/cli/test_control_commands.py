@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.cli import main
+from headgate.cli.control import _still_doing
 from headgate.core.errors import HeadgateError
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.trace import RunNotice
@@ -315,6 +316,14 @@ def test_stop_comes_back_after_its_grace_period_and_says_what_still_runs(
         done = headgate("stop", tmp_path, "--grace", "4 min")
     refused(done, f"process {os.getpid()} was asked to stop and still runs after 4 min.", said, "kill -9", status=1)
     assert (done.out, run.asked_to_stop.is_set()) == ([], True)
+
+
+def test_a_run_that_takes_no_commands_any_more_is_said_to_be_ending(tmp_path: Path) -> None:
+    """So it is while the report is written: the lock is held, and the control socket is gone."""
+    with WarehouseLock(tmp_path):
+        assert _still_doing(tmp_path, SOON) == (
+            "It updates no table any more; it is closing the warehouse, and writing its report if it has one"
+        )
 
 
 def test_stop_comes_back_if_the_process_does_not_answer(headgate: Headgate, tmp_path: Path) -> None:

@@ -84,6 +84,15 @@ def test_a_person_gets_a_line_per_run_and_a_line_per_table(headgate: Headgate, t
     ]
 
 
+def test_names_are_not_wrapped_if_the_output_is_no_terminal(headgate: Headgate, trace: Path) -> None:
+    policies = ["max-benefit", "priced-benefit", "target-lag:goal=count", "edf-p"]
+    code, out, _ = headgate("simulate", str(trace), *(word for policy in policies for word in ("--policy", policy)))
+    assert code == 0
+    lines = [line.split() for line in out.splitlines() if line.strip()]
+    assert ["table", "priority", "measured", *policies] in lines, "all columns are named in one line"
+    assert [line[0] for line in lines if line[0] in ("measured", *policies)] == ["measured", *policies]
+
+
 def test_what_to_compare_on_how_many_tracks_and_from_when_can_be_said(headgate: Headgate, trace: Path) -> None:
     options = ("--policy", "edf", "--placement", "anywhere", "--placement", "proportional", "--workers", "3")
     code, out, _ = headgate("simulate", str(trace), "--json", "--skip", "1 min", *options)

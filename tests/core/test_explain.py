@@ -74,6 +74,12 @@ def test_the_best_of_all_is_said_to_be_that() -> None:
     assert str(decision) == "turn 0 at 12 s: a on worker 0: best of 3 runnable by favourites:order=abc"
 
 
+def test_a_decision_of_a_run_says_its_moment_in_time() -> None:
+    ranking = (Ranked("a", (1.0,), 0.5),)
+    decision = Decision(24, 1_794_736_800.25, "a", 0, "policy", "fifo", ranking)
+    assert str(decision) == "turn 24 at 2026-11-15T10:00:00.250Z: a on worker 0: best of 1 runnable by fifo"
+
+
 def test_a_choice_that_placement_made_names_those_ahead() -> None:
     loop = loop_of("abcd", workers=2, lanes={"a": Lane((0,)), "b": Lane((0,)), "c": Lane((0,)), "d": Lane((1,))})
     loop.decide(12.0)

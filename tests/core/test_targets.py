@@ -160,6 +160,17 @@ def test_what_would_help_is_said_in_words() -> None:
     assert len(plan.help.without) == 6  # 18 tables take 1.8 of 2 tracks
 
 
+def test_more_tracks_than_the_targets_take_are_said_to_be_for_what_has_to_wait() -> None:
+    """Two quick tables with low targets, and eight slow ones: one of these may have begun on each track."""
+    costs = {f"slow{i}": (60.0, 12.0, 0.0) for i in range(8)} | {f"quick{i}": (1.0, 0.1, 0.0) for i in range(2)}
+    targets = {name: 60.0 if name.startswith("slow") else 3.0 for name in costs}
+    plan = plan_targets(tables_of(costs, targets), 1)
+    assert (plan.verdict, plan.help.tracks, plan.help.tracks_at_least) == ("impossible", 9, 2)
+    assert help_lines(plan)[0] == (
+        "9 tracks; or 2, if targets may be missed now and then: on 2, an update may have to wait 12 s for a track"
+    )
+
+
 def test_the_tables_to_leave_out_are_those_of_low_priority() -> None:
     tables = tables_of(
         {name: (10.0, 4.0, 0.0) for name in ("low", "high", "mid")},

@@ -132,6 +132,19 @@ def test_if_it_could_not_be_computed_it_is_tried_again_later() -> None:
     assert bounds.of(Path("a"))["times"] == pytest.approx(1.06)
 
 
+def test_that_there_is_no_bound_yet_is_not_kept_for_minutes_although_it_took_long_to_find_out() -> None:
+    clock, answers = Clock(), iter(["most tables have had rows for less than 10 s", FOUND])
+
+    def ask(trace: Path, seconds: float | None) -> RunBound | str:
+        clock.now += 10.0  # a machine that is busy with the start of the run
+        return next(answers)
+
+    bounds = RunBounds(WINDOW, clock, ask)
+    assert bounds.of(Path("a"))["times"] is None
+    clock.now += EVERY
+    assert bounds.of(Path("a"))["times"] == pytest.approx(1.06)
+
+
 def test_a_run_is_asked_by_a_thread_of_its_own_and_only_if_somebody_looks(tmp_path: Path) -> None:
     clock, threads = Clock(), list[str]()
     watch = RunWatch(every=None)

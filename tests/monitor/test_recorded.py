@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -139,6 +140,20 @@ def test_what_if_gives_both_curves_and_the_differences(trace: Path) -> None:
     assert all(each["difference"] < 0 for each in answer["tables"])
     assert len(answer["before"]) == len(answer["after"]) == len(answer["measured"])
     assert answer["after"][-1][1] < answer["before"][-1][1]
+
+
+def test_the_command_line_gives_the_same_for_policy_and_tracks(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["simulate", str(trace), "--policy", "max-benefit", "--workers", "3", "--json"]
+    monkeypatch.setattr(sys, "argv", ["headgate", *words])
+    with pytest.raises(SystemExit):
+        main()
+    *_, last = json.loads(capsys.readouterr().out)["results"]
+    answer = replayed(trace, Question(policy="max-benefit", tracks=3))
+    assert {each["name"]: each["after"] for each in answer["tables"]} == pytest.approx(
+        {each["name"]: each["staleness"] for each in last["tables"]}
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from headgate.core import DeclarationError, UserCodeError
 from headgate.warehouse.declare.analysis import analyse
+from headgate.warehouse.declare.modes import table_modes
 from headgate.warehouse.declare.spec import WarehouseSpec
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.sources import Files
@@ -297,6 +298,44 @@ def test_why_rows_cannot_be_appended_is_said_in_words(
     tmp_path: Path, spark: SparkSession, query: str, reason: str
 ) -> None:
     assert analyse(declared(tmp_path, t={"query": query}), spark)["t"].not_linear == reason
+
+
+HOURLY = "select date_trunc('hour', ts) as ts, who, {} from sales group by date_trunc('hour', ts), who"
+NOT_OTHERS = "no row depends on other partitions of time"
+SAME_TIME = "only rows with the same 'ts' as changed rows change"
+
+
+def test_why_an_aggregate_is_not_merged_is_said_and_what_lookback_means(tmp_path: Path, spark: SparkSession) -> None:
+    """An aggregate that is not merged says why not; a table with ``lookback`` does depend on the time before."""
+    last = "max_by(n, x) as n"
+    tables: dict[str, dict[str, Any]] = {
+        "merged": {"query": HOURLY.format(last)},
+        "by_struct": {"query": HOURLY.format("max_by(n, struct(x, b)) as n")},
+        "ordered": {"query": HOURLY.format(last) + " order by n"},
+        "having": {"query": HOURLY.format(last) + " having count(*) > 1"},
+        "collected": {"query": HOURLY.format(f"{last}, collect_set(n) as all")},
+        "later": {"query": HOURLY.format("max_by(n, ts) as n").replace("from sales", "from merged")},
+        "newest": {"query": HOURLY.format(last), "catch_up": "newest"},
+        "joined": {
+            "query": "select s.ts, max_by(v.v, s.n) as n from sales s join visits v on s.ts = v.ts group by s.ts"
+        },
+        "no_groups": {"query": "select ts, who, sum(n) over (partition by ts) as n from sales"},
+        "looks_back": {"query": HOURLY.format(last), "lookback": "2 hours"},
+    }
+    spec = declared(tmp_path, **{name: {"partition": "1 hour", **options} for name, options in tables.items()})
+    modes = table_modes(spec, analyse(spec, spark))
+    assert {name: str(mode) for name, mode in modes.items()} == {
+        "merged": "merge: new rows of 'sales' are merged into its groups",
+        "by_struct": f"blocks: {NOT_OTHERS}; not merge: max_by by a value of type struct cannot be merged",
+        "ordered": "merge: new rows of 'sales' are merged into its groups",
+        "having": f"blocks: {NOT_OTHERS}; not merge: above its aggregate there is a filter",
+        "collected": f"blocks: {NOT_OTHERS}; not merge: CollectSet has no state that can be merged",
+        "later": f"blocks: {NOT_OTHERS}; not merge: rows of its source 'merged' change after they were added",
+        "newest": f"blocks: {NOT_OTHERS}; not merge: catch_up is 'newest'",
+        "joined": f"keys: {SAME_TIME}; not merge: it needs one source that is not a dimension",
+        "no_groups": f"keys: {SAME_TIME}",
+        "looks_back": "blocks: lookback is stated: rows depend on their partition of time and on 2 h before it",
+    }
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from headgate.warehouse.run.control_client import (
     RunningWarehouse,
     StillRunningError,
 )
+from headgate.warehouse.run.lock import holder
 
 #: before and after all event times, in microseconds
 BEGINNING, END = -(1 << 62), 1 << 62
@@ -220,7 +221,9 @@ def stop(
 
 
 def _still_doing(directory: AnyPath, patience: float) -> str:
-    """What a process that is to stop still does, as it tells within ``patience`` seconds."""
+    """What a process that has been asked to stop still does, as it tells within ``patience`` seconds."""
+    if (found := holder(directory)) is not None and found.control is None:
+        return "It updates no table any more; it is closing the warehouse, and writing its report if it has one"
     try:
         rows = RunningWarehouse(directory, patience).statistics()
     except HeadgateError:

@@ -10,12 +10,20 @@ from rich.text import Text
 
 from headgate.warehouse.report.printable import printable
 
+#: a pipe or a file has no width, so nothing is wrapped or cut off there
+_UNLIMITED = 10_000
+
 
 class PlainConsole(Console):
-    """Prints tables and lines of text. Nothing in a text is markup: styles are given beside it."""
+    """Prints tables and lines of text. Nothing in a text is markup: styles are given beside it.
+
+    ``width`` is that of the terminal if it is not given; if there is no terminal, lines are as long as they are.
+    """
 
     def __init__(self, file: IO[str] | None = None, width: int | None = None) -> None:
         super().__init__(file=file, width=width, markup=False, highlight=False, emoji=False)
+        if width is None and not self.is_terminal:
+            self.width = _UNLIMITED
 
     # Every string that is printed, in tables too, becomes a Text here.
     def render_str(self, text: str, **options: Any) -> Text:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -105,7 +104,7 @@ def status(
         }
         say(json.dumps(summary, indent=2))
         return
-    console = _console()
+    console = PlainConsole()
     if process is None:
         console.print(f"{directory}: no process runs it")
     else:
@@ -164,16 +163,11 @@ def query(
     if as_json:
         _print_lines(rows)
     else:
-        _console().print(_result_table(rows))
+        PlainConsole().print(_result_table(rows))
     more = answer.rows.num_rows - rows.num_rows
     if more:
         say_error(f"{more:,} more row{'s' if more > 1 else ''}; --limit {answer.rows.num_rows} prints all")
     say_error(_where_read(answer, incomplete))
-
-
-def _console() -> PlainConsole:
-    """A console that cuts nothing off if the output is not a terminal."""
-    return PlainConsole(width=None if sys.stdout.isatty() else 10_000)
 
 
 def _plain_table() -> Table:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -334,9 +335,8 @@ def run_file(
 
     With ``once`` it also ends when all tables have caught up. Returns those that have not, each with the reason.
     """
-    from headgate.warehouse.report.report import check_report, write_report
+    from headgate.warehouse.report.report import check_report
     from headgate.warehouse.run.run import WarehouseRun
-    from headgate.warehouse.run.trace import read_trace
 
     if report is not None:
         check_report(report)
@@ -369,17 +369,26 @@ def run_file(
             running.announce_page(server.address.partition("login?")[0])  # without the token
         behind = _watch(running, limit, once, shows=not log_json)
         rows = running.runtime.statistics()
-    assert running.trace is not None and running.kept_trace is not None
+        if report is not None:
+            # Before the lock is released: `headgate stop` returns then.
+            running.before_release(partial(_write_report, running, report))
+    assert running.kept_trace is not None
     places: list[tuple[str, AnyPath]] = [("trace", running.kept_trace)]
     if report is not None:
-        from headgate.monitor.bounding import bound_apart
-
-        write_report(read_trace(running.trace), report, bound_apart(running.trace))
         places.append(("report", report))
     if log_json:
         return behind
     print_summary(spec.name, spec.folder(), rows, time.monotonic() - started, places)
     return behind
+
+
+def _write_report(running: WarehouseRun, report: Path) -> None:
+    from headgate.monitor.bounding import bound_apart
+    from headgate.warehouse.report.report import write_report
+    from headgate.warehouse.run.trace import read_trace
+
+    assert running.trace is not None
+    write_report(read_trace(running.trace), report, bound_apart(running.trace))
 
 
 def _setting(text: str) -> tuple[str, str]:

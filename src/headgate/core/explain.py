@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -16,9 +17,11 @@ from headgate.core.matrix import FeatureView
 from headgate.core.placement import Lane
 from headgate.core.policy import Policy, as_table, best_first, priorities_of, ties
 
-#: A policy that puts the earliest first gives a moment, negated. Below this it is one since the epoch, which people
-#: cannot read as a number.
-_MOMENT = -1e8
+#: Above this, a number of seconds is a moment since the epoch, which people cannot read as a number. Smaller ones are
+#: of clocks that begin with a run.
+_EPOCHAL = 1e8
+#: a policy that puts the earliest first gives a moment, negated
+_MOMENT = -_EPOCHAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Decision:
         return 1 + next(i for i, entry in enumerate(self.ranking) if entry.name == self.node)
 
     def __str__(self) -> str:
-        head = f"turn {self.turn} at {self.now:.6g} s: {self.node} on worker {self.worker}"
+        head = f"turn {self.turn} at {_time_of(self.now)}: {self.node} on worker {self.worker}"
         if self.reason == "guard":
             why = f"it had waited longer than its patience ({self.policy} put it at place {self.place})"
         elif self.place == 1:
@@ -185,6 +188,12 @@ def _numbers(priority: Sequence[float], now: float) -> str:
 
 def _moment(moment: float, now: float) -> str:
     return f"{now - moment:.3g} s ago" if moment <= now else f"in {moment - now:.3g} s"
+
+
+def _time_of(now: float) -> str:
+    if now < _EPOCHAL:
+        return f"{now:.6g} s"
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _some(texts: Sequence[str], most: int = 5) -> str:

@@ -21,6 +21,7 @@ from headgate.core.targets import (
     demand,
     has_room,
     impossible,
+    is_possible,
     kept_targets,
 )
 
@@ -54,12 +55,15 @@ class TargetHelp:
     """What would help, each by itself; None or empty if it alone does not.
 
     ``tracks``: so many tracks. ``coarser``: these targets in place of the stated ones. ``without``: these tables left
-    out.
+    out. ``tracks_at_least`` is on how many fewer tracks targets would be missed only now and then, because an update
+    may have to wait for ``longest`` seconds there; None if there is no such number.
     """
 
     tracks: int | None = None
     coarser: Mapping[str, float] | None = None
     without: tuple[str, ...] = ()
+    tracks_at_least: int | None = None
+    longest: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +131,16 @@ def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
 
 
 def _help(tables: TargetTables, tracks: int) -> TargetHelp:
-    return TargetHelp(_more_tracks(tables, tracks), _coarser(tables, tracks), _fewer(tables, tracks))
+    enough, least = _more_tracks(has_room, tables, tracks), _more_tracks(is_possible, tables, tracks)
+    if least == enough or is_possible(tables, tracks):
+        least = None
+    longest = 0.0 if least is None else blocking(tables, least)
+    return TargetHelp(enough, _coarser(tables, tracks), _fewer(tables, tracks), least, longest)
 
 
-def _more_tracks(tables: TargetTables, tracks: int) -> int | None:
+def _more_tracks(holds: Callable[[TargetTables, int], bool], tables: TargetTables, tracks: int) -> int | None:
     # A table is updated on one track at a time, so more tracks than tables are no help.
-    return next((more for more in range(tracks + 1, len(tables.graph) + 1) if has_room(tables, more)), None)
+    return next((more for more in range(tracks + 1, len(tables.graph) + 1) if holds(tables, more)), None)
 
 
 def _coarser(tables: TargetTables, tracks: int) -> Mapping[str, float] | None:
@@ -278,8 +286,14 @@ def impossible_line(table: TargetDemand, written: Written = seconds_of) -> str:
 def help_lines(plan: TargetPlan, written: Written = seconds_of) -> list[str]:
     """What would help, each by itself."""
     found = []
-    if plan.help.tracks is not None:
-        found.append(f"{plan.help.tracks} tracks")
+    enough, least = plan.help.tracks, plan.help.tracks_at_least
+    more = [] if enough is None else [f"{enough} tracks"]
+    if least is not None:
+        wait = f"an update may have to wait {written(plan.help.longest)} for a track"
+        number = f"{least} tracks" if enough is None else f"or {least}"
+        more.append(f"{number}, if targets may be missed now and then: on {least}, {wait}")
+    if more:
+        found.append("; ".join(more))
     if plan.help.coarser:
         targets = [f"{written(target)} for {name}" for name, target in plan.help.coarser.items()]
         found.append(f"a target_lag of {', '.join(targets)}")

@@ -32,6 +32,8 @@ LEAST_SECONDS = 10.0
 #: for a run that goes on: seconds until it is first computed, and then between two computations, at least, and so many
 #: times what the last one took
 FIRST, EVERY, TIMES = 20.0, 60.0, 50.0
+#: the same if there was none: soon there may be one, and what took long may have been a busy machine
+TIMES_WITHOUT = 5.0
 
 
 def bound_apart(trace: AnyPath, window: float | None = None, patience: float = PATIENCE) -> RunBound | str:
@@ -109,8 +111,9 @@ class RunBounds:
                 began = self._clock()
                 self.latest = told_of_bound(self._ask(trace, self._window), time.time())
                 now = self._clock()
-                is_final = self._window is None and self.latest["times"] is not None
-                self._next = math.inf if is_final else now + max(EVERY, TIMES * (now - began))
+                has_one = self.latest["times"] is not None
+                pause = max(EVERY, (TIMES if has_one else TIMES_WITHOUT) * (now - began))
+                self._next = math.inf if has_one and self._window is None else now + pause
             return self.latest
 
 

@@ -16,7 +16,7 @@ from headgate.stream.spark.hosted_frame import HostedFrame, describing, requests
 from headgate.warehouse.declare.keys import TableKeys, find_keys
 from headgate.warehouse.declare.linear import why_not_linear
 from headgate.warehouse.declare.locality import block_of, why_not_local
-from headgate.warehouse.declare.merging import MergePlan, plan_merge
+from headgate.warehouse.declare.merging import NO_AGGREGATE, MergePlan, has_aggregate, plan_merge
 from headgate.warehouse.declare.plan_tree import (
     CONSTANT,
     PASSING,
@@ -153,7 +153,10 @@ def _analyse_table(
         return
     changing = [name for name in table.sources if not isinstance(declared[name], DimensionSpec)]
     growing = changing[0] if len(changing) == 1 else None
-    merge = "it has several sources" if growing is None else plan_merge(result, plan, growing)
+    if growing is None:
+        merge: MergePlan | str = "it has several sources" if has_aggregate(plan) else NO_AGGREGATE
+    else:
+        merge = plan_merge(result, plan, growing)
     known[table.name] = Analysis(
         result.schema,
         not_linear="it has several sources" if growing is None else why_not_linear(plan, growing),

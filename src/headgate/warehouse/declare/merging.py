@@ -43,6 +43,8 @@ STATES: Mapping[str, str] = {
     "VariancePop": "variance",
     "VarianceSamp": "variance",
 }
+NO_AGGREGATE = "it has no aggregate"
+_AGGREGATES = ("Aggregate", "Distinct")
 #: steps above the aggregate that keep its rows, one for one
 _KEEPING_ROWS = PASSING | {"Project"}
 _STATE_TYPES = {
@@ -88,6 +90,10 @@ class MergePlan:
         return repr((states, self.shown_keys, self.shown_states, self.is_distinct))
 
 
+def has_aggregate(plan: PlanTree) -> bool:
+    return any(step.name in _AGGREGATES for step in plan.walk())
+
+
 class _NotMergedError(HeadgateError):
     """The table cannot be kept by merging; the text says why."""
 
@@ -104,12 +110,14 @@ def _plan_merge(result: DataFrame, plan: PlanTree, growing: str) -> MergePlan:
     step, depth = plan, 0
     while step.name in _KEEPING_ROWS:
         if source_of(step) is not None:
-            raise _NotMergedError("it has no aggregate")
+            raise _NotMergedError(NO_AGGREGATE)
         if has_subquery(step):
             raise _NotMergedError("it has a subquery")
         step, depth = step.children[0], depth + 1
-    if step.name not in ("Aggregate", "Distinct"):
-        raise _NotMergedError(f"above its aggregate, if it has one, there is {words_for(step)}")
+    if step.name not in _AGGREGATES:
+        raise _NotMergedError(
+            f"above its aggregate there is {words_for(step)}" if has_aggregate(step) else NO_AGGREGATE
+        )
     if reason := why_not_linear(step.children[0], growing):
         raise _NotMergedError(reason)
     if step.name == "Distinct":
@@ -183,8 +191,11 @@ def _check_types(result: DataFrame, merge: MergePlan) -> None:
     for state in merge.states:
         function = at_path(step, state.path).children().apply(0)
         # What is compared, in max_by and min_by, is the second argument.
-        compared = function.children().apply(1) if state.merged_as in ("max_by", "min_by") else function
+        by = state.merged_as in ("max_by", "min_by")
+        compared = function.children().apply(1) if by else function
         if _type_of(compared) not in _STATE_TYPES:
+            if by:
+                raise _NotMergedError(f"{state.merged_as} by a value of type {_type_of(compared)} cannot be merged")
             raise _NotMergedError(f"the state of {state.function} of type {_type_of(compared)} cannot be merged")
         if state.merged_as == "average" and _type_of(function) != "double":
             raise _NotMergedError(f"an average of type {_type_of(function)} has no state that can be merged exactly")

@@ -7,13 +7,14 @@ stretches of event time are computed again. *keys*: the rows of changed keys are
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from headgate.core import DeclarationError
+from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.declare.keys import TableKeys, time_keys
 from headgate.warehouse.declare.locality import block_of
-from headgate.warehouse.declare.merging import MergePlan
+from headgate.warehouse.declare.merging import NO_AGGREGATE, MergePlan
 from headgate.warehouse.declare.plan_tree import quoted
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, TableSpec, WarehouseSpec
 
@@ -84,7 +85,10 @@ def _choose_mode(
             order = ("append", "blocks")  # groups are merged in the order in which their rows came
         elif analysis.keys is not None and _are_finer(analysis.keys, declared, block):
             order = ("append", "merge", "keys")
-        return next(possible[name] for name in order if name in possible)
+        chosen = next(possible[name] for name in order if name in possible)
+        is_no_surprise = chosen.name in ("append", "merge") or table.lookback or analysis.merge == NO_AGGREGATE
+        why = why_not["merge"] if "merge" not in possible else "catch_up is 'newest'"
+        return chosen if is_no_surprise else replace(chosen, reason=f"{chosen.reason}; not merge: {why}")
     # The user may state what cannot be proved, and answers for it.
     said = "it is stated" if stated in possible else f"it is stated, not proved: {why_not.get(stated)}"
     if stated == "append" and _grows(changing, growing):
@@ -119,7 +123,11 @@ def _possible_modes(
             reason = f"new rows of {changing[0]!r} are merged into its groups"
             possible["merge"] = TableMode("merge", reason, local, merge=analysis.merge)
     if analysis.not_local is None and table.time is not None:
-        possible["blocks"] = TableMode("blocks", "no row depends on other partitions of time", block)
+        reason = "no row depends on other partitions of time"
+        if table.lookback:
+            before = readable(table.lookback)
+            reason = f"lookback is stated: rows depend on their partition of time and on {before} before it"
+        possible["blocks"] = TableMode("blocks", reason, block)
     if analysis.keys is not None:
         reason = f"only rows with the same {_listed(analysis.keys.columns)} as changed rows change"
         possible["keys"] = TableMode("keys", reason, keys=analysis.keys)

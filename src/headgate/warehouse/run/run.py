@@ -132,6 +132,8 @@ class WarehouseRun:
         #: the executors that were looked at when the run started
         self._executors: frozenset[str] = frozenset()
         self._cleanup = ExitStack()
+        #: called when everything is closed, while the warehouse is still locked
+        self._last_calls: list[Callable[[], None]] = []
         self._runtime: Runtime | None = None
         #: where the trace of this run is written, on this machine; None before the start
         self.trace: Path | None = None
@@ -155,6 +157,7 @@ class WarehouseRun:
             ship_modules(base_folder(self.spec.place))
             lock = self._lock()
             undo.enter_context(lock)
+            undo.callback(self._call_last)
             folder = self.spec.folder()
             if isinstance(lock, WarehouseLock) and isinstance(folder, Path) and has_lease(folder):
                 raise WarehouseInUseError(
@@ -370,6 +373,15 @@ class WarehouseRun:
             last.callback(self._cleanup.close)
             if self._runtime is not None and cancel:
                 self._runtime.stop(cancel=True)
+
+    def before_release(self, call: Callable[[], None]) -> None:
+        """Call this at the end, when the trace is complete. The run is over, for others, only after it."""
+        self._last_calls.append(call)
+
+    def _call_last(self) -> None:
+        with ExitStack() as calls:  # all of them, also if one raises
+            while self._last_calls:
+                calls.callback(self._last_calls.pop())
 
     def _stop_sources(self) -> None:
         """Let sources give back what they hold, such as the session of a broker: the process may live on."""

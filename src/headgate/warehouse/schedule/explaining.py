@@ -25,8 +25,8 @@ class Standing:
     cannot be polled, ``remark`` what else the source has to say, such as files that are set aside. ``catalog`` says
     what is wrong with its entry in a catalog, ``target`` why its target lag cannot be kept. ``rebuild`` says why it
     must be computed anew. ``job`` are the tables that share the job of its running update, ``together`` says why it
-    shares jobs with others or does not. ``idle`` is the time since its last update, None if there was none. ``mode`` is
-    how a derived table is kept up to date, and why.
+    shares jobs with others or does not. ``refresh`` says that it is part of a refresh. ``idle`` is the time since its
+    last update, None if there was none. ``mode`` is how a derived table is kept up to date, and why.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Standing:
     mode: str = ""
     job: tuple[str, ...] = ()
     together: str = ""
+    refresh: str = ""
 
     @property
     def obstacle(self) -> str:
@@ -130,15 +131,14 @@ def _rebuilding(table: Standing, standings: Mapping[str, Standing]) -> str:
 
 
 def _lines(table: Standing, standings: Mapping[str, Standing]) -> Iterator[str]:
+    if table.refresh:
+        yield table.refresh
     if (table.updating or table.ready) and table.paused:
         yield "paused: no further update begins until it is resumed"
     if table.ready and table.most < table.pending:
         what = f"an update takes at most {readable(table.most)} of the {readable(table.pending)} of data that wait"
         yield f"{what}; the rest is left to the next ones"
-    if table.job:
-        yield f"its update shares a job with {', '.join(name for name in table.job if name != table.name)}"
-    if table.together:
-        yield table.together
+    yield from _company(table)
     if table.remark:
         yield f"its source says: {table.remark}"
     if table.catalog:
@@ -156,6 +156,14 @@ def _lines(table: Standing, standings: Mapping[str, Standing]) -> Iterator[str]:
             yield f"its source {source} is still to be repaired, and then this table: {repairs}"
     if table.mode:
         yield f"kept in mode {table.mode}"
+
+
+def _company(table: Standing) -> Iterator[str]:
+    """Which tables it shares its jobs with."""
+    if table.job:
+        yield f"its update shares a job with {', '.join(name for name in table.job if name != table.name)}"
+    if table.together:
+        yield table.together
 
 
 def _repairing(table: Standing) -> str:

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from headgate.core import (
-    LIVE,
-    URGENT,
     Decision,
     Dispatch,
     Explanation,
@@ -41,6 +39,7 @@ from headgate.warehouse.schedule.kept_costs import KnownCost, KnownPace
 from headgate.warehouse.schedule.ledger import Lags, Ledger, NodeStatistics
 from headgate.warehouse.schedule.limits import UpdateLimits, time_limit
 from headgate.warehouse.schedule.planning import Planning
+from headgate.warehouse.schedule.refreshing import Refreshes
 from headgate.warehouse.schedule.run_options import DEFAULT, RunOptions
 from headgate.warehouse.schedule.running import RunningUpdates
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
@@ -83,7 +82,6 @@ class Scheduler:
         state = self._state
         self._nodes = state.nodes
         self._graph = state.nodes.graph
-        self._columns = state.nodes.matrix.columns
         self._ledger = state.ledger
         self._limits = state.limits
         self._loop = state.loop
@@ -91,8 +89,6 @@ class Scheduler:
         self.running = state.running
         self.notices = state.notices
         self.changes = state.changes
-        #: {table to be refreshed now: its node and those of all tables that it is built on}
-        self._urgent: dict[str, frozenset[int]] = {}
         self._standings = Standings(warehouse, state.nodes, state.ledger, state.limits, state.planned, state.running)
         self._planning = Planning(state)
         self._joint = JointUpdates(state)
@@ -100,7 +96,10 @@ class Scheduler:
             self._joint.jobs.go_on_from(before._joint.jobs)
         self._beginnings = Beginnings(state, self._planning, self._joint)
         self._endings = Endings(state, self._planning, self._joint)
+        self._refreshes = Refreshes(state, self._planning, self._standings)
         self._planning.begin(now)
+        if before is not None:
+            self._refreshes.go_on_from(before._refreshes, now)
 
     @property
     def tracks(self) -> int:
@@ -156,6 +155,7 @@ class Scheduler:
         """
         if self._state.targets.is_due:
             self.notices += self._state.targets.look(self.tracks, now)
+        self._refreshes.settle(now)
         try:
             starts = self._loop.decide(now)
         except InvariantError:
@@ -183,7 +183,7 @@ class Scheduler:
     def ended(self, update: Update, now: float) -> None:
         """An update was committed or failed: update the ledger, and plan its table and the tables built on it."""
         self._endings.ended(update, now)
-        self._settle_urgent(now)
+        self._refreshes.ended(update, now)
 
     def spark_lost(self, now: float) -> None:
         """Spark was lost. A table that was being updated at so many losses without a commit is held."""
@@ -265,28 +265,10 @@ class Scheduler:
         self._planning.refresh_table(table, now)
 
     def refresh_now(self, table: str, now: float) -> None:
-        """Update a table, and what it is built on, before everything else."""
+        """Update a table, and what it is built on, before everything else; once: see ``refreshing``."""
         if self._ledger.of(table).paused:
             raise ParameterError(f"table {table!r} is paused; resume it first")
-        index = self._graph.index[table]
-        nodes = frozenset((index, *self._graph.ancestors(index)))
-        for node in nodes:
-            self._ledger.of(self._nodes.names[node]).retries.reset()
-            self._columns["layer"][node] = URGENT
-            self._planning.refresh(node, now)
-            self._loop.note_change(node)
-        self._urgent[table] = nodes
-        self._settle_urgent(now)
-
-    def _settle_urgent(self, now: float) -> None:
-        """End the urgency of tables that are refreshed: none of their nodes is ready or running."""
-        for table, nodes in list(self._urgent.items()):
-            if not any(n in self._planned or self.running.is_busy(self._nodes.names[n]) for n in nodes):
-                del self._urgent[table]
-                wanted = frozenset().union(*self._urgent.values())
-                for node in nodes - wanted:
-                    self._columns["layer"][node] = LIVE
-                    self._loop.note_change(node)
+        self._refreshes.begin(table, now)
 
     # --- reports --------------------------------------------------------------------------------------------
 
@@ -325,7 +307,8 @@ class Scheduler:
 
     def explain(self, table: str, now: float) -> Explanation:
         told = self._loop.explain(self._graph.index[table], now)
-        return self._standings.explain(told, now, self._joint.told(table, told.portion, now))
+        together, refresh = self._joint.told(table, told.portion, now), self._refreshes.told(table, now)
+        return self._standings.explain(told, now, together, refresh)
 
     def catch_up(self, now: float, tables: Iterable[str] | None = None, publications: bool = False) -> CatchUp:
         """Begin to watch whether ``tables``, or all, have taken in what has arrived by now, and published it."""

@@ -45,15 +45,16 @@ class Standings:
         periods = dict(zip(self._nodes.names, self._nodes.matrix.columns["period"].tolist(), strict=True))
         return self._ledger.statistics(now, self._running.names, periods)
 
-    def explain(self, told: DispatchExplanation, now: float, together: str = "") -> Explanation:
+    def explain(self, told: DispatchExplanation, now: float, together: str = "", refresh: str = "") -> Explanation:
         """Why a table is or is not being updated: what the loop has told of it, and what the table waits for.
 
-        ``together`` says why its updates share jobs with others, or do not.
+        ``together`` says why its updates share jobs with others, or do not; ``refresh`` that a refresh is in force.
         """
         graph, table = self._nodes.graph, told.node
         above = [graph.names[i] for i in graph.ancestors(graph.index[table])]
         standings = {name: self.of(name, now) for name in (table, *above)}
-        standings[table] = replace(standings[table], most=min(standings[table].most, told.portion), together=together)
+        own = standings[table]
+        standings[table] = replace(own, most=min(own.most, told.portion), together=together, refresh=refresh)
         return explained(told, standings)
 
     def behind(self, catch_up: CatchUp, now: float) -> Behind:
