@@ -119,10 +119,12 @@ def test_what_the_first_look_finds_may_have_been_there_for_ever_whatever_its_tim
     ]
 
 
-def test_more_is_asked_about_the_time_in_which_most_records_came() -> None:
+def test_more_is_asked_about_the_times_in_which_most_records_and_the_last_one_came() -> None:
     arrivals = Arrivals.of([(0.0, 0), (100.0, 10), (190.0, 1_000), (1_000.0, 1_000)], 1_000.0)
     assert arrivals.finer(2) == [130.0, 160.0]
-    assert Arrivals.of([(0.0, 0), (0.005, 1_000), (9.0, 1_001)], 9.0).finer(2) == [], "these are known well enough"
+    more = Arrivals.of([(0.0, 0), (100.0, 900), (190.0, 1_000), (1_000.0, 1_000)], 1_000.0)
+    assert more.finer(1) == [50.0, 145.0]
+    assert Arrivals.of([(0.0, 0), (0.005, 1_000), (9.0, 1_000)], 9.0).finer(2) == [], "these are known well enough"
     assert Arrivals().finer(2) == []
 
 

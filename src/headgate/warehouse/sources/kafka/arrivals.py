@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 #: of more marks than this, every second one is dropped, except among the newest half
-MOST_MARKS = 64
+MOST_MARKS = 96
 #: marks that are less than this apart, in seconds, need none between them
 _CLOSE = 0.01
 
@@ -71,13 +71,12 @@ class Arrivals:
         return min(self.times[index], self.times[index - 1] + share * (self.times[index] - self.times[index - 1]))
 
     def finer(self, count: int) -> list[float]:
-        """``count`` moments between the two marks with the most records between them, to ask for more marks there."""
+        """Moments to ask for more marks at: ``count`` each where most records came, and where the last one came."""
         gaps = [
             (after - before, begin, end)
             for (before, after), (begin, end) in zip(pairwise(self.ends), pairwise(self.times), strict=True)
-            if after - before > 1 and end - begin > _CLOSE
+            if after > before and end - begin > _CLOSE
         ]
-        if not gaps:
-            return []
-        _, begin, end = max(gaps)
-        return [begin + (end - begin) * number / (count + 1) for number in range(1, count + 1)]
+        wanted = dict.fromkeys([*([max(gaps)] if gaps else []), *gaps[-1:]])
+        steps = range(1, count + 1)
+        return [begin + (end - begin) * step / (count + 1) for _, begin, end in wanted for step in steps]

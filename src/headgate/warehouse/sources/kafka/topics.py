@@ -30,8 +30,8 @@ ENDS_EVERY, PARTITIONS_EVERY = 0.1, 2.0
 LONGEST_ANSWER = 5.0
 #: how long ago records may have arrived that are there when a topic is looked at for the first time, in seconds
 _AGES = (10.0, 60.0, 600.0, 3_600.0, 6 * 3_600.0, 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
-#: how often more is asked about the time in which most of them came, and for how many moments
-_ROUNDS, _MOMENTS = 2, 8
+#: how often more is asked about the times in which most of them and the last one came, and for how many moments each
+_ROUNDS, _MOMENTS = 3, 4
 #: errors of brokers that cannot be reached
 _SILENT = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_AUTHENTICATION", "_SSL", "_WAIT_COORD")
 _NO_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
