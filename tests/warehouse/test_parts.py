@@ -19,8 +19,11 @@ from headgate.warehouse.sources import Limit, Offset, Pending, Range
 from headgate.warehouse.sources.kafka.offsets import KafkaOffset, KafkaRange, Run
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.derive_planner import DerivePlanner, Unconsumed
 from headgate.warehouse.updates.load import StreamNode
 from headgate.warehouse.updates.parts import Reached, reached_in_frame, reached_in_rows
+from headgate.warehouse.updates.plan import TableState
+from headgate.warehouse.updates.source_changes import SourceChanges
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -224,3 +227,16 @@ def test_late_records_are_late_as_in_every_stream(opened: Callable[[Any], Stream
     assert node.freshness == micros(20)
     assert node.update(NoSpark()) is not None  # type: ignore[arg-type]
     assert node.freshness == micros(40)
+
+
+def test_a_table_takes_in_rows_that_came_before_the_stream_had_a_freshness(opened: Callable[[Any], StreamNode]) -> None:
+    source = Partitions(times=[[0, 100, 200], [50, 150, 250]], steps=[(3, 0), (0, 1), (0, 2)])
+    node = opened(source)
+    for _ in range(3):
+        assert node.update(NoSpark()) is not None  # type: ignore[arg-type]
+    changes = SourceChanges("s", node.store, -1, "")
+    changes.read()
+    assert [version.freshness for version in changes.pending] == [None, micros(50), micros(250)]
+    waiting = Unconsumed({"s": changes}, (), TableState(None), 0, ())
+    taken = DerivePlanner._first_versions(waiting, "s", most_seconds=1.0)
+    assert [version.freshness for version in taken] == [None, micros(50)], "without the second, it would wait for ever"

@@ -74,7 +74,7 @@ class Kafka:
     - ``isolation``: ``read_committed``, or ``read_uncommitted`` to load records of transactions that are aborted later.
     - ``options``: settings of librdkafka, such as ``security.protocol`` and ``sasl.password``. They are never printed.
     - ``parsing``: options for Spark's parser of JSON, such as ``{"timestampFormat": "dd.MM.yyyy HH:mm"}``.
-    - ``records_per_chunk``: the smallest number of records of a partition by which the size of an update changes.
+    - ``records_per_chunk``: the largest step, in records of a partition, by which the size of an update changes.
     """
 
     @noting_a_mistake()
