@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 
 import pytest
 from hypothesis import given
@@ -75,7 +76,9 @@ def test_a_partition_is_loaded_from_where_it_began() -> None:
 
 
 def test_ranges_are_the_same_after_they_were_stored() -> None:
-    found = KafkaRange("id", (Run(0, 1, 5), Run(3, 0, 1)), {0: 1}, (Run(0, 0, 1),), 2, 100, oldest=1.5, newest=2.5)
+    found = KafkaRange(
+        "id", (Run(0, 1, 5), Run(3, 0, 1)), {0: 1}, (Run(0, 0, 1),), 2, 100, (0, 3), oldest=1.5, newest=2.5
+    )
     assert Range.from_json(json.loads(json.dumps(found.to_json()))) == found
     assert (found.offsets, found.chunks, found.bytes) == (5, 4, 500)
 
@@ -103,7 +106,26 @@ def test_records_after_a_quiet_time_arrived_after_it() -> None:
 
 def test_a_record_was_not_there_when_the_look_before_did_not_find_it() -> None:
     arrivals = Arrivals().noted(5, 100.0).noted(5, 200.0).noted(8, 201.0)
-    assert [arrivals.since(offset) for offset in (0, 4, 5, 7)] == [100.0, 100.0, 200.0, 200.0]
+    assert [arrivals.since(offset) for offset in (5, 7)] == [200.0, 200.0]
+
+
+def test_what_the_first_look_finds_may_have_been_there_for_ever_whatever_its_timestamps_say() -> None:
+    seen = Arrivals().noted(5, 100.0).noted(8, 101.0)
+    stamped = Arrivals.of([(90.0, 0), (95.0, 3), (100.0, 5)], 100.0).noted(8, 101.0)
+    for arrivals in (seen, stamped):
+        assert [arrivals.since(offset) for offset in (0, 4, 5)] == [-math.inf, -math.inf, 100.0]
+    assert [stamped.at(offset) for offset in (0, 2, 4)] == [
+        pytest.approx(moment, abs=0.01) for moment in (91.67, 95.0, 100.0)
+    ]
+
+
+def test_more_is_asked_about_the_times_in_which_most_records_and_the_last_one_came() -> None:
+    arrivals = Arrivals.of([(0.0, 0), (100.0, 10), (190.0, 1_000), (1_000.0, 1_000)], 1_000.0)
+    assert arrivals.finer(2) == [130.0, 160.0]
+    more = Arrivals.of([(0.0, 0), (100.0, 900), (190.0, 1_000), (1_000.0, 1_000)], 1_000.0)
+    assert more.finer(1) == [50.0, 145.0]
+    assert Arrivals.of([(0.0, 0), (0.005, 1_000), (9.0, 1_000)], 9.0).finer(2) == [], "these are known well enough"
+    assert Arrivals().finer(2) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 10)), min_size=1, max_size=300))

@@ -20,7 +20,7 @@ from headgate.warehouse import NotFreshError, SparkOptions, WarehouseRun
 from headgate.warehouse.sources import Limit, Offset, Range, SourceChanged, SourceError
 from headgate.warehouse.sources.errors import ServerUnreachable
 from headgate.warehouse.sources.kafka.columns import OFFSET, PARTITION, VALUE
-from headgate.warehouse.sources.kafka.offsets import KafkaRange, Run
+from headgate.warehouse.sources.kafka.offsets import KafkaOffset, KafkaRange, Run
 from headgate.warehouse.sources.kafka.options import KafkaClients
 from headgate.warehouse.sources.kafka.records import RecordReader
 from headgate.warehouse.updates.open_warehouse import open_warehouse
@@ -324,14 +324,107 @@ def test_records_of_any_age_are_older_than_the_first_look_at_them(kafka: KafkaBr
     before = time.time()
     source = source_of(kafka, topic)
     said = source.latest(source.start())
-    assert said.oldest is not None and said.looked_at is not None
+    assert said.oldest is not None and said.earliest is not None and said.looked_at is not None
     assert said.oldest < before <= said.looked_at
+    assert said.earliest < before
     here = all_loaded(source)
     kafka.send(topic, values(range(1)))
     sent = time.time()
     source.refresh()
     one = source.latest(here)
-    assert one.chunks == 1 and one.oldest is not None and one.oldest <= sent
+    assert one.chunks == 1 and one.earliest is not None and one.earliest <= sent
+
+
+# --- partitions advance together --------------------------------------------------------------------------------
+
+
+def in_turn(count: int, begin: float, every: float, partitions: int = 3) -> list[dict[str, Any]]:
+    """Records to each partition in turn, with event times that are their timestamps."""
+    moments = [begin + every * n for n in range(count)]
+    return [
+        {
+            "value": json.dumps({"ts": f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S.%fZ}", "n": n}).encode(),
+            "timestamp": round(at * 1000),
+            "partition": n % partitions,
+        }
+        for n, at in enumerate(moments)
+    ]
+
+
+def test_a_range_that_is_cut_takes_the_same_time_of_all_partitions(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=3)
+    begin = time.time() - 1_000
+    kafka.send(topic, in_turn(3_000, begin, 0.01))
+    # Then more of them, all in one partition.
+    kafka.send(topic, [{**each, "partition": 1} for each in in_turn(4_000, begin + 30, 0.005)])
+    source = source_of(kafka, topic)
+    offset: Offset = source.start()
+    while True:
+        found, offset = taken(source, offset, Limit(bytes=1_000_000))
+        if not found.left:
+            break
+        assert isinstance(offset, KafkaOffset)
+        reached = [0.03 * offset.position[0], 0.0, 0.03 * offset.position[2]]
+        first, rest = min(1_000, offset.position[1]), max(0, offset.position[1] - 1_000)
+        reached[1] = 0.03 * first + 0.005 * rest
+        behind = min(reached[partition] for partition in found.left)
+        assert behind > max(reached) - 5, f"of 50 seconds, partitions are at {reached}"
+        assert set(source.parts_left(found)) == {f"{topic}/{partition}" for partition in found.left}
+        assert 300 < found.offsets <= 1_003
+    assert source.latest(offset).chunks == 0
+
+
+def test_what_waits_has_waited_since_its_records_were_written(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(partitions=3)
+    begin = time.time() - 1_080
+    kafka.send(topic, in_turn(3_000, begin, 0.02))
+    source = source_of(kafka, topic)
+    said = source.latest(source.start())
+    assert said.oldest == pytest.approx(begin, abs=2.0)
+    assert said.newest == pytest.approx(begin + 60, abs=10.0)
+    offset: Offset = source.start()
+    before = begin
+    while source.latest(offset).chunks:
+        found, offset = taken(source, offset, Limit(bytes=500_000))
+        assert before - 10 <= found.oldest <= found.newest <= begin + 70
+        before = found.newest
+    assert before > begin + 50
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("parsing", [{}, {"mode": "PERMISSIVE"}], ids=["without Spark", "by Spark"])
+def test_a_stream_of_a_topic_is_complete_up_to_its_freshness(
+    kafka: KafkaBroker, spark: SparkSession, tmp_path: Path, parsing: dict[str, str]
+) -> None:
+    topic = kafka.topic(partitions=3)
+    begin = math.floor(time.time()) - 100.0
+    sent = in_turn(3_000, begin, 0.01)
+    kafka.send(topic, sent)
+    wh = hg.Warehouse("shop", tmp_path / "warehouse")
+    wh.stream("clicks", source_of(kafka, topic, parsing=parsing), time="ts", partition="1 hour")
+    node = open_warehouse(wh.spec(), spark).nodes["clicks"]
+    first = node.plan()
+    assert first is not None and first.arrived is not None
+    assert first.gained == pytest.approx(30, abs=10), "about as much event time waits as the records took to come"
+    cut = 0
+    while True:
+        update = node.plan()
+        if update is None:
+            break
+        update.most = 500_000.0
+        assert node.begin(update)
+        node.run(update, spark)
+        update.commits(1.0)
+        node.end(update)
+        assert node.freshness is not None
+        seen = {n for n, ts in _rows(node.store.arrow()) if ts <= node.freshness}
+        assert seen == set(range(len(seen))), "nothing is missing before the freshness"
+        cut += len(seen) < node.store.arrow().num_rows
+    assert len(seen) == 3_000 and cut
+
+
+def _rows(rows: pa.Table) -> list[tuple[int, int]]:
+    return list(zip(rows["n"].to_pylist(), rows["ts"].cast(pa.int64()).to_pylist(), strict=True))
 
 
 def test_records_that_were_removed_before_they_were_loaded_stop_the_stream_and_are_named(kafka: KafkaBroker) -> None:

@@ -12,7 +12,10 @@ import pyarrow as pa
 import pytest
 
 from headgate.core import Update
+from headgate.warehouse import Warehouse
 from headgate.warehouse.declare.spec import Place, StreamSpec
+from headgate.warehouse.schedule.run_options import RunOptions
+from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.sources import Limit, Offset, Pending, Range
 from headgate.warehouse.sources.kafka.offsets import KafkaOffset, KafkaRange, Run
 from headgate.warehouse.sources.protocol import ERROR_COLUMN, FILE_COLUMN, RAW_COLUMN
@@ -22,6 +25,7 @@ from headgate.warehouse.updates import load
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.good_rows import REJECTED_SCHEMA
 from headgate.warehouse.updates.load import StreamNode
+from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
 
 class Settings(dict[str, str]):
@@ -225,3 +229,23 @@ def test_a_stream_that_does_not_start_now_writes_nothing_before_there_are_rows(
     opened: Callable[[Any], StreamNode],
 ) -> None:
     assert opened(Records(0)).plan() is None
+
+
+def test_what_waits_for_a_paused_stream_is_known(opened: Callable[[Any], StreamNode], tmp_path: Path) -> None:
+    source = Records()
+    wh = Warehouse("w", tmp_path)
+    wh.stream("s", source, time="ts")  # type: ignore[arg-type]
+    spec = wh.spec()
+    scheduler = Scheduler(OpenWarehouse(spec, spec.graph(), {"s": opened(source)}), RunOptions(tracks=1), 0.0)
+    scheduler.poll(10.0)
+    ((update,),) = scheduler.decide(10.0)
+    scheduler.pause("s", 11.0)
+    update.work = 1.0
+    scheduler._nodes.by_name["s"].run(update, NoSpark())  # type: ignore[arg-type]
+    update.commits(1.0)
+    scheduler.ended(update, 12.0)
+    assert scheduler.statistics(13.0)[0].lag == 0.0, "the update that was running has loaded all"
+    source.end += 5
+    scheduler.poll(20.0)
+    assert scheduler.statistics(21.0)[0].lag == 20.0, "since the moment that the source says"
+    assert scheduler.decide(21.0) == []

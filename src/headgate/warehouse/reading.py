@@ -215,8 +215,9 @@ class _Opened:
 
     def rows(self, edge: int | None) -> pa.Table:
         wanted = None
-        if self.state.time is not None and edge is not None:
-            wanted = pc.field(self.state.time) <= pa.scalar(edge, EVENT_TIME)
+        if self.state.time is not None:
+            # Without an edge, nothing is known to be complete, though there may be rows.
+            wanted = pc.scalar(False) if edge is None else pc.field(self.state.time) <= pa.scalar(edge, EVENT_TIME)
         return self._delta.to_pyarrow_dataset().to_table(columns=self._columns, filter=wanted)
 
     def register(self, builder: QueryBuilder, edge: int | None) -> None:
@@ -224,9 +225,9 @@ class _Opened:
         whole = f"{self.name} without edge"
         builder.register(whole, self._delta)
         view = f"select {', '.join(map(_quoted, self._columns))} from {_quoted(whole)}"
-        if self.state.time is not None and edge is not None:
+        if self.state.time is not None:
             moment = f"""arrow_cast({edge}, 'Timestamp(Microsecond, Some("UTC"))')"""
-            view += f" where {_quoted(self.state.time)} <= {moment}"
+            view += " where false" if edge is None else f" where {_quoted(self.state.time)} <= {moment}"
         builder.execute(f"create view {_quoted(self.name)} as {view}").read_all()
 
 

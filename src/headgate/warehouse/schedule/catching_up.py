@@ -8,6 +8,7 @@ later does not matter, so this ends even if data comes all the time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -133,8 +134,12 @@ class CatchUp:
         """What a table that is not being updated has not taken in yet."""
         update = node.plan()
         if not node.sources:
-            late = update is not None and (update.arrived is None or update.arrived[0] < self._since)
-            return "data that has arrived is not loaded yet" if late else ""
+            if update is None:
+                return ""
+            earliest = -math.inf if update.arrived is None else update.arrived[0]
+            if node.last_poll.earliest is not None:  # when it arrived is only about known
+                earliest = min(earliest, node.last_poll.earliest)
+            return "data that has arrived is not loaded yet" if earliest < self._since else ""
         if node.rebuild_reason:
             return f"it is to be rebuilt: {node.rebuild_reason}"
         if node.repairs is not None:

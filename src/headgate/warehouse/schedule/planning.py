@@ -17,7 +17,7 @@ from headgate.warehouse.schedule.limits import updates_for
 from headgate.warehouse.schedule.state import ScheduleState
 from headgate.warehouse.sources.protocol import Pending
 from headgate.warehouse.updates.derived_table import BackfillNode
-from headgate.warehouse.updates.load import DimensionNode
+from headgate.warehouse.updates.load import DimensionNode, StreamNode
 
 #: a source is polled this many times in a period, and at least once a second
 POLLS_PER_PERIOD = 40
@@ -86,18 +86,20 @@ class Planning:
         # The places that a table is published to have waits of their own, so that none holds up the others.
         waits_itself = isinstance(node, PublishNode) and node.failures > 0 and not entry.retries.held
         due = entry.due(now) or waits_itself
-        allowed = not self._running.is_busy(node.table) and due and not self._ledger.of(node.table).paused
-        allowed = allowed and not self._running.must_wait(node.table)
+        is_free = not self._running.is_busy(node.table) and not self._running.must_wait(node.table)
+        allowed = is_free and due and not self._ledger.of(node.table).paused
         if isinstance(node, BackfillNode) and node.of.rebuild_reason:
             # Rebuilt from a table that is rebuilt afterwards, it would have to be rebuilt again.
             allowed = allowed and not any(self._nodes.by_name[name].rebuild_reason for name in node.of.sources)
+        # What comes to a stream that is paused waits, too.
+        is_polled = allowed or (is_free and entry.paused and isinstance(node, StreamNode))
         update = None
-        if allowed:
+        if is_polled:
             try:
                 self._read_unread(index)
                 update = node.plan()
                 self.note_source(node.name, node.last_poll, now)
-                if update is not None:
+                if update is not None and allowed:
                     before = self._planned.get(index)
                     update.released = now if before is None else before.released
                     self._write_features(index, update, entry, now)
@@ -106,11 +108,11 @@ class Planning:
                 self.note_source(node.name, Pending(note=first_line(error), missing=True), now)
                 if not self._nodes.has_source(index):  # sources are polled again anyway
                     self.wake(index, now + LONGEST_BETWEEN_POLLS)
-        if allowed:
+        if is_polled:
             self._state.lags.polled(
                 node.name, None if update is None or update.arrived is None else update.arrived[0], now
             )
-        if update is None:
+        if update is None or not allowed:
             self._planned.pop(index, None)
             self._loop.set_ready(index, False, now)
             entry.updates_left = 0 if allowed else entry.updates_left

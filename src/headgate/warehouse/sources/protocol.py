@@ -144,6 +144,7 @@ class Pending:
     ``missing``: the source itself is not there, such as the directory of files. Each notice is returned once.
     ``looked_at`` is when the source was last looked at, for one that is looked at in the background; None is now.
     ``behind`` are the records that are not loaded of each part of a source that has parts, such as partitions.
+    ``earliest`` is a moment before which none of the chunks was there, if ``oldest`` is only about right.
     """
 
     chunks: int = 0
@@ -155,6 +156,7 @@ class Pending:
     notices: tuple[Notice, ...] = ()
     looked_at: float | None = None
     behind: Mapping[str, int] = field(default_factory=dict)
+    earliest: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +314,20 @@ class MovingStart(Protocol):
 
         It is committed before there are rows, so that a restart goes on there. None if the beginning does not move, or
         is not known yet. Must be as cheap as ``latest``.
+        """
+
+
+@runtime_checkable
+class HasParts(Protocol):
+    """A source of parts that grow side by side, such as the partitions of a topic: each has an order of its own.
+
+    The column ``_file`` of a row is the name of its part, ``@``, and where in the part it lies; no name has an ``@``.
+    """
+
+    def parts_left(self, loaded: Range) -> Collection[str]:
+        """The parts of which more was waiting than ``loaded`` takes, when it was planned.
+
+        None if the range is of the newest chunks: those that it leaves are loaded as late data.
         """
 
 

@@ -29,6 +29,7 @@ class CommitState:
     ``rejected_files`` are the files with rows that these queries rejected, or for a stream or dimension the folders
     with its rejected rows, and the update that wrote them. ``query`` is the fingerprint of the query that computed the
     rows of a derived table (``declare.query_fingerprint``), ``mode`` how it was kept up to date (``declare.modes``).
+    ``ahead`` are the parts of a stream's source that have come further than its freshness (``updates.parts``).
     """
 
     update: int = 0
@@ -46,6 +47,7 @@ class CommitState:
     rejected_files: Mapping[str, Any] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     mode: str | None = None
+    ahead: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """As it is written in a commit; empty fields are left out."""
@@ -66,6 +68,7 @@ class CommitState:
             "set_aside": self.rejected_files,  # its name in tables that are there already
             "query": dict(self.query),
             "mode": self.mode,
+            "ahead": dict(self.ahead),
         }
         return {key: value for key, value in written.items() if value is not None and value not in ([], {})}
 
@@ -95,4 +98,5 @@ class CommitState:
             rejected_files=stored.get("set_aside"),
             query=stored.get("query", {}),
             mode=stored.get("mode"),
+            ahead={str(part): int(moment) for part, moment in stored.get("ahead", {}).items()},
         )

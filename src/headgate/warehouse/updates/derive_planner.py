@@ -153,12 +153,16 @@ class DerivePlanner:
 
     @staticmethod
     def _first_versions(waiting: Unconsumed, source: str, most_seconds: float) -> list[SourceVersion]:
-        """The first pending versions of a source that have at most ``most_seconds`` of data, but at least one."""
+        """The first pending versions of a source that have at most ``most_seconds`` of data.
+
+        At least one that has rows and a freshness: of a source with parts, the first rows may come without one.
+        """
         start = waiting.start(0)
         taken: list[SourceVersion] = []
         for version in waiting.changes[source].pending:
             reached = start if version.freshness is None else version.freshness
-            if any(each.added for each in taken) and (reached - start) / MICROS > most_seconds:
+            begun = any(each.added for each in taken) and taken[-1].freshness is not None
+            if begun and (reached - start) / MICROS > most_seconds:
                 break
             taken.append(version)
         return taken

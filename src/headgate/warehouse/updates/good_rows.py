@@ -67,15 +67,19 @@ def _reason(times: EventTimes | None) -> Column:
     return F.coalesce(reason, F.when(too_late, F.lit(times.reason)))
 
 
-def without_text_of_good_rows(rows: DataFrame, times: EventTimes | None) -> DataFrame:
-    """Without the file and the raw text of good rows, which nobody reads and which are most of a row's bytes."""
+def without_text_of_good_rows(rows: DataFrame, times: EventTimes | None, *, keeps_file: bool = False) -> DataFrame:
+    """Without the raw text of good rows, which nobody reads and which is most of a row's bytes, and mostly their file.
+
+    With ``keeps_file``, here and below, good rows keep the file that they come from.
+    """
     from pyspark.sql import functions as F
 
     bad = _reason(times).isNotNull()
-    return rows.withColumns({name: F.when(bad, F.col(name)) for name in (FILE_COLUMN, RAW_COLUMN)})
+    dropped = (RAW_COLUMN,) if keeps_file else (FILE_COLUMN, RAW_COLUMN)
+    return rows.withColumns({name: F.when(bad, F.col(name)) for name in dropped})
 
 
-def split_frame(rows: DataFrame, times: EventTimes | None) -> tuple[DataFrame, DataFrame]:
+def split_frame(rows: DataFrame, times: EventTimes | None, *, keeps_file: bool = False) -> tuple[DataFrame, DataFrame]:
     """As ``split_rows``, inside Spark: (bad, good)."""
     from pyspark.sql import functions as F
 
@@ -83,10 +87,15 @@ def split_frame(rows: DataFrame, times: EventTimes | None) -> tuple[DataFrame, D
     bad = rows.where(reason.isNotNull()).select(
         reason.alias("reason"), F.col(FILE_COLUMN).alias("file"), F.col(RAW_COLUMN).alias("raw")
     )
-    return bad, rows.where(reason.isNull()).drop(FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)
+    return bad, rows.where(reason.isNull()).drop(*_not_declared(keeps_file))
 
 
-def split_rows(rows: pa.Table, times: EventTimes | None) -> tuple[pa.Table, pa.Table]:
+def _not_declared(keeps_file: bool) -> tuple[str, ...]:
+    """The columns that good rows are freed of."""
+    return (RAW_COLUMN, ERROR_COLUMN) if keeps_file else (FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)
+
+
+def split_rows(rows: pa.Table, times: EventTimes | None, *, keeps_file: bool = False) -> tuple[pa.Table, pa.Table]:
     """(good rows with the declared columns, bad rows with reason, file and raw text), of rows read from a source."""
     reason = rows.column(ERROR_COLUMN)
     if times is not None:
@@ -98,7 +107,7 @@ def split_rows(rows: pa.Table, times: EventTimes | None) -> tuple[pa.Table, pa.T
             too_late = pc.fill_null(pc.greater(moments, times.latest), False)
             reason = pc.if_else(pc.and_(pc.is_null(reason), too_late), times.reason, reason)
     is_good = pc.is_null(reason)
-    columns = [name for name in rows.column_names if name not in (FILE_COLUMN, RAW_COLUMN, ERROR_COLUMN)]
+    columns = [name for name in rows.column_names if name not in _not_declared(keeps_file)]
     bad_rows = rows.filter(pc.invert(is_good))
     bad = pa.table(
         {
@@ -107,4 +116,4 @@ def split_rows(rows: pa.Table, times: EventTimes | None) -> tuple[pa.Table, pa.T
             "raw": bad_rows.column(RAW_COLUMN),
         }
     )
-    return rows.filter(is_good).select(columns), bad
+    return rows.select(columns).filter(is_good), bad

@@ -15,7 +15,7 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from headgate.core import DeclarationError, Update
@@ -23,7 +23,14 @@ from headgate.warehouse.declare.analysis import stored_columns
 from headgate.warehouse.declare.spec import DimensionSpec, StreamSpec
 from headgate.warehouse.session import tune
 from headgate.warehouse.sources import Limit, Offset, Pending, Range, SourceBroken
-from headgate.warehouse.sources.protocol import HasContents, MovingStart, ReadsArrow, ReadsOnExecutors
+from headgate.warehouse.sources.protocol import (
+    FILE_COLUMN,
+    HasContents,
+    HasParts,
+    MovingStart,
+    ReadsArrow,
+    ReadsOnExecutors,
+)
 from headgate.warehouse.storage.files import ALL, DATA_DIRECTORY, directory_of
 from headgate.warehouse.storage.store import MOST_ENTRIES, TableStore
 from headgate.warehouse.updates.bad_chunks import TRIES, BadChunks
@@ -36,6 +43,7 @@ from headgate.warehouse.updates.good_rows import (
     without_text_of_good_rows,
 )
 from headgate.warehouse.updates.node import Node
+from headgate.warehouse.updates.parts import Reached, reached_in_frame, reached_in_rows
 from headgate.warehouse.updates.plan import MICROS
 from headgate.warehouse.updates.spark_files import LARGE_BYTES, WrittenFiles, is_too_large, write_with_spark
 
@@ -97,15 +105,17 @@ class LoadedNode(Node):
             self._rejected.drop()  # of a table that was deleted; all of its rows are loaded again
             self._rejected_after = 0
         tune(spark, wanted.bytes)
+        by_part = times is not None and bool(self._parts_left(wanted))
         if isinstance(self.source, ReadsOnExecutors) and self.source.is_spread(wanted):
             try:
-                good, bad = self._written_by_spark(self.source.read(spark, wanted), number, times)
+                good, bad = self._written_by_spark(self.source.read(spark, wanted), number, times, by_part)
             finally:
                 self.source.release()
             self.source.verify(wanted)
             return good, bad
         rows = self.source.read_arrow(spark, wanted) if isinstance(self.source, ReadsArrow) else None
         frame = self.source.read(spark, wanted) if rows is None else None
+<<<<<<< HEAD
         if frame is not None and wanted.bytes <= LARGE_BYTES:
             small = wanted.bytes <= DROP_TEXT_BYTES
             try:
@@ -118,20 +128,40 @@ class LoadedNode(Node):
             good, bad = self._written_by_spark(frame, number, times)
         else:
             good_rows, bad_rows = split_rows(rows, times)
+=======
+        if frame is not None and wanted.bytes > LARGE_BYTES:
+            good, bad = self._written_by_spark(frame, number, times, by_part)
+        else:
+            if frame is not None:
+                small = wanted.bytes <= DROP_TEXT_BYTES
+                rows = (frame if small else without_text_of_good_rows(frame, times, keeps_file=by_part)).toArrow()
+            good_rows, bad_rows = split_rows(rows, times, keeps_file=by_part)
+            reached: Mapping[str, int] = {}
+            if by_part and times is not None:
+                reached, good_rows = reached_in_rows(good_rows, times.column), good_rows.drop_columns(FILE_COLUMN)
+>>>>>>> kafkafresh
             bad_files = self._rejected.write_arrow(number, bad_rows, None) if bad_rows.num_rows else []
             bad = WrittenFiles(bad_files, bad_rows.num_rows, bad_rows.schema)
             good_files = self.store.write_arrow(number, good_rows, self._partition)
-            good = WrittenFiles(good_files, good_rows.num_rows, good_rows.schema)
+            good = WrittenFiles(good_files, good_rows.num_rows, good_rows.schema, by_part=reached)
         self.source.verify(wanted)
         return good, bad
 
     def _written_by_spark(
-        self, frame: DataFrame, number: int, times: EventTimes | None
+        self, frame: DataFrame, number: int, times: EventTimes | None, by_part: bool
     ) -> tuple[WrittenFiles, WrittenFiles]:
         """As ``_write``, by executors: no row comes to the driver."""
-        bad_frame, good_frame = split_frame(frame, times)
+        bad_frame, good_frame = split_frame(frame, times, keeps_file=by_part)
         bad = write_with_spark(bad_frame, self._rejected, number, None, None)
-        return write_with_spark(good_frame, self.store, number, self._time, self._partition), bad
+        reached: Mapping[str, int] = {}
+        if by_part and times is not None:
+            reached, good_frame = reached_in_frame(good_frame, times.column), good_frame.drop(FILE_COLUMN)
+        good = write_with_spark(good_frame, self.store, number, self._time, self._partition)
+        return dataclasses.replace(good, by_part=reached), bad
+
+    def _parts_left(self, wanted: Range) -> Collection[str]:
+        """The parts of the source of which more is waiting than ``wanted``."""
+        return self.source.parts_left(wanted) if isinstance(self.source, HasParts) else ()
 
     def _commit(self, good: WrittenFiles, bad: WrittenFiles, state: CommitState, after: int | None = None) -> None:
         """Commit the table, then its rejected rows: added to those after update ``after``, or in place of all."""
@@ -328,7 +358,7 @@ class StreamNode(LoadedNode):
         wanted = self._bad_chunks.without_deadly(wanted)
         self._loads(update, wanted)
         update.plan = LoadPlan(wanted, offset, after)
-        self._is_cut = waiting is not None and wanted.chunks < waiting[2]
+        self._is_cut = (waiting is not None and wanted.chunks < waiting[2]) or bool(self._parts_left(wanted))
         if self._is_cut and self.spec.catch_up == "oldest" and update.size > 0:
             update.gained *= min(1.0, wanted.bytes / update.size)
         update.size = float(wanted.bytes)
@@ -350,31 +380,32 @@ class StreamNode(LoadedNode):
         started = time.perf_counter()
         self._drop_rejected_of_lost_updates()
         self._commit_rejected()  # left undone by a process that died, or by a commit that failed
-        freshness = self.state.freshness
+        before = Reached(self.state.freshness, self.state.ahead)
         plan: LoadPlan | None = update.plan
         if plan is None:
-            update.work, update.freshness = time.perf_counter() - started, freshness
+            update.work, update.freshness = time.perf_counter() - started, before.freshness
             return
         number = max(plan.after, self._rejected_after) + 1
         if plan.range is None:
             self._write_start(plan, number, spark)
-            update.work, update.freshness = time.perf_counter() - started, freshness
+            update.work, update.freshness = time.perf_counter() - started, before.freshness
             return
         wanted, good, bad = self._written(spark, plan.range, number)
         update.work = time.perf_counter() - started
-        known = [moment for moment in (freshness, good.last) if moment is not None]
+        reached = before.after(good.last, good.by_part, self._parts_left(wanted))
         after = self.source.advance(plan.offset, wanted)
         # The first commit has it, too: asked again, the source may have another one to start with.
         written = self._unwritten is None or self._unwritten + 1 >= OFFSET_EVERY
         state = CommitState(
             update=number,
             kind="load",
-            freshness=max(known, default=None),
+            freshness=reached.freshness,
             rows=good.rows,
             rejected=bad.rows,
             range=wanted.to_json(),
             offset=after.to_json() if written else None,
             time=self.spec.time,
+            ahead=reached.ahead,
         )
         self._commit(good, bad, state, after=plan.after)
         self._known, self._known_after = after, number

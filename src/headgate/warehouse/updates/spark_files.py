@@ -11,8 +11,8 @@ have (``is_too_large``); then the rows are computed once more, and written where
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -96,6 +96,7 @@ class WrittenFiles:
     """Files that an update has written but not committed yet, and what they replace.
 
     ``schema`` are the table's columns. ``changes`` says which rows have changed, if the files do not say it.
+    ``by_part`` is the newest event time of each part of a source, if that was asked for.
     """
 
     files: Sequence[NewFile]
@@ -103,6 +104,7 @@ class WrittenFiles:
     schema: pa.Schema
     replaced: Sequence[str] | Sequence[DataFile] | Everything | None = None
     changes: RowChanges | None = None
+    by_part: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def last(self) -> int | None:

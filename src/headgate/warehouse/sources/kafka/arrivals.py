@@ -2,17 +2,21 @@
 
 What is known are *marks*: at some moment the partition ended at some offset. Between two marks records are taken to
 have arrived evenly. Before the first look of a process at a topic, the marks come from the timestamps of records, which
-producers may set as they like. So the results are good enough to choose how much to load, and for nothing else.
+producers may set as they like. So ``at`` is good enough to choose what to load and to say how long it has waited.
+Whoever must not miss a record that was there at some moment asks ``since``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 #: of more marks than this, every second one is dropped, except among the newest half
-MOST_MARKS = 64
+MOST_MARKS = 96
+#: marks that are less than this apart, in seconds, need none between them
+_CLOSE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,8 @@ class Arrivals:
     times: tuple[float, ...] = ()
     #: when the last end was seen the last time
     seen: float = float("-inf")
+    #: what comes before this offset was there at the first look, whatever its timestamps say
+    found: int = 0
 
     @classmethod
     def of(cls, marks: Iterable[tuple[float, int]], now: float) -> Arrivals:
@@ -30,12 +36,12 @@ class Arrivals:
         arrivals = cls()
         for moment, end in sorted(marks):
             arrivals = arrivals.noted(end, min(moment, now))
-        return arrivals
+        return replace(arrivals, found=arrivals.ends[-1] if arrivals.ends else 0)
 
     def noted(self, end: int, now: float) -> Arrivals:
         """With one more look: the partition ends at ``end`` now."""
         if self.ends and end <= self.ends[-1]:
-            return Arrivals(self.ends, self.times, max(now, self.seen))
+            return replace(self, seen=max(now, self.seen))
         ends, times = list(self.ends), list(self.times)
         if ends and self.seen > times[-1]:
             # Nothing had come up to then: it came after.
@@ -46,11 +52,13 @@ class Arrivals:
         if len(ends) > MOST_MARKS:
             half = MOST_MARKS // 2
             ends, times = ends[:-half:2] + ends[-half:], times[:-half:2] + times[-half:]
-        return Arrivals(tuple(ends), tuple(times), now)
+        return Arrivals(tuple(ends), tuple(times), now, self.found if self.ends else end)
 
     def since(self, offset: int) -> float:
-        """A moment before which the record at ``offset`` was not there, as far as that is known."""
-        return self.times[max(0, bisect_right(self.ends, offset) - 1)] if self.times else 0.0
+        """A moment before which the record at ``offset`` was certainly not there."""
+        if offset < self.found or not self.times:
+            return float("-inf")
+        return self.times[max(0, bisect_right(self.ends, offset) - 1)]
 
     def at(self, offset: int) -> float:
         """When the record at ``offset`` arrived, in wall-clock seconds since the epoch."""
@@ -61,3 +69,14 @@ class Arrivals:
         share = (offset + 1 - before) / (after - before)
         # Rounding must not put it behind the records after it.
         return min(self.times[index], self.times[index - 1] + share * (self.times[index] - self.times[index - 1]))
+
+    def finer(self, count: int) -> list[float]:
+        """Moments to ask for more marks at: ``count`` each where most records came, and where the last one came."""
+        gaps = [
+            (after - before, begin, end)
+            for (before, after), (begin, end) in zip(pairwise(self.ends), pairwise(self.times), strict=True)
+            if after > before and end - begin > _CLOSE
+        ]
+        wanted = dict.fromkeys([*([max(gaps)] if gaps else []), *gaps[-1:]])
+        steps = range(1, count + 1)
+        return [begin + (end - begin) * step / (count + 1) for _, begin, end in wanted for step in steps]

@@ -93,7 +93,8 @@ class KafkaRange(ArrivedRange, kind="kafka"):
 
     ``begin`` are the offsets at which the loading of partitions begins that no range before it had. ``skipped`` were
     removed from the topic before they could be loaded. A chunk is a block of ``per_chunk`` offsets, or the part of it
-    that is in a run. ``record_bytes`` is the size of a record, as far as it was known.
+    that is in a run. ``record_bytes`` is the size of a record, as far as it was known. ``left`` are the partitions that
+    had more records after it when it was planned; none if it takes the newest.
     """
 
     topic: str
@@ -102,6 +103,7 @@ class KafkaRange(ArrivedRange, kind="kafka"):
     skipped: tuple[Run, ...] = ()
     per_chunk: int = 1
     record_bytes: int = 1
+    left: tuple[int, ...] = ()
 
     @property
     def offsets(self) -> int:
@@ -131,6 +133,8 @@ class KafkaRange(ArrivedRange, kind="kafka"):
             content["begin"] = _by_name(self.begin)
         if self.skipped:
             content["skipped"] = [list(run) for run in self.skipped]
+        if self.left:
+            content["left"] = list(self.left)
         return content
 
     @classmethod
@@ -142,6 +146,7 @@ class KafkaRange(ArrivedRange, kind="kafka"):
             skipped=_runs(content.get("skipped", ())),
             per_chunk=int(content["per_chunk"]),
             record_bytes=int(content["record_bytes"]),
+            left=tuple(map(int, content.get("left", ()))),
             **cls._measured(content),
         )
 

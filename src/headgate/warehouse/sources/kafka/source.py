@@ -11,7 +11,6 @@ unless the executors read: see ``on_executors``.
 
 from __future__ import annotations
 
-import heapq
 import math
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from pickle import PicklingError
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from headgate.core import DeclarationError
 from headgate.warehouse.declare.collecting import noting_a_mistake
@@ -29,11 +28,12 @@ from headgate.warehouse.sources.errors import PackageMissing, ServerUnreachable,
 from headgate.warehouse.sources.kafka.avro import AvroValues, SchemaRegistry
 from headgate.warehouse.sources.kafka.columns import RecordColumns
 from headgate.warehouse.sources.kafka.formats import JsonValues, RawValues, ValueFormat
-from headgate.warehouse.sources.kafka.offsets import KafkaOffset, KafkaRange, Run, chunks_in, cut, merged
+from headgate.warehouse.sources.kafka.next_records import next_blocks, partitions_left
+from headgate.warehouse.sources.kafka.offsets import KafkaOffset, KafkaRange, Run, chunks_in, merged
 from headgate.warehouse.sources.kafka.on_executors import Executors, PieceReader, forget, most_bytes, pieces_of
 from headgate.warehouse.sources.kafka.options import Isolation, KafkaClients, shown_servers
 from headgate.warehouse.sources.kafka.topics import TopicLook, WatchedTopic
-from headgate.warehouse.sources.protocol import Limit, Notice, Offset, Pending, Range, expect_kind, within
+from headgate.warehouse.sources.protocol import Limit, Notice, Offset, Pending, Range, expect_kind
 from headgate.warehouse.sources.schema import parse_schema
 from headgate.warehouse.sources.sql import ddl
 
@@ -74,7 +74,7 @@ class Kafka:
     - ``isolation``: ``read_committed``, or ``read_uncommitted`` to load records of transactions that are aborted later.
     - ``options``: settings of librdkafka, such as ``security.protocol`` and ``sasl.password``. They are never printed.
     - ``parsing``: options for Spark's parser of JSON, such as ``{"timestampFormat": "dd.MM.yyyy HH:mm"}``.
-    - ``records_per_chunk``: the smallest number of records of a partition by which the size of an update changes.
+    - ``records_per_chunk``: the largest step, in records of a partition, by which the size of an update changes.
     """
 
     @noting_a_mistake()
@@ -175,37 +175,44 @@ class Kafka:
             return Pending(note=note, notices=self._notices(found), looked_at=found.look.looked_at)
         record_bytes = self._bytes_of_a_record()
         behind = _behind(found.runs)
+        arrivals = found.look.arrivals
         return Pending(
             chunks=sum(chunks_in(run, self._chunk_records(record_bytes)) for run in found.runs),
             bytes=sum(run.end - run.first for run in found.runs) * record_bytes,
-            # As early as can be: who waits for all that has arrived by now must not miss it.
-            oldest=min(found.look.arrivals[run.partition].since(run.first) for run in found.runs),
-            newest=max(next(self._chunks(found, run, record_bytes, newest_first=True)).arrived for run in found.runs),
+            oldest=min(arrivals[run.partition].at(run.first) for run in found.runs),
+            newest=max(arrivals[run.partition].at(run.end - 1) for run in found.runs),
             note=_said_behind(behind),
             notices=self._notices(found),
             looked_at=found.look.looked_at,
             behind={f"partition {partition}": count for partition, count in sorted(behind.items())},
+            # Who waits for all that has arrived by now must not miss it.
+            earliest=min(arrivals[run.partition].since(run.first) for run in found.runs),
         )
 
     def next_range(self, offset: Offset, limit: Limit) -> KafkaRange | None:
         found = self._waiting(expect_kind(offset, KafkaOffset, self))
         if found.problem or not found.runs:
             return None
-        newest_first, record_bytes = limit.first == "newest", self._bytes_of_a_record()
-        by_run = [self._chunks(found, run, record_bytes, newest_first=newest_first) for run in found.runs]
-        in_order = heapq.merge(*by_run, key=lambda chunk: -chunk.arrived if newest_first else chunk.arrived)
+        record_bytes, arrivals = self._bytes_of_a_record(), found.look.arrivals
+        per_chunk = self._chunk_records(record_bytes)
         self._backlog = sum(run.end - run.first for run in found.runs)
-        chosen = within(self._at_once(limit, record_bytes), in_order)
+        most = self._at_once(limit, record_bytes)
+        chosen = next_blocks(found.runs, arrivals, most, per_chunk, record_bytes, untouched=found.begin)
+        runs = merged(block.run for block in chosen)
         return KafkaRange(
             topic=found.look.id,
-            runs=merged(chunk.run for chunk in chosen),
-            oldest=min(chunk.arrived for chunk in chosen),
-            newest=max(chunk.arrived for chunk in chosen),
+            runs=runs,
+            oldest=min(arrivals[run.partition].at(run.first) for run in runs),
+            newest=max(arrivals[run.partition].at(run.end - 1) for run in runs),
             begin=found.begin,
             skipped=found.missing,
-            per_chunk=self._chunk_records(record_bytes),
+            per_chunk=per_chunk,
             record_bytes=record_bytes,
+            left=() if limit.first == "newest" else partitions_left(found.runs, runs),
         )
+
+    def parts_left(self, loaded: Range) -> list[str]:
+        return [f"{self._name}/{partition}" for partition in expect_kind(loaded, KafkaRange, self).left]
 
     def advance(self, offset: Offset, loaded: Range) -> KafkaOffset:
         return expect_kind(offset, KafkaOffset, self).after(expect_kind(loaded, KafkaRange, self))
@@ -334,11 +341,6 @@ class Kafka:
             most = min(MOST_OFFSETS * record_bytes, MOST_BYTES)
         return replace(limit, bytes=most if limit.bytes is None else min(limit.bytes, most))
 
-    def _chunks(self, found: _Waiting, run: Run, record_bytes: int, *, newest_first: bool = False) -> Iterator[_Chunk]:
-        arrivals = found.look.arrivals[run.partition]
-        for part in cut(run, self._chunk_records(record_bytes), newest_first=newest_first):
-            yield _Chunk(part, (part.end - part.first) * record_bytes, arrivals.at(part.end - 1))
-
     def _waiting(self, offset: KafkaOffset) -> _Waiting:
         """What is not loaded yet, by the last look at the topic."""
         look = self._topic.look()
@@ -392,12 +394,6 @@ class Kafka:
 def _is_large(offsets: int, record_bytes: int) -> bool:
     """Whether these are more records than the driver should read at once."""
     return offsets > MOST_OFFSETS or offsets * record_bytes > MOST_BYTES
-
-
-class _Chunk(NamedTuple):
-    run: Run
-    size: int
-    arrived: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ ENDS_EVERY, PARTITIONS_EVERY = 0.1, 2.0
 LONGEST_ANSWER = 5.0
 #: how long ago records may have arrived that are there when a topic is looked at for the first time, in seconds
 _AGES = (10.0, 60.0, 600.0, 3_600.0, 6 * 3_600.0, 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
+#: how often more is asked about the times in which most of them and the last one came, and for how many moments each
+_ROUNDS, _MOMENTS = 3, 4
 #: errors of brokers that cannot be reached
 _SILENT = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_AUTHENTICATION", "_SSL", "_WAIT_COORD")
 _NO_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
@@ -200,18 +202,52 @@ class KafkaCluster:
         now = max(topic.clock() for topic in looks)
         ends = self._offsets(admin, looks, _spec("latest"))
         marks = {topic: {p: [(now, end)] for p, end in of_topic.items()} for topic, of_topic in ends.items()}
-        for age in _AGES:
-            for topic, offsets in self._offsets(admin, looks, _spec(now - age)).items():
-                for partition, offset in offsets.items():
-                    if topic in marks:
-                        # None as late as that: all that are there were there then.
-                        known = offset if offset >= 0 else ends[topic][partition]
-                        marks[topic][partition].append((now - age, known))
+        ages = [now - age for age in _AGES]
+        # The first moment is that of the first record.
+        moments = {topic: {p: [0.0, *ages] for p in of_topic} for topic, of_topic in marks.items()}
+        for _ in range(_ROUNDS + 1):
+            self._add_marks(admin, looks, moments, marks, oldest=min(ages))
+            moments = {
+                topic: {p: Arrivals.of(found, now).finer(_MOMENTS) for p, found in of_topic.items()}
+                for topic, of_topic in marks.items()
+            }
         for topic, of_topic in marks.items():
             start = self._start(admin, topic, looks, ends[topic])
             if not looks[topic].problem:
                 arrivals = {partition: Arrivals.of(found, now) for partition, found in of_topic.items()}
                 looks[topic] = replace(looks[topic], arrivals=arrivals, start=start)
+
+    def _add_marks(
+        self,
+        admin: AdminClient,
+        looks: dict[WatchedTopic, TopicLook],
+        moments: Mapping[WatchedTopic, Mapping[int, list[float]]],
+        marks: dict[WatchedTopic, dict[int, list[tuple[float, int]]]],
+        oldest: float,
+    ) -> None:
+        """Add what partitions had at these moments by the timestamps of records; ``oldest`` is the earliest to note."""
+        asked: list[dict[tuple[str, int], Any]] = []
+        for of_topic in moments.values():
+            asked += [{} for _ in range(max(map(len, of_topic.values()), default=0) - len(asked))]
+        for topic, of_topic in moments.items():
+            for partition, wanted in of_topic.items():
+                for number, moment in enumerate(wanted):
+                    asked[number][topic.name, partition] = _spec(moment)
+        answers = [self._ask(admin, specs) for specs in asked]
+        for topic, of_topic in moments.items():
+            with self._about(topic, looks):
+                for partition, wanted in of_topic.items():
+                    found = marks[topic][partition]
+                    for number, moment in enumerate(wanted):
+                        at = answers[number][topic.name, partition].result()
+                        if moment == 0.0 and at.offset < 0:
+                            break  # its records have no timestamps
+                        # None as late as that: all that are there were there then.
+                        found.append((max(moment, oldest), at.offset if at.offset >= 0 else found[0][1]))
+                        if at.offset >= 0 and at.timestamp > 0:
+                            found.append((max(at.timestamp / 1000, oldest), at.offset))
+            if looks[topic].problem:
+                marks.pop(topic, None)
 
     def _start(
         self,
@@ -245,25 +281,28 @@ class KafkaCluster:
         self, admin: AdminClient, looks: dict[WatchedTopic, TopicLook], spec: Any
     ) -> dict[WatchedTopic, dict[int, int]]:
         """An offset of every partition of topics; topics whose partitions do not answer are left out."""
-        from confluent_kafka import IsolationLevel, TopicPartition
-
-        level = IsolationLevel.READ_COMMITTED
-        if self._clients.isolation == "read_uncommitted":
-            level = IsolationLevel.READ_UNCOMMITTED
-        asked = {(topic.name, number) for topic, look in looks.items() for number in look.ends}
-        if not asked:
-            return {}
-        answers = admin.list_offsets(
-            {TopicPartition(name, number): spec for name, number in asked},
-            isolation_level=level,
-            request_timeout=LONGEST_ANSWER,
-        )
-        by_place = {(place.topic, place.partition): answer for place, answer in answers.items()}
+        by_place = self._ask(admin, {(topic.name, n): spec for topic, look in looks.items() for n in look.ends})
         found: dict[WatchedTopic, dict[int, int]] = {}
         for topic, look in list(looks.items()):
             with self._about(topic, looks):
                 found[topic] = {number: by_place[topic.name, number].result().offset for number in look.ends}
-        return found
+        return found if by_place else {}
+
+    def _ask(self, admin: AdminClient, specs: Mapping[tuple[str, int], Any]) -> dict[tuple[str, int], Any]:
+        """Ask for an offset of some partitions: the answers to wait for."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        if not specs:
+            return {}
+        level = IsolationLevel.READ_COMMITTED
+        if self._clients.isolation == "read_uncommitted":
+            level = IsolationLevel.READ_UNCOMMITTED
+        answers = admin.list_offsets(
+            {TopicPartition(name, number): spec for (name, number), spec in specs.items()},
+            isolation_level=level,
+            request_timeout=LONGEST_ANSWER,
+        )
+        return {(place.topic, place.partition): answer for place, answer in answers.items()}
 
     @contextlib.contextmanager
     def _about(self, topic: WatchedTopic, looks: dict[WatchedTopic, TopicLook]) -> Iterator[None]:
