@@ -115,31 +115,21 @@ class LoadedNode(Node):
             return good, bad
         rows = self.source.read_arrow(spark, wanted) if isinstance(self.source, ReadsArrow) else None
         frame = self.source.read(spark, wanted) if rows is None else None
-<<<<<<< HEAD
         if frame is not None and wanted.bytes <= LARGE_BYTES:
             small = wanted.bytes <= DROP_TEXT_BYTES
             try:
-                rows = (frame if small else without_text_of_good_rows(frame, times)).toArrow()
+                rows = (frame if small else without_text_of_good_rows(frame, times, keeps_file=by_part)).toArrow()
             except Exception as error:
                 if not is_too_large(error):  # as the rows of a compressed file may be
                     raise
         if rows is None:
             assert frame is not None
-            good, bad = self._written_by_spark(frame, number, times)
-        else:
-            good_rows, bad_rows = split_rows(rows, times)
-=======
-        if frame is not None and wanted.bytes > LARGE_BYTES:
             good, bad = self._written_by_spark(frame, number, times, by_part)
         else:
-            if frame is not None:
-                small = wanted.bytes <= DROP_TEXT_BYTES
-                rows = (frame if small else without_text_of_good_rows(frame, times, keeps_file=by_part)).toArrow()
             good_rows, bad_rows = split_rows(rows, times, keeps_file=by_part)
             reached: Mapping[str, int] = {}
             if by_part and times is not None:
                 reached, good_rows = reached_in_rows(good_rows, times.column), good_rows.drop_columns(FILE_COLUMN)
->>>>>>> kafkafresh
             bad_files = self._rejected.write_arrow(number, bad_rows, None) if bad_rows.num_rows else []
             bad = WrittenFiles(bad_files, bad_rows.num_rows, bad_rows.schema)
             good_files = self.store.write_arrow(number, good_rows, self._partition)
