@@ -106,7 +106,7 @@ def status(
         return
     console = PlainConsole()
     if process is None:
-        console.print(f"{directory}: no process runs it")
+        console.print(f"{directory}: no process runs it", soft_wrap=True)
     else:
         seen = "" if page is None else f"; watch it at {page}"
         console.print(

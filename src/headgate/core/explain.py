@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 
@@ -193,7 +192,7 @@ def _moment(moment: float, now: float) -> str:
 def _time_of(now: float) -> str:
     if now < _EPOCHAL:
         return f"{now:.6g} s"
-    return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{np.datetime64(round(now * 1000), 'ms')}Z"
 
 
 def _some(texts: Sequence[str], most: int = 5) -> str:
