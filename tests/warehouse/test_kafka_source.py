@@ -370,7 +370,7 @@ def test_a_range_that_is_cut_takes_the_same_time_of_all_partitions(kafka: KafkaB
         behind = min(reached[partition] for partition in found.left)
         assert behind > max(reached) - 5, f"of 50 seconds, partitions are at {reached}"
         assert set(source.parts_left(found)) == {f"{topic}/{partition}" for partition in found.left}
-        assert 300 < found.offsets <= 1_003
+        assert 300 < found.offsets <= 1_000
     assert source.latest(offset).chunks == 0
 
 

@@ -28,8 +28,8 @@ from headgate.warehouse.sources.errors import PackageMissing, ServerUnreachable,
 from headgate.warehouse.sources.kafka.avro import AvroValues, SchemaRegistry
 from headgate.warehouse.sources.kafka.columns import RecordColumns
 from headgate.warehouse.sources.kafka.formats import JsonValues, RawValues, ValueFormat
-from headgate.warehouse.sources.kafka.next_records import next_blocks, partitions_left
-from headgate.warehouse.sources.kafka.offsets import KafkaOffset, KafkaRange, Run, chunks_in, merged
+from headgate.warehouse.sources.kafka.next_records import next_records, partitions_left
+from headgate.warehouse.sources.kafka.offsets import KafkaOffset, KafkaRange, Run, chunks_in
 from headgate.warehouse.sources.kafka.on_executors import Executors, PieceReader, forget, most_bytes, pieces_of
 from headgate.warehouse.sources.kafka.options import Isolation, KafkaClients, shown_servers
 from headgate.warehouse.sources.kafka.topics import TopicLook, WatchedTopic
@@ -193,22 +193,21 @@ class Kafka:
         found = self._waiting(expect_kind(offset, KafkaOffset, self))
         if found.problem or not found.runs:
             return None
-        record_bytes, arrivals = self._bytes_of_a_record(), found.look.arrivals
+        record_bytes = self._bytes_of_a_record()
         per_chunk = self._chunk_records(record_bytes)
         self._backlog = sum(run.end - run.first for run in found.runs)
         most = self._at_once(limit, record_bytes)
-        chosen = next_blocks(found.runs, arrivals, most, per_chunk, record_bytes, untouched=found.begin)
-        runs = merged(block.run for block in chosen)
+        chosen = next_records(found.runs, found.look.arrivals, most, per_chunk, record_bytes, untouched=found.begin)
         return KafkaRange(
             topic=found.look.id,
-            runs=runs,
-            oldest=min(arrivals[run.partition].at(run.first) for run in runs),
-            newest=max(arrivals[run.partition].at(run.end - 1) for run in runs),
+            runs=chosen.runs,
+            oldest=chosen.oldest,
+            newest=chosen.newest,
             begin=found.begin,
             skipped=found.missing,
             per_chunk=per_chunk,
             record_bytes=record_bytes,
-            left=() if limit.first == "newest" else partitions_left(found.runs, runs),
+            left=() if limit.first == "newest" else partitions_left(found.runs, chosen.runs),
         )
 
     def parts_left(self, loaded: Range) -> list[str]:
