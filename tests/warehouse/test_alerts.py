@@ -211,9 +211,9 @@ class Hook:
                 self.send_response(int(step))
                 self.send_header("location", "/elsewhere")
                 self.send_header("content-length", "0")
-                self.end_headers()
-                if step == 200:
+                if step == 200:  # before the answer, after which the next message may come on another thread
                     hook.got.put(body)
+                self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:
                 pass

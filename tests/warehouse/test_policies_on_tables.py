@@ -117,7 +117,7 @@ def scheduler_of(folder: Path, declared: str, options: RunOptions) -> Scheduler:
 
 def inherited(scheduler: Scheduler) -> float:
     """The priority of the stream."""
-    return float(scheduler._columns["priority"][0])
+    return float(scheduler._nodes.matrix.columns["priority"][0])
 
 
 @pytest.mark.parametrize(

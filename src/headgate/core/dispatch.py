@@ -324,7 +324,7 @@ class Dispatch:
         view = self.matrix.view(self._now, self.turn, seed=self._seed, memory=self._placed)
         try:
             placed = placement.lanes(view, workers)
-        except USER_ERRORS as error:
+        except Exception as error:
             raise user_error(f"placement {placement.name!r} failed", error) from error
         placed.validate(len(self.matrix.graph), len(workers))
         return placed
