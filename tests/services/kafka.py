@@ -110,6 +110,8 @@ class KafkaBroker:
             "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login} required user_{USER}="{PASSWORD}";',
             "log.dirs": self._folder / "data",
+            # Records of tests have timestamps of long ago; the broker would remove them after some minutes.
+            "log.retention.ms": -1,
             "auto.create.topics.enable": False,
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 1,
