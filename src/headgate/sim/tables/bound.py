@@ -31,6 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.core import Floats, Policy, ScenarioError
+from headgate.core.policy import portions_are_stated
 from headgate.sim.kernel import first_moment
 from headgate.sim.tables.alone import Alone, Past, Steps, cheapest, nodes
 from headgate.sim.tables.fluid import Cycle, FluidBound, FluidTable
@@ -117,7 +118,7 @@ def lower_bound(
 def may_cut(scenario: TableScenario, policy: Policy) -> bool:
     """Whether updates may take less than everything that waits, by the scenario or by the policy's own portions."""
     stated = scenario.chop < math.inf or scenario.budget < math.inf
-    return stated or getattr(type(policy), "portion", None) is not getattr(Policy, "portion", None)
+    return stated or portions_are_stated(policy)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------
