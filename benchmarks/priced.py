@@ -11,8 +11,8 @@ hundred thousand events before Max Benefit has lost what it will lose. Parts:
     throughout those of the first 400 with slow periods, if these act on running updates: see ``Slowdown``
     parts      the policy without one of its parts, and with one part only, where it matters
 
-The bound is that of the first seed. ``--times`` are the events of a point in thousands. After ``--seconds`` no further point of a part is begun; a run that
-ended early, or was broken off, goes on with ``--go-on``.
+The bound is that of the first seed. ``--times`` are the events of a point in thousands. After ``--seconds`` no further
+point of a part is begun; a run that ended early, or was broken off, goes on with ``--go-on``.
 """
 
 from __future__ import annotations
@@ -252,7 +252,9 @@ def _to_the_bound(setting: str, rows: Sequence[Row]) -> Claim:
         found = [
             row["times the bound"]
             for row in rows
-            if row["policy"] == policy and row["times the bound"] and not (plain and (row["chained"] or row["slow periods"]))
+            if row["policy"] == policy
+            and row["times the bound"]
+            and not (plain and (row["chained"] or row["slow periods"]))
         ]
         return _geometric(found) if found else math.nan
 
