@@ -115,6 +115,43 @@ def test_on_trees_no_closed_set_is_denser_than_density_says(count: int, chance: 
         assert found[root] == pytest.approx(best)
 
 
+def density_by_the_definition(graph: Graph, priority: np.ndarray, work: np.ndarray) -> list[float]:
+    """From the sinks up: take in the densest of the best sets of dependents, each with all that it needs, while that
+    makes the node denser. Every set is looked at again in every round."""
+    best: dict[int, set[int]] = {}
+    found = np.zeros(len(graph))
+    for node in reversed(graph.order):
+        taken, below = {node}, graph.dependents(node)
+
+        def density(members: set[int]) -> float:
+            those = sorted(members)
+            return sum(priority[those]) / sum(work[those])
+
+        while open_ := {child for member in taken for child in graph.downstream[member]} - taken:
+            offers = {
+                child: best[child].union(*(graph.ancestors(i) & below for i in best[child])) - taken for child in open_
+            }
+            chosen = max(offers, key=lambda child: (density(offers[child]), -graph.tie[child]))
+            if density(offers[chosen]) <= density(taken):
+                break
+            taken |= offers[chosen]
+        best[node] = taken
+        found[node] = density(taken)
+    return np.maximum(priority, found * work).tolist()
+
+
+@given(st.integers(1, 9), st.randoms(use_true_random=False))
+@settings(max_examples=100)
+def test_density_equals_its_definition_where_ways_meet(count: int, chance: random.Random) -> None:
+    names = "abcdefghi"[:count]
+    edges = [(names[i], names[j]) for j in range(count) for i in range(j) if chance.random() < 0.35]
+    graph = Graph(names, edges)
+    priority = np.array([chance.uniform(0.0, 100.0) for _ in names])
+    work = np.array([chance.uniform(0.1, 4.0) for _ in names])
+    expected = density_by_the_definition(graph, priority, work)
+    assert inherit_priorities(graph, priority, "density", work=work).tolist() == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

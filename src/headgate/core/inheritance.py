@@ -7,7 +7,7 @@ priority of what is built on them (Golab et al., section 3.3). Applied to the wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -109,30 +109,42 @@ def _densities(graph: Graph, priority: Floats, work: Floats | None) -> Floats:
     best: dict[int, frozenset[int]] = {}
     density = np.zeros(len(graph))
 
-    def dense(nodes: Iterable[int]) -> tuple[float, float]:
-        members = list(nodes)
-        return sum(weights[i] for i in members), sum(costs[i] for i in members)
-
     for node in reversed(graph.order):
         taken = {node}
         weight, seconds = weights[node], costs[node]
         below = graph.dependents(node)
         open_: set[int] = set(graph.downstream[node])
+        #: by child: its density, what breaks ties, the nodes that it brings along, their weight and their seconds
+        offers: dict[int, tuple[float, int, set[int], float, float]] = {}
         while open_:
-            offers = []
-            for child in open_:
-                needed = best[child].union(*(graph.ancestors(i) & below for i in best[child])) - taken
-                more, longer = dense(sorted(needed))
-                offers.append((more / longer, -graph.tie[child], needed, more, longer))
-            ratio, _, needed, more, longer = max(offers, key=lambda offer: offer[:2])
+            for child in open_ - offers.keys():
+                needed = _with_sources(graph, best[child], below, taken)
+                members = sorted(needed)
+                more, longer = sum(weights[i] for i in members), sum(costs[i] for i in members)
+                offers[child] = (more / longer, -int(graph.tie[child]), needed, more, longer)
+            ratio, _, needed, more, longer = max(offers.values(), key=lambda offer: offer[:2])
             if ratio * seconds <= weight:
                 break
             taken |= needed
             weight, seconds = weight + more, seconds + longer
-            open_ = {child for member in taken for child in graph.downstream[member]} - taken
+            # Only offers that bring along some of the same nodes have changed.
+            offers = {child: offer for child, offer in offers.items() if offer[2].isdisjoint(needed)}
+            open_ = (open_ | {child for member in needed for child in graph.downstream[member]}) - taken
         best[node] = frozenset(taken)
         density[node] = weight / seconds
     return density * cost
+
+
+def _with_sources(graph: Graph, nodes: Iterable[int], below: Set[int], taken: Set[int]) -> set[int]:
+    """``nodes`` and everything ``below`` that they are computed from, without what is taken already."""
+    found: set[int] = set()
+    looked_at = [*nodes]
+    while looked_at:
+        node = looked_at.pop()
+        if node in below and node not in taken and node not in found:
+            found.add(node)
+            looked_at.extend(graph.upstream[node])
+    return found
 
 
 def derive_periods(graph: Graph, period: Floats, reading: PeriodReading = "ancestors") -> Floats:
