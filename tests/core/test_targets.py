@@ -289,6 +289,19 @@ def test_targets_are_given_up_only_if_not_all_can_be_kept(tables: TargetTables, 
     assert demand(tables.with_target(kept)).tracks <= ROOM * tracks + 1e-9
 
 
+def test_a_target_that_does_not_fit_does_not_keep_others_from_being_kept() -> None:
+    """Shares of 0.8, 0.15 and 0.05 of a track: the second is too much beside the first, the third is not."""
+    tables = TargetTables(
+        graph=Graph(["high", "middle", "low"]),
+        target=np.full(3, 1.0),
+        period=np.full(3, 1.0),
+        setup_time=np.zeros(3),
+        time_per_unit=np.array([0.8, 0.15, 0.05]),
+        priority=np.array([100.0, 1.0, 0.1]),
+    )
+    assert kept_targets(tables, 1).tolist() == [1.0, math.inf, 1.0]
+
+
 @given(random_tables(), st.integers(1, 3))
 @settings(max_examples=60)
 def test_all_targets_are_stretched_alike_and_no_more_than_needed(tables: TargetTables, tracks: int) -> None:

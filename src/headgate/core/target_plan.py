@@ -15,14 +15,15 @@ import numpy as np
 
 from headgate.core.graph import Floats
 from headgate.core.targets import (
-    MOST_COARSER,
     TargetTables,
     blocking,
     demand,
+    exceeds,
     has_room,
     impossible,
     is_possible,
     kept_targets,
+    smallest_factor,
 )
 
 Verdict = Literal["kept", "tight", "impossible"]
@@ -33,7 +34,8 @@ _MOST_SINGLE = 8
 
 @dataclass(frozen=True, slots=True)
 class TargetDemand:
-    """One table with a target. ``least`` is the lowest lag that it can have, infinite if it cannot keep up at all.
+    """One table with a target. ``least`` is the lowest lag that it can have, infinite if it cannot keep up at all;
+    if the target is below it, it ``is_impossible``.
 
     ``within`` is the lag that it must have for its own target and those of all tables built on it. ``share`` is what
     that takes of a track.
@@ -44,10 +46,7 @@ class TargetDemand:
     least: float
     within: float
     share: float
-
-    @property
-    def is_impossible(self) -> bool:
-        return self.least > self.target * (1 + 1e-9)
+    is_impossible: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
     stated = tables.stated.tolist()
     hopeless = impossible(tables, asked)
     verdict: Verdict = "kept"
-    if hopeless.any() or asked.tracks > tracks * (1 + 1e-9):
+    if hopeless.any() or exceeds(asked.tracks, tracks):
         verdict = "impossible"
     elif not has_room(tables, tracks):
         verdict = "tight"
@@ -115,6 +114,7 @@ def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
                 float(asked.least[i]),
                 float(asked.within[i]),
                 float(asked.share[i]),
+                bool(hopeless[i]),
             )
             for i in stated
         ),
@@ -157,7 +157,7 @@ def _coarser(tables: TargetTables, tracks: int) -> Mapping[str, float] | None:
         target: Floats = np.where(np.isfinite(tables.target), np.maximum(tables.target * factor, least), np.inf)
         return target
 
-    factor = _smallest(lambda f: has_room(tables.with_target(scaled(f)), tracks), 1.0, MOST_COARSER)
+    factor = smallest_factor(lambda f: has_room(tables.with_target(scaled(f)), tracks))
     if factor is None:
         return None
     return _changed(tables, scaled(factor), tracks)
@@ -176,9 +176,7 @@ def _single(tables: TargetTables, tracks: int) -> Mapping[str, float] | None:
             target[table] *= factor
             return target
 
-        if not has_room(tables.with_target(scaled(MOST_COARSER)), tracks):
-            continue
-        factor = _smallest(lambda f: has_room(tables.with_target(scaled(f)), tracks), 1.0, MOST_COARSER)
+        factor = smallest_factor(lambda f: has_room(tables.with_target(scaled(f)), tracks))
         if factor is not None and (best is None or factor < best[0]):
             best = (factor, scaled(factor))
     return None if best is None else _changed(tables, best[1], tracks)
@@ -215,18 +213,6 @@ def _fewer(tables: TargetTables, tracks: int) -> tuple[str, ...]:
     return ()
 
 
-def _smallest(holds: Callable[[float], bool], low: float, high: float) -> float | None:
-    """The smallest factor between ``low`` and ``high`` that holds, to a hundredth; None if none does."""
-    if holds(low):
-        return low
-    if not holds(high):
-        return None
-    while high / low > 1.01:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
-
-
 def _rounded_up(seconds: float) -> float:
     """With two digits, upwards."""
     if not 0 < seconds < math.inf:
@@ -256,7 +242,7 @@ def _said(plan: TargetPlan, written: Written) -> Iterator[str]:
     for table in plan.impossible:
         yield f"{table.name}: {impossible_line(table, written)}"
     tracks = f"{plan.tracks} track{'' if plan.tracks == 1 else 's'}"
-    if plan.busy > plan.tracks * (1 + 1e-9):
+    if exceeds(plan.busy, plan.tracks):
         yield (
             f"the target lags cannot all be met: they take {plan.busy:.2f} tracks at least, and there "
             f"{'is' if plan.tracks == 1 else 'are'} {tracks}"

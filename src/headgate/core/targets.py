@@ -1,4 +1,4 @@
-"""Target lags as arithmetic: what they ask of sources, what they take of the tracks, and what would help.
+"""Target lags as arithmetic: what they ask of sources, what they take of the tracks, and which can be kept.
 
 A table with a period P gets data every P seconds, and an update of n seconds of data takes E(n) = alpha + beta n. Data
 waits from when it arrives. If every update takes in k periods, the oldest of them waits for the others, (k - 1) P, and
@@ -18,6 +18,7 @@ with room to spare: an update may have to wait until another has ended, and ``RO
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -128,16 +129,21 @@ def blocking(tables: TargetTables, tracks: int) -> float:
     return float(longest[tracks - 1]) if tracks < len(longest) else 0.0
 
 
+def exceeds(taken: float, tracks: float) -> bool:
+    """Whether more tracks are taken than there are, by more than rounding."""
+    return taken > tracks + _ROUNDING
+
+
 def is_possible(tables: TargetTables, tracks: int) -> bool:
     """Whether nothing says that all targets cannot be kept on so many tracks."""
     asked = demand(tables)
-    return not impossible(tables, asked).any() and asked.tracks <= tracks + _ROUNDING
+    return not impossible(tables, asked).any() and not exceeds(asked.tracks, tracks)
 
 
 def has_room(tables: TargetTables, tracks: int) -> bool:
     """Whether all targets can be kept nearly always, with some room for updates that take longer than expected."""
     asked = demand(tables, blocking(tables, tracks))
-    return not impossible(tables, asked).any() and asked.tracks <= ROOM * tracks + _ROUNDING
+    return not impossible(tables, asked).any() and not exceeds(asked.tracks, ROOM * tracks)
 
 
 def impossible(tables: TargetTables, asked: Demand) -> NDArray[np.bool_]:
@@ -151,29 +157,36 @@ def impossible(tables: TargetTables, asked: Demand) -> NDArray[np.bool_]:
 def kept_targets(tables: TargetTables, tracks: int) -> Floats:
     """The targets that can be kept together, infinite for the others; all of them if they can.
 
-    As many as possible, weighted by priority: those that take least of a track for their priority come first, and
-    those that nobody could keep are left out.
+    Those that take least of a track for their priority come first; one that does not fit any more is left out, and
+    so are those that nobody could keep.
     """
-    if is_possible(tables, tracks) and demand(tables).tracks <= ROOM * tracks:
+    asked = demand(tables)
+    hopeless = impossible(tables, asked)
+    if not hopeless.any() and asked.tracks <= ROOM * tracks:
         return tables.target
-    hopeless = impossible(tables, demand(tables))
     wait = blocking(tables, tracks) / 2  # on average; who has to wait longer is late now and then
     asked = demand(tables, wait)
     worth = asked.share / np.maximum(tables.priority, 1e-12)
     candidates = [i for i in tables.stated.tolist() if not hopeless[i]]
     order = sorted(candidates, key=lambda i: (worth[i], tables.graph.tie[i]))
 
-    def first(count: int) -> TargetTables:
+    def only(chosen: list[int]) -> Floats:
         target = np.full(len(tables.graph), np.inf)
-        target[order[:count]] = tables.target[order[:count]]
-        return tables.with_target(target)
+        target[chosen] = tables.target[chosen]
+        return target
+
+    def fit(chosen: list[int]) -> bool:
+        return demand(tables.with_target(only(chosen)), wait).tracks <= ROOM * tracks
 
     low, high = 0, len(order)
     while low < high:  # the more targets, the more of the tracks they take
         middle = (low + high + 1) // 2
-        fits = demand(first(middle), wait).tracks <= ROOM * tracks
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return first(low).target
+        low, high = (middle, high) if fit(order[:middle]) else (low, middle - 1)
+    kept = order[:low]
+    for each in order[low:]:
+        if fit([*kept, each]):
+            kept.append(each)
+    return only(kept)
 
 
 def even_stretch(tables: TargetTables, tracks: int) -> float:
@@ -182,12 +195,19 @@ def even_stretch(tables: TargetTables, tracks: int) -> float:
     def fits(factor: float) -> bool:
         return demand(tables.with_target(tables.target * factor)).tracks <= ROOM * tracks
 
+    return smallest_factor(fits) or 1.0
+
+
+def smallest_factor(holds: Callable[[float], bool]) -> float | None:
+    """The smallest factor from 1 to ``MOST_COARSER`` that holds, to a hundredth; None if none does."""
     low, high = 1.0, MOST_COARSER
-    if fits(low) or not fits(high):
+    if holds(low):
         return low
+    if not holds(high):
+        return None
     while high / low > 1.01:
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high
 
 

@@ -26,11 +26,11 @@ class TargetLag(Policy):
 
     Rule: ``(2, p dF / E)`` if E fits into the room, else ``(1, -(since + r T))`` for tables with a target T, else
     ``(0, p dF / E)``. Data has waited since ``since``. The room is the time until the first table with a target must
-    begin, if they run by due time on all tracks and a ``margin`` of each target is kept free: so a table is not updated
-    more often than its target asks for, and the others get the rest. r is the largest ratio of lag to target that
-    cannot be avoided any more, at least 1.
+    begin, if they run by due time on this track and those that are busy, and a ``margin`` of each target is kept free:
+    so a table is not updated more often than its target asks for, and the others get the rest. r is the largest ratio
+    of lag to target that cannot be avoided any more, at least 1.
     ``goal``: what becomes of targets that cannot all be kept. ``ratio``: all are coarser by one factor, so that the
-    largest ratio of lag to target is least. ``count``: as many as fit are kept, by priority, the others given up.
+    largest ratio of lag to target is least. ``count``: those that fit are kept, by priority, the others given up.
     Features: target_lag or kept_target_lag, waiting_since, priority, freshness_delta, execution_time, ready, workers.
     Fails: where targets take all of the tracks, tables without one can wait for ever.
     Paper: none; deadlines stretched by one factor are those of Bender et al. for the maximum stretch.
@@ -38,7 +38,7 @@ class TargetLag(Policy):
 
     name = "target-lag"
     summary = "keeps tables within their target lags; as long as these have room, like max-benefit"
-    paper = "none"
+    paper = "our own"
     needs = ("waiting_since", "priority", "freshness_delta", "execution_time", "ready", "workers")
     starves = True
 
