@@ -79,6 +79,14 @@ def test_a_job_has_an_end() -> None:
     assert choice.offered == 99
 
 
+def test_who_does_not_join_takes_nobodys_place() -> None:
+    without_setup = [update(number, 1.2, 1.0, 0.0) for number in range(1, 1 + MOST_COMPANIONS)]
+    saving = [update(number, 0.5, 1.0, 1.0) for number in range(100, 108)]
+    rivals = [update(200, 100.0, 1000.0, 1.0)]
+    choice = choose_together(update(0, 10.0, 2.0, 1.0), [*without_setup, *saving], rivals, 0.5)
+    assert {*choice.members[1:]} == {each.node for each in saving}
+
+
 def weighted_waiting(jobs: list[tuple[float, float]]) -> float:
     """The sum of what each update takes away, times when it ends, if one worker runs (gain, seconds) in this order."""
     ends, total = 0.0, 0.0

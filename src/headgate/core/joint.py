@@ -128,7 +128,9 @@ def choose_together(
     cheap.sort(key=lambda one: (-one[1].gain / one[0], one[1].node))
     waiting = _WaitingUpdates([*(update for _, update in cheap), *rivals])
     members = [first]
-    for place, (cost, update) in enumerate(cheap[:MOST_COMPANIONS]):
+    for place, (cost, update) in enumerate(cheap):
+        if len(members) > MOST_COMPANIONS:
+            break
         if cost < update.seconds and waiting.relief(place, cost) >= 0:
             waiting.leaves(place)
             members.append(update)
