@@ -130,6 +130,14 @@ def test_a_policy_that_is_no_dataclass_can_be_named_by_its_path() -> None:
     assert isinstance(policy_from("own.policies.Silent"), Silent)
 
 
+def test_a_policy_without_a_name_is_called_like_its_class() -> None:
+    class Nameless(Policy):
+        def priorities(self, view: FeatureView) -> Floats:
+            return np.zeros(len(view))
+
+    assert (Nameless.name, str(Nameless()), Fairest(1.0).name) == ("Nameless", "Nameless", "Fairest")
+
+
 @pytest.mark.parametrize(
     "policy",
     [

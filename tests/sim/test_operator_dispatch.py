@@ -83,6 +83,7 @@ class Mixture(Policy):
 class LocalMixture(Mixture):
     """The same, ranked again only where something is said to have changed."""
 
+    name = Mixture.name
     local = True
 
 

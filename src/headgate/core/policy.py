@@ -36,14 +36,20 @@ class Choosable:
     """The features that it reads."""
 
     def __init_subclass__(cls) -> None:
-        if not hasattr(cls, "name"):
+        if "name" not in vars(cls):
             cls.name = cls.__name__
 
     def __str__(self) -> str:
         """The name with the parameters that differ from their defaults, as a user would write it."""
         stated: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
-        changed = [f"{f.name}={getattr(self, f.name)}" for f in stated if getattr(self, f.name) != f.default]
+        changed = [f"{f.name}={nested(getattr(self, f.name))}" for f in stated if getattr(self, f.name) != f.default]
         return f"{self.name}:{','.join(changed)}" if changed else self.name
+
+
+def nested(value: object) -> str:
+    """The value of a parameter as a user would write it; a policy with parameters of its own in parentheses."""
+    text = str(value)
+    return f"({text})" if isinstance(value, Choosable) and ":" in text else text
 
 
 class Policy(Choosable, ABC):

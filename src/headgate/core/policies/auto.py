@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.core.errors import ParameterError
+from headgate.core.errors import HeadgateError, ParameterError
 from headgate.core.graph import Floats, Ints
 from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView
@@ -12,7 +12,7 @@ from headgate.core.placement import MOST_TRACKS
 from headgate.core.policies.tables import MaxBenefit
 from headgate.core.policy import Policy, priorities_of
 
-_DEFAULT = MaxBenefit()
+_MAX_BENEFIT = MaxBenefit()
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Autopilot(Policy):
     needs = MaxBenefit.needs
     starves = True
 
-    now: Policy = _DEFAULT
+    now: Policy = _MAX_BENEFIT
     window: float = 300.0
     gain: float = 0.03
     placements: bool = True
@@ -70,26 +70,28 @@ class Autopilot(Policy):
     def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
         return self.now.notes(view, node)
 
-    def __str__(self) -> str:
-        return _written(self)
-
-
-def _written(policy: Autopilot) -> str:
-    """As a user would write it: what differs from the defaults, and the policy in parentheses if it has parameters."""
-    now = str(policy.now)
-    stated = {"now": f"({now})" if ":" in now else now, "window": f"{policy.window:g}", "gain": f"{policy.gain:g}"}
-    stated |= {"placements": str(policy.placements).lower(), "tracks": str(policy.tracks)}
-    plain = {"now": str(_DEFAULT), "window": "300", "gain": "0.03", "placements": "true", "tracks": "0"}
-    words = [f"{name}={text}" for name, text in stated.items() if text != plain[name]]
-    return f"{policy.name}:{','.join(words)}" if words else policy.name
-
 
 def _check(policy: Autopilot) -> None:
     if not isinstance(policy.now, Policy) or isinstance(policy.now, Autopilot):
         raise ParameterError(f"policy 'auto': now must be another policy; got {policy.now!r}")
+    if not _is_known_by_name(policy.now):
+        raise ParameterError(
+            f"policy 'auto': now must be a policy that comes with Headgate, as replays know it by its name only; "
+            f"got {policy.now}. Name a policy of your own by itself, without auto"
+        )
     if not policy.window > 0:
         raise ParameterError(f"policy 'auto': window is a number of seconds above 0; got {policy.window}")
     if not 0 < policy.gain < 1:
         raise ParameterError(f"policy 'auto': gain is a share between 0 and 1, such as 0.03; got {policy.gain}")
     if not 0 <= policy.tracks <= MOST_TRACKS:
         raise ParameterError(f"policy 'auto': tracks is a number from 0 to {MOST_TRACKS}; got {policy.tracks}")
+
+
+def _is_known_by_name(policy: Policy) -> bool:
+    """Whether the text of a policy gives it back to a process that imports nobody's modules."""
+    from headgate.core.registry import policy_from  # which knows this class
+
+    try:
+        return policy_from(str(policy), imports=False) == policy
+    except HeadgateError:
+        return False

@@ -15,7 +15,7 @@ from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView, in_view
 from headgate.core.policies.arrival import FirstCome
 from headgate.core.policies.rates import HighestRate
-from headgate.core.policy import Policy, as_table, of_highest_rank, priorities_of
+from headgate.core.policy import Policy, as_table, nested, of_highest_rank, priorities_of
 
 #: layers, highest first: what somebody has asked for now, updates, repairs of the past, upkeep
 URGENT, LIVE, BACKFILL, MAINTENANCE = 1.0, 0.0, -1.0, -2.0
@@ -80,8 +80,8 @@ class MultiClass(Policy):
         return next(policy.notes(inner, node) for policy, members, inner in _by_class(self, view) if members[node])
 
     def __str__(self) -> str:
-        default = [] if self.default == _HIGHEST_RATE else [f"default={_nested(self.default)}"]
-        return _written(self.name, [*(f"{number}={_nested(policy)}" for number, policy in self.policies), *default])
+        default = [] if self.default == _HIGHEST_RATE else [f"default={nested(self.default)}"]
+        return _written(self.name, [*(f"{number}={nested(policy)}" for number, policy in self.policies), *default])
 
 
 @dataclass(frozen=True)
@@ -182,12 +182,6 @@ def _check_policies(name: str, stated: Iterable[tuple[object, object]]) -> None:
     for parameter, policy in stated:
         if not isinstance(policy, Policy):
             raise ParameterError(f"policy {name!r}: {parameter} must be a policy; got {policy!r}")
-
-
-def _nested(policy: Policy) -> str:
-    """A policy as a parameter of another one; in parentheses if it has parameters of its own."""
-    text = str(policy)
-    return f"({text})" if ":" in text else text
 
 
 def _written(name: str, words: list[str]) -> str:
