@@ -23,6 +23,11 @@ from headgate.core.errors import ParameterError
 from headgate.core.policies import Autopilot, EarliestDeadline, MaxBenefit, PricedBenefit
 from headgate.core.registry import placement_from, policy_from
 
+
+class Own(MaxBenefit):
+    """A policy of somebody's own, which a replay in another process would not find."""
+
+
 HERE = RunSettings("max-benefit", "proportional", 2)
 PRICED = replace(HERE, policy="priced-benefit")
 ANYWHERE = replace(HERE, placement="anywhere")
@@ -149,6 +154,14 @@ def test_a_change_that_disappoints_is_taken_back(windows: list[ReplayedWindow], 
     assert [verdict.answer for verdict in judged(windows, memory=SWITCHED)[1]] == answers
 
 
+def test_settings_that_may_be_taken_now_go_before_those_that_saved_more_in_too_short_a_row() -> None:
+    few = [window(events=200, priced=80)] * 2
+    both = [window(events=200, priced=80, anywhere=60)] * 3
+    _, verdicts = judged([*few, *both])
+    assert [verdict.answer for verdict in verdicts] == ["stay"] * 4 + ["switch"]
+    assert verdicts[-1].settings == PRICED
+
+
 def test_what_was_measured_is_compared_with_replays_as_far_off_as_they_were_before() -> None:
     memory, _ = judged([window(measured=150, priced=80)] * 3)
     # The replay of the settings before says 100, which was 150 before the change.
@@ -219,6 +232,7 @@ def test_a_change_is_watched_for_some_windows_only() -> None:
                 HERE,
                 replace(HERE, tracks=4),
                 replace(PRICED, tracks=2),
+                replace(PRICED, tracks=6),
                 replace(PRICED, policy="priced-benefit:portions=False", tracks=4),
             },
             id="tracks within what is allowed, and those of the beginning",
@@ -274,8 +288,9 @@ def test_a_window_is_the_same_after_it_was_told() -> None:
         (Autopilot(PricedBenefit(portions=False)), "auto:now=(priced-benefit:portions=False)"),
         (
             Autopilot(EarliestDeadline(), 60.0, 0.05, False, 8),
-            "auto:now=edf,window=60,gain=0.05,placements=false,tracks=8",
+            "auto:now=edf,window=60.0,gain=0.05,placements=False,tracks=8",
         ),
+        (Autopilot(window=1_234_567.0, gain=0.0123456789), "auto:window=1234567.0,gain=0.0123456789"),
     ],
 )
 def test_an_autopilot_is_written_with_the_policy_that_it_has_chosen(policy: Autopilot, text: str) -> None:
@@ -287,6 +302,7 @@ def test_an_autopilot_is_written_with_the_policy_that_it_has_chosen(policy: Auto
     ("text", "message"),
     [
         ("auto:now=auto", "now must be another policy"),
+        (f"auto:now={__name__}.Own", "now must be a policy that comes with Headgate.*; got Own. Name a policy of your"),
         ("auto:window=0", "window is a number of seconds above 0"),
         ("auto:gain=1", "gain is a share between 0 and 1"),
         ("auto:tracks=-1", "tracks is a number from 0"),

@@ -79,7 +79,8 @@ def settings_to_try(
     policies = [replace(now, policy=policy) for policy in (*POLICIES_TRIED, home.policy)]
     placements = [replace(now, placement=placement) for placement in (*PLACEMENTS_TRIED, home.placement)]
     most = max(home.tracks, autopilot.tracks)
-    tracks = [replace(now, tracks=count) for count in (2 * now.tracks, now.tracks // 2) if home.tracks <= count <= most]
+    counts = (min(2 * now.tracks, most), max(now.tracks // 2, home.tracks))
+    tracks = [replace(now, tracks=count) for count in counts if home.tracks <= count <= most]
     tried = dict.fromkeys((*policies, *(placements if autopilot.placements else ()), *tracks, home, before or home))
     return tuple(each for each in tried if each != now)
 
@@ -198,12 +199,11 @@ class AutopilotRule:
             best = max(map(window.gain, allowed), default=0.0)
             why = f"stays with {now}: other settings that may be taken would have saved at most {max(0.0, best):.1%}"
             return memory, Verdict("stay", now, why)
-        best_one = max(free, key=lambda other: (len(free[other]) >= self.windows, _saved(free[other], other)))
+        best_one = max(free, key=lambda other: (self._is_long(free[other]), _saved(free[other], other)))
         seen = free[best_one]
-        saved, events = _saved(seen, best_one), sum(each.events for each in seen)
-        other, share = best_one.told_beside(now), f"{saved:.1%} of the weighted staleness"
+        other, share = best_one.told_beside(now), f"{_saved(seen, best_one):.1%} of the weighted staleness"
         told = f"{other} would have saved {share}"
-        if len(seen) < self.windows or events < self.events:
+        if not self._is_long(seen):
             lacking = f"{self.windows} windows in a row" if len(seen) < self.windows else f"{self.events:,} of them"
             why = f"stays with {now}: {told} in {_stretch(seen)}; {lacking} are asked for"
             return memory, Verdict("stay", now, why)
@@ -218,6 +218,9 @@ class AutopilotRule:
         )
         after = AutopilotMemory(best_one, {}, Probation(now, off, self.watched), memory.barred)
         return after, Verdict("switch", best_one, why)
+
+    def _is_long(self, row: tuple[ReplayedWindow, ...]) -> bool:
+        return len(row) >= self.windows and sum(each.events for each in row) >= self.events
 
     # --- and back -----------------------------------------------------------------------------------------------
 
@@ -254,8 +257,9 @@ def _saved(seen: tuple[ReplayedWindow, ...], other: RunSettings) -> float:
 
 
 def _off(seen: tuple[ReplayedWindow, ...]) -> float:
-    """What was measured, as a multiple of what was replayed."""
-    return sum(each.measured for each in seen) / sum(each.replayed[each.now] for each in seen)
+    """What was measured over all of these windows, as a multiple of what was replayed."""
+    replayed = sum(each.replayed[each.now] * each.seconds for each in seen)
+    return sum(each.measured * each.seconds for each in seen) / replayed
 
 
 def _stretch(seen: tuple[ReplayedWindow, ...]) -> str:
