@@ -1,8 +1,9 @@
 """Work that must not slow down the scheduler of a run: done by a process of its own, which stands back behind others.
 
 The parent sends a request as JSON on standard input and reads the answer from standard output; or it starts the process
-itself (``started_apart``) and both go on talking. The process has limits of its own: it ends when its parent does, and
-uses only so much of the processor and of memory. An interrupt on the terminal is for the parent alone.
+itself (``started_apart``) and both go on talking. The process ends when its parent does. One that answers a request
+uses only so much of the processor and of memory; one that goes on limits itself. An interrupt on the terminal is for
+the parent alone.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-#: of one core; what is asked for is 2 % at most
+#: of one core
 SHARE = 0.015
 
 
