@@ -11,14 +11,14 @@ import pytest
 from headgate.autopilot.__main__ import follow
 from headgate.autopilot.allowance import Allowance
 from headgate.core import CostModel, placement_from, policy_from
-from headgate.core.autopilot import RunSettings, window_from
+from headgate.core.autopilot import RunSettings, Verdict, window_from
 from headgate.core.policies import Autopilot
 from headgate.core.trace import Change
 from headgate.core.trace.lines import change_line, header_line, update_line
 from headgate.core.trace.recent import RecentTrace
 from headgate.sim import Table, TableScenario, Variant, compare, lower_bound, simulate_tables
 from headgate.sim.autopilot import WindowReplays
-from headgate.sim.tables.autopilot import simulate_autopilot
+from headgate.sim.tables.autopilot import AutopilotSimulation, simulate_autopilot
 from tests.sim.recording import BUSY, START, recorded
 
 #: when data begins to come twenty times as often, and the end
@@ -79,6 +79,17 @@ def test_the_bound_is_for_as_many_tracks_as_the_autopilot_may_use() -> None:
         (row,) = compare(busy, [Variant(autopilot, placement_from("anywhere"))], bound=True)
         assert row.lower_bound == lower_bound(replace(busy, tracks=tracks), portions=True).weighted_staleness
     assert lower_bound(busy).weighted_staleness > 1.5 * row.lower_bound
+
+
+@pytest.mark.parametrize("goal", ["ratio", "count"])
+def test_a_run_goes_on_as_if_it_had_begun_with_the_settings_that_the_autopilot_chooses(goal: str) -> None:
+    tables = (replace(each, arrivals=(), target_lag=3.0 + i) for i, each in enumerate(CHANGING.tables))
+    aimed = replace(CHANGING, tables=tuple(tables), horizon=200.0)
+    simulation = AutopilotSimulation(aimed, Autopilot(), placement_from("proportional"))
+    chosen = RunSettings(f"target-lag:goal={goal}", "by-length", 2)
+    simulation._follow(Verdict("switch", chosen, "because"), 0.0)
+    began_so = simulate_tables(replace(aimed, tracks=2), policy_from(chosen.policy), placement_from(chosen.placement))
+    assert simulation.run().tables == began_so.tables
 
 
 # --- the last minutes of a run --------------------------------------------------------------------------------------

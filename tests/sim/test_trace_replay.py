@@ -13,7 +13,7 @@ from headgate.core.registry import placement_from, policy_from
 from headgate.core.trace import Change, Trace, TraceHeader, TraceTable, measured
 from headgate.core.update import Update
 from headgate.sim import Table, TableResult, TableScenario, TraceReplay, compare_replay, replay_of
-from headgate.sim.tables.replay import ReplayChange
+from headgate.sim.tables.replay import ReplayChange, ReplaySimulation
 from tests.sim.recording import BUSY, START, recorded
 
 
@@ -354,6 +354,17 @@ def test_a_change_is_made_when_it_was_made(what: dict[str, object]) -> None:
     assert at_the_end == plain
     assert at_once != plain
     assert at_half not in (plain, at_once)
+
+
+@pytest.mark.parametrize("goal", ["ratio", "count"])
+def test_tracks_that_are_changed_at_the_beginning_are_those_that_targets_are_stretched_for(goal: str) -> None:
+    tables = tuple(replace(table, target_lag=3.0 + number) for number, table in enumerate(city().tables))
+    _, trace = recorded(replace(city(tracks=1), tables=tables), "max-benefit")
+    replay = replay_of(trace)
+    policy, placement = policy_from(f"target-lag:goal={goal}"), placement_from("anywhere")
+    changes = [ReplayChange(0.0, tracks=3)]
+    changed = ReplaySimulation(replay.scenario, replay.recorded, policy, placement, changes=changes).run()
+    assert changed == replay.run(policy, placement, tracks=3)
 
 
 def test_what_is_chosen_holds_all_the_time() -> None:

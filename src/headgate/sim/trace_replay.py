@@ -167,11 +167,13 @@ class TraceReplay:
         return _in_force(known, self.begin)
 
     def _priority_changes(self, stated: Collection[str]) -> Iterator[ReplayChange]:
-        tables = {table.name for table in self.scenario.tables}
+        now = {table.name: table.priority for table in self.scenario.tables}
         for table in self.trace.header.tables:
-            if table.name in tables and table.name not in stated:
+            if table.name in now and table.name not in stated:
                 for at, priority in _in_force(self.trace.priorities(table), self.begin):
-                    yield ReplayChange(at, priority=(table.name, priority))
+                    if priority != now[table.name]:
+                        now[table.name] = priority
+                        yield ReplayChange(at, priority=(table.name, priority))
 
     def changed(self, priorities: Mapping[str, float], without: Collection[str] = ()) -> TraceReplay:
         """The same run with other priorities of some tables, and without some and all that is computed from them."""

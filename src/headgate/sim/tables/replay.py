@@ -17,12 +17,10 @@ from headgate.core import (
     LEAST_UPDATE_TIME,
     LIVE,
     CostModel,
-    Inheritance,
     LatencyRecorder,
     Placement,
     Policy,
     StalenessMeter,
-    Workers,
 )
 from headgate.core.placements import LayeredPlacement
 from headgate.core.policies import Layered
@@ -92,7 +90,6 @@ class ReplaySimulation(TableSimulation):
     ) -> None:
         self._recorded = tuple(recorded)
         self._changes = tuple(changes)
-        self._priorities = {table.name: table.priority for table in scenario.tables}
         self._on_update = on_update
         super().__init__(scenario, Layered(policy), LayeredPlacement(placement), seed)
         for i, table in enumerate(self._recorded):
@@ -106,8 +103,8 @@ class ReplaySimulation(TableSimulation):
             for amount, time in table.seen:
                 estimate.observe(amount, time)
 
-    def _fill_stated_features(self, inheritance: Inheritance) -> None:
-        super()._fill_stated_features(inheritance)
+    def _fill_stated_features(self) -> None:
+        super()._fill_stated_features()
         self.matrix.fill("layer", [table.layer for table in self._recorded])
 
     def run(self, progress: Progress | None = None) -> TableResult:
@@ -128,22 +125,12 @@ class ReplaySimulation(TableSimulation):
         return super().run(progress)
 
     def _change(self, change: ReplayChange, now: float) -> None:
-        if change.tracks is not None:
-            self.loop.set_workers(Workers.of(change.tracks))
-            self._busy_track += [0.0] * (change.tracks - len(self._busy_track))
-        if change.placement is not None:
-            self.loop.replace_placement(LayeredPlacement(change.placement))
-        if change.policy is not None:
-            self.loop.replace_policy(Layered(change.policy))
-        if change.priority is not None:
-            name, priority = change.priority
-            self._priorities[name] = priority
-        if change.policy is not None or change.priority is not None:
-            tables = (replace(table, priority=self._priorities[table.name]) for table in self.scenario.tables)
-            inheritance = self.scenario.inheritance or self.loop.policy.inheritance or "max"
-            self.matrix.fill("priority", replace(self.scenario, tables=tuple(tables)).priorities(inheritance))
-            for table in range(len(self._recorded)):
-                self.loop.note_change(table)
+        self.change_settings(
+            policy=None if change.policy is None else Layered(change.policy),
+            placement=None if change.placement is None else LayeredPlacement(change.placement),
+            tracks=change.tracks,
+            priorities={} if change.priority is None else dict([change.priority]),
+        )
 
     def _arrive(self, table: int, now: float) -> None:
         self._offer(table, next(self._still_to_come[table], -math.inf), now)
