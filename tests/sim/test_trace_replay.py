@@ -10,7 +10,7 @@ import pytest
 from headgate.core.cost import CostModel
 from headgate.core.errors import ParameterError, ScenarioError
 from headgate.core.registry import placement_from, policy_from
-from headgate.core.trace import Change, Trace, TraceHeader, TraceTable, measured
+from headgate.core.trace import Change, Trace, TraceHeader, TraceTable, lag_of, measured
 from headgate.core.update import Update
 from headgate.sim import Table, TableResult, TableScenario, TraceReplay, compare_replay, replay_of
 from headgate.sim.tables.replay import ReplayChange, ReplaySimulation
@@ -92,6 +92,16 @@ def test_without_its_beginning_a_run_goes_on_from_where_it_stood() -> None:
     assert again.seconds == pytest.approx(300.0)
     assert again.weighted_staleness == pytest.approx(was.weighted_staleness, rel=0.02)
     assert staleness(again) == pytest.approx({t.name: t.mean_staleness for t in was.tables}, rel=0.1)
+
+
+def test_without_its_beginning_a_run_has_the_lags_that_it_had() -> None:
+    """One track is too little, and what joins two streams waits for longest: from before the replay begins."""
+    tables = tuple(replace(table, target_lag=5.0) for table in city().tables)
+    _, trace = recorded(replace(city(tracks=1), tables=tables), "max-benefit")
+    found = {table.name: table for table in simulated(replay_of(trace, skip=100.0), "max-benefit").tables}
+    was = lag_of(trace, next(table for table in trace.tables if table.name == "j0"))
+    assert was is not None and was.maximum > 100.0
+    assert (found["j0"].max_lag, found["j0"].target_met) == (pytest.approx(was.maximum, rel=0.01), 0.0)
 
 
 def test_the_same_seed_replays_to_the_same_numbers() -> None:

@@ -333,11 +333,17 @@ def _with_arrivals(
     """What comes to a stream, and what lay there when the replay begins."""
     known = [arrival for arrival in arrivals(trace, table) if arrival.reaches < math.inf]
     waiting = max((arrival.reaches - begin for arrival in known if arrival.at <= begin), default=-math.inf)
+    had = ((arrival.reaches - begin, arrival.at - begin) for arrival in known if arrival.at <= begin)
     came: dict[float, float] = {}
     for arrival in (*known, *_unrecorded(trace, table, known)):
         if arrival.at > begin and arrival.reaches - begin > recorded.fresh:
             came[arrival.at - begin] = max(arrival.reaches - begin, came.get(arrival.at - begin, -math.inf))
-    recorded = replace(recorded, waiting=waiting, reaches=tuple(came[time] for time in sorted(came)))
+    recorded = replace(
+        recorded,
+        waiting=waiting,
+        reaches=tuple(came[time] for time in sorted(came)),
+        came=tuple((reaches, at) for reaches, at in had if reaches <= recorded.fresh),
+    )
     if not came:
         return replace(stated, offset=trace.finish - begin + 1.0), recorded
     delay = statistics.median(max(0.0, arrival.at - arrival.reaches) for arrival in known)

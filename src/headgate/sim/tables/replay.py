@@ -36,9 +36,10 @@ class RecordedTable:
     ``fresh`` is the event time up to which the table was complete at the beginning, and ``empty`` that it had no rows:
     then its staleness counts from its first update on. Of a stream, ``waiting`` is the event time up to which data lay
     there, and ``reaches`` are those that it reaches with its arrivals. What lay there had been waiting from ``since``,
-    at most 0. ``seen`` are updates from before, as (seconds of data, seconds of work). ``slowness`` is how long updates
-    took compared with what was to be expected, by when they began. ``counts`` is false for work that is not the update
-    of a table with event time: it takes up tracks, and nothing of it is measured.
+    at most 0. ``came`` is what the stream had loaded by then, as (event time, when it came), as far as that is known.
+    ``seen`` are updates from before, as (seconds of data, seconds of work). ``slowness`` is how long updates took
+    compared with what was to be expected, by when they began. ``counts`` is false for work that is not the update of a
+    table with event time: it takes up tracks, and nothing of it is measured.
     """
 
     fresh: float
@@ -46,6 +47,7 @@ class RecordedTable:
     waiting: float = -math.inf
     since: float = 0.0
     reaches: tuple[float, ...] = ()
+    came: tuple[tuple[float, float], ...] = ()
     seen: tuple[tuple[float, float], ...] = ()
     slowness: tuple[tuple[float, float], ...] = ()
     layer: float = LIVE
@@ -114,6 +116,9 @@ class ReplaySimulation(TableSimulation):
                 self._change(change, 0.0)
             else:
                 self._events.at(change.at, Rank.CHANGE, self._change, change)
+        if self._lags is not None:
+            had = [() if above else _had(table) for above, table in zip(self._upstream, self._recorded, strict=True)]
+            self._lags.begin(self._target, [table.since for table in self._recorded], had)
         for i, upstream in enumerate(self._upstream):
             table = self._recorded[i]
             reached = min((self._meters[source].fresh for source in upstream), default=table.waiting)
@@ -171,6 +176,13 @@ class ReplaySimulation(TableSimulation):
             latency=self._counted_latency.summary(),
             tables=tables,
         )
+
+
+def _had(stream: RecordedTable) -> tuple[tuple[float, float], ...]:
+    """What a stream had, up to all that it had: of what nobody has seen coming, it is known that it had come by 0."""
+    if stream.empty or (stream.came and stream.came[-1][0] >= stream.fresh):
+        return stream.came
+    return (*stream.came, (stream.fresh, 0.0))
 
 
 def _nearest(slowness: Sequence[tuple[float, float]], now: float) -> float:
