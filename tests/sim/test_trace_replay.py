@@ -235,6 +235,12 @@ def test_what_was_changed_counts_as_it_was_for_most_of_the_time() -> None:
     assert (replay.policies, replay.placement) == (("edf", "fifo", "max-benefit"), "proportional")
 
 
+def test_a_warehouse_that_was_told_to_chop_goes_by_no_budget() -> None:
+    """It has one by default, and writes down both."""
+    replay = replay_of(run_of(STREAM, updates=loads([10.0, 20.0]), chop=3.0, budget=1.0))
+    assert (replay.scenario.chop, replay.scenario.budget) == (3.0, math.inf)
+
+
 @pytest.mark.parametrize(
     ("trace", "skip", "named"),
     [

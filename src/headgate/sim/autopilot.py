@@ -17,6 +17,7 @@ from headgate.core.trace import Change, Redeclared, TraceHeader
 from headgate.core.trace.measures import MICROS
 from headgate.core.trace.recent import RecentTrace
 from headgate.sim.tables.replay import NewEstimate
+from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.trace_costs import tells_cost
 from headgate.sim.trace_replay import TraceReplay, replay_of
 
@@ -57,7 +58,7 @@ class WindowReplays:
     """Hears of everything that happens in a run, and replays one window of it after the other.
 
     ``between`` is called after every replay: a process that may use only so much of a processor waits in it.
-    ``new_estimate`` is as for ``replay_of``; ``guard`` is whether the run has one.
+    ``new_estimate`` is as for ``replay_of``; ``simulated`` is the scenario of the run if it is a simulated one.
     """
 
     def __init__(
@@ -66,14 +67,14 @@ class WindowReplays:
         new_estimate: NewEstimate | None = None,
         between: Callable[[], object] = lambda: None,
         most: int = MOST_UPDATES,
-        guard: bool = True,
+        simulated: TableScenario | None = None,
     ) -> None:
         self.recent = recent
         self._costs = TableCosts()
         self._new_estimate = new_estimate
         self._between = between
         self.most = most
-        self._guard = guard
+        self._simulated = simulated
         #: up to when the run was looked at
         self._looked = recent.began
         #: the settings that the run was first seen with since somebody has stated any
@@ -117,7 +118,8 @@ class WindowReplays:
         trace = self.recent.trace(now)
         trace = replace(trace, header=replace(header, policy=str(autopilot.now), started=min(header.started, begin)))
         replay = replay_of(trace, begin - trace.header.started, self._new_estimate, self._costs.known)
-        replay = replace(replay, scenario=replace(replay.scenario, guard=self._guard))
+        if self._simulated is not None:
+            replay = replace(replay, scenario=_as_simulated(replay.scenario, self._simulated))
         return self._replayed(replay, autopilot, _settings(autopilot, header))
 
     def _replayed(self, replay: TraceReplay, autopilot: Autopilot, now: RunSettings) -> ReplayedWindow:
@@ -141,6 +143,13 @@ class WindowReplays:
                 found[other], _ = _run(replay, other)
             self._between()
         return replace(window, replayed=found)
+
+
+def _as_simulated(scenario: TableScenario, run: TableScenario) -> TableScenario:
+    """With what a trace does not say because only simulated runs have it, such as a budget beside a chop."""
+    return replace(
+        scenario, guard=run.guard, budget=run.budget, together=run.together, period_reading=run.period_reading
+    )
 
 
 def _settings(autopilot: Autopilot, header: TraceHeader) -> RunSettings:

@@ -250,6 +250,7 @@ def replay_of(
         name=trace.header.warehouse,
         spread=None,
         chop=math.inf if trace.header.chop is None else trace.header.chop,
+        # A warehouse writes down both, and goes by the chop alone.
         budget=math.inf if trace.header.budget is None or trace.header.chop is not None else trace.header.budget,
         inheritance=None if rule is None else rule.mode,
         inheritance_k=InheritanceRule().k if rule is None else rule.k,

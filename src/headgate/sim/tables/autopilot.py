@@ -44,7 +44,7 @@ class AutopilotSimulation(RecordingSimulation):
         self._autopilot = autopilot
         self._rule = rule or AutopilotRule(gain=autopilot.gain)
         self._memory = AutopilotMemory()
-        self._replays = WindowReplays(RecentTrace(self.header()), guard=scenario.guard)
+        self._replays = WindowReplays(RecentTrace(self.header()), simulated=scenario)
         self.note = self._replays.note
         self.verdicts: list[tuple[float, Verdict]] = []
 
