@@ -14,6 +14,7 @@ from headgate.core.trace import Change, Trace, TraceHeader, TraceTable, lag_of, 
 from headgate.core.update import Update
 from headgate.sim import Table, TableResult, TableScenario, TraceReplay, compare_replay, replay_of
 from headgate.sim.tables.replay import ReplayChange, ReplaySimulation
+from headgate.sim.trace_costs import brought
 from tests.sim.recording import BUSY, START, recorded
 
 
@@ -256,6 +257,25 @@ def test_a_run_that_cannot_be_replayed_is_refused(trace: Trace, skip: float, nam
 
 
 # --- costs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "reaches", "amount", "after"),
+    [
+        pytest.param(2.0, 9.0, 7.0, 9.0, id="what is known"),
+        pytest.param(9.0, 2.0, 0.0, 9.0, id="nothing if the table was further"),
+        pytest.param(None, 9.0, 5.0, 9.0, id="as expected if nobody knows how far the table was"),
+        pytest.param(2.0, None, 5.0, 2.0, id="as expected if nobody knows how far the table came"),
+        pytest.param(None, None, 5.0, None, id="as expected if nothing is known"),
+    ],
+)
+def test_an_update_brings_what_lies_between_where_the_table_was_and_where_it_is(
+    before: float | None, reaches: float | None, amount: float, after: float | None
+) -> None:
+    def moment(event_time: float | None) -> int | None:
+        return None if event_time is None else round((START + event_time) * 1e6)
+
+    assert brought(update("s", 0.0, 1.0, reaches), moment(before)) == (amount, moment(after))
 
 
 class Attentive(CostModel):

@@ -14,11 +14,10 @@ from headgate.core.autopilot import ReplayedWindow, RunSettings, autopilot_in, s
 from headgate.core.joint import Together
 from headgate.core.policies import Autopilot
 from headgate.core.trace import Change, Redeclared, TraceHeader
-from headgate.core.trace.measures import MICROS
 from headgate.core.trace.recent import RecentTrace
 from headgate.sim.tables.replay import NewEstimate
 from headgate.sim.tables.scenario import TableScenario
-from headgate.sim.trace_costs import tells_cost
+from headgate.sim.trace_costs import brought, tells_cost
 from headgate.sim.trace_replay import TraceReplay, replay_of
 
 #: the most updates that a window has: what is replayed of a busier run is shorter
@@ -37,15 +36,12 @@ class TableCosts:
 
     def __init__(self) -> None:
         self.known: dict[str, CostModel] = {}
-        self._reached: dict[str, int] = {}
+        self._reached: dict[str, int | None] = {}
 
     def note(self, update: Update, together: Together) -> None:
         if update.layer != "live" or update.error is not None:
             return
-        amount, before = update.gained, self._reached.get(update.table)
-        if update.freshness is not None:
-            amount = amount if before is None else max(0, update.freshness - before) / MICROS
-            self._reached[update.table] = max(update.freshness, update.freshness if before is None else before)
+        amount, self._reached[update.table] = brought(update, self._reached.get(update.table))
         if not tells_cost(update, together):
             return
         model = self.known.get(update.table)
