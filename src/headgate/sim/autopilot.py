@@ -13,7 +13,7 @@ from headgate.core import LEAST_UPDATE_TIME, CostModel, DeclarationError, Update
 from headgate.core.autopilot import ReplayedWindow, RunSettings, autopilot_in, settings_to_try
 from headgate.core.joint import Together
 from headgate.core.policies import Autopilot
-from headgate.core.trace import Change, Redeclared, TraceHeader
+from headgate.core.trace import Change, Redeclared
 from headgate.core.trace.recent import RecentTrace
 from headgate.sim.tables.replay import NewEstimate
 from headgate.sim.tables.scenario import TableScenario
@@ -87,7 +87,7 @@ class WindowReplays:
         elif isinstance(entry, Change) and any(key in entry.what for key in ("policy", "placement", "tracks")):
             if "why" in entry.what:  # as the autopilot says, and nobody else
                 autopilot = autopilot_in(header.policy)
-                self._before = None if autopilot is None else _settings(autopilot, header)
+                self._before = None if autopilot is None else RunSettings.under(autopilot, header)
             else:
                 self._home = self._before = None
 
@@ -116,7 +116,7 @@ class WindowReplays:
         replay = replay_of(trace, begin - trace.header.started, self._new_estimate, self._costs.known)
         if self._simulated is not None:
             replay = replace(replay, scenario=_as_simulated(replay.scenario, self._simulated))
-        return self._replayed(replay, autopilot, _settings(autopilot, header))
+        return self._replayed(replay, autopilot, RunSettings.under(autopilot, header))
 
     def _replayed(self, replay: TraceReplay, autopilot: Autopilot, now: RunSettings) -> ReplayedWindow:
         self._home = self._home or now
@@ -146,10 +146,6 @@ def _as_simulated(scenario: TableScenario, run: TableScenario) -> TableScenario:
     return replace(
         scenario, guard=run.guard, budget=run.budget, together=run.together, period_reading=run.period_reading
     )
-
-
-def _settings(autopilot: Autopilot, header: TraceHeader) -> RunSettings:
-    return RunSettings(str(autopilot.now), header.placement, header.tracks)
 
 
 def _run(replay: TraceReplay, settings: RunSettings) -> tuple[float, int]:
