@@ -78,7 +78,6 @@ class RecordingSimulation(TableSimulation):
                 began=start + began,
                 seconds=now - began,
                 gained=reached - before,
-                rows=round(10 * (reached - before)),
                 freshness=round((start + reached) * MICROS),
                 arrived=None if declared.sources else (start + came[0], start + came[-1], len(came)),
                 together=self._jobs[track],
