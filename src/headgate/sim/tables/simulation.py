@@ -252,7 +252,7 @@ class TableSimulation:
         """Write what the policies read about a table after its data or its target moved."""
         pending = self._available[table] - self._target[table]
         if pending > 0:
-            amount = min(pending, self._limit(table, pending) if self._left else self._most[table])
+            amount = min(pending, self._limit(table, pending))
             seconds = self._known_alpha[table] + self._known_beta[table] * amount
             self._columns.set_pending(table, pending, amount, seconds)
             if self._lags is not None:
@@ -294,7 +294,7 @@ class TableSimulation:
         came = chunks[0][1]
         pending = self._available[table] - self._target[table]
         # What is left over by rounding only is not left over.
-        most = min(portion, self._limit(table, pending) if self._left else self._most[table])
+        most = min(portion, self._limit(table, pending))
         whole = pending <= most * _ROUNDING
         amount = pending if whole else most
         if self._left:
