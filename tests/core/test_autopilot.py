@@ -22,6 +22,7 @@ from headgate.core.autopilot import (
 from headgate.core.errors import ParameterError
 from headgate.core.policies import Autopilot, EarliestDeadline, MaxBenefit, PricedBenefit
 from headgate.core.registry import placement_from, policy_from
+from headgate.core.trace import TraceHeader
 
 
 class Own(MaxBenefit):
@@ -58,6 +59,12 @@ def judged(
         memory, verdict = rule.judge(memory, each)
         verdicts.append(verdict)
     return memory, verdicts
+
+
+def test_the_settings_of_a_run_under_the_autopilot_are_those_that_it_has_chosen() -> None:
+    autopilot = Autopilot(now=policy_from("edf-p"), window=60.0)
+    header = TraceHeader("city", 0.0, 3, str(autopilot), "by-length", "default", None, ())
+    assert RunSettings.under(autopilot, header) == RunSettings("edf-p", "by-length", 3)
 
 
 @pytest.mark.parametrize(

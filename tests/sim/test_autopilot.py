@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from headgate.autopilot.__main__ import follow
 from headgate.autopilot.allowance import Allowance
 from headgate.core import CostModel, placement_from, policy_from
-from headgate.core.autopilot import RunSettings, window_from
+from headgate.core.autopilot import RunSettings, Verdict, window_from
 from headgate.core.policies import Autopilot
 from headgate.core.trace import Change
 from headgate.core.trace.lines import change_line, header_line, update_line
 from headgate.core.trace.recent import RecentTrace
 from headgate.sim import Table, TableScenario, Variant, compare, lower_bound, simulate_tables
 from headgate.sim.autopilot import WindowReplays
-from headgate.sim.tables.autopilot import simulate_autopilot
+from headgate.sim.tables.autopilot import AutopilotSimulation, simulate_autopilot
 from tests.sim.recording import BUSY, START, recorded
 
 #: when data begins to come twenty times as often, and the end
@@ -79,6 +80,54 @@ def test_the_bound_is_for_as_many_tracks_as_the_autopilot_may_use() -> None:
         (row,) = compare(busy, [Variant(autopilot, placement_from("anywhere"))], bound=True)
         assert row.lower_bound == lower_bound(replace(busy, tracks=tracks), portions=True).weighted_staleness
     assert lower_bound(busy).weighted_staleness > 1.5 * row.lower_bound
+
+
+@pytest.mark.parametrize("goal", ["ratio", "count"])
+def test_a_run_goes_on_as_if_it_had_begun_with_the_settings_that_the_autopilot_chooses(goal: str) -> None:
+    tables = (replace(each, arrivals=(), target_lag=3.0 + i) for i, each in enumerate(CHANGING.tables))
+    aimed = replace(CHANGING, tables=tuple(tables), horizon=200.0)
+    simulation = AutopilotSimulation(aimed, Autopilot(), placement_from("proportional"))
+    chosen = RunSettings(f"target-lag:goal={goal}", "by-length", 2)
+    simulation._follow(Verdict("switch", chosen, "because"), 0.0)
+    began_so = simulate_tables(replace(aimed, tracks=2), policy_from(chosen.policy), placement_from(chosen.placement))
+    assert simulation.run().tables == began_so.tables
+
+
+#: more than one track can do: tables with the same source, and one that is computed from streams of two paces
+UNLIKE = TableScenario(
+    tables=(
+        Table("fast", period=2.0, setup_time=0.3, time_per_unit=0.02),
+        Table("slow", period=11.0, setup_time=0.5, time_per_unit=0.02),
+        Table("a", sources=("fast",), priority=4.0, setup_time=0.6, time_per_unit=0.05),
+        Table("b", sources=("fast",), priority=9.0, setup_time=0.9, time_per_unit=0.05),
+        Table("c", sources=("a",), priority=2.0, setup_time=0.6, time_per_unit=0.05),
+        Table("d", sources=("a", "slow"), priority=5.0, setup_time=0.9, time_per_unit=0.05),
+    ),
+    tracks=1,
+    spread=None,
+    horizon=150.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "stated"),
+    [
+        pytest.param("max-benefit", {}, id="nothing"),
+        pytest.param("max-benefit", {"inheritance": "max-plus", "inheritance_k": 5.0}, id="how sources inherit"),
+        pytest.param("edf-p", {"chop": 8.0, "budget": 0.7}, id="a chop and a budget"),
+        pytest.param("edf-p", {"period_reading": "descendants"}, id="what the period of a table is"),
+        pytest.param("edf-p", {"shared_setup": 0.8, "together": "always"}, id="who shares jobs"),
+        pytest.param("edf-p", {"guard": False}, id="that nobody keeps tables from starving"),
+    ],
+)
+def test_a_simulated_run_replays_its_own_scenario(policy: str, stated: Mapping[str, Any]) -> None:
+    """With costs that do not vary it comes to the same."""
+    scenario = replace(UNLIKE, **stated)
+    autopilot = Autopilot(now=policy_from(policy), window=2 * scenario.horizon, gain=0.99)  # no other one is tried
+    simulation = AutopilotSimulation(scenario, autopilot, placement_from("anywhere"), seed=1)
+    simulation.run()
+    window = simulation._replays.look(scenario.horizon)
+    assert window is not None and window.replayed[window.now] == pytest.approx(window.measured, rel=1e-3)
 
 
 # --- the last minutes of a run --------------------------------------------------------------------------------------

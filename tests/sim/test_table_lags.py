@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core import policy_from
+from headgate.core import Graph, policy_from
 from headgate.core.errors import ScenarioError
 from headgate.core.placements import Anywhere
 from headgate.sim import Table, TableResult, TableScenario, TableSimulation, simulate_tables
+from headgate.sim.tables.lags import SimulatedLags
+from headgate.sim.tables.replay import RecordedTable, ReplaySimulation
 
 
 def run(scenario: TableScenario, policy: str = "target-lag", seed: int = 0) -> TableResult:
@@ -63,6 +65,69 @@ def test_without_targets_there_is_nothing_to_tell() -> None:
 def test_a_target_that_is_no_length_of_time_is_refused() -> None:
     with pytest.raises(ScenarioError, match="target_lag must be more than 0 seconds; got 0"):
         Table("t", period=1.0, target_lag=0.0)
+
+
+# --- from where a run was -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("came", [(), ((-100.0, -99.0), (0.0, -90.0))], ids=["at some time before", "as was seen"])
+def test_a_table_that_lacks_what_its_source_has_is_overdue_when_a_replay_begins(
+    came: tuple[tuple[float, float], ...],
+) -> None:
+    """Of two tables that lack as much, the one that nobody waits for would be worth more."""
+    source = Table("s", period=1.0, offset=100.0)
+    promised = Table("promised", sources=("s",), setup_time=2.0, time_per_unit=0.0, target_lag=50.0)
+    worth_more = Table("worth more", sources=("s",), priority=100.0, setup_time=2.0, time_per_unit=0.0)
+    behind = RecordedTable(fresh=-100.0, since=-90.0)
+    scenario = TableScenario((source, promised, worth_more), tracks=1, spread=None, guard=False, horizon=10.0)
+    recorded = (RecordedTable(fresh=0.0, came=came), behind, behind)
+    order: list[str] = []
+    replay = ReplaySimulation(
+        scenario,
+        recorded,
+        policy_from("target-lag"),
+        Anywhere(),
+        on_update=lambda table, now, fresh: order.append(table),
+    )
+    result = replay.run()
+    assert order == ["promised", "worth more"]
+    assert result.tables[1].max_lag == pytest.approx(92.0)
+    assert result.tables[1].target_met == pytest.approx(0.8)
+
+
+def lags_of_a_join() -> SimulatedLags:
+    """0 and 1 are streams, 2 is computed from the first and 3 from both."""
+    lags = SimulatedLags.of(Graph(["a", "b", "t", "join"], [("a", "t"), ("a", "join"), ("b", "join")]), [9.0] * 4)
+    assert lags is not None
+    return lags
+
+
+def test_what_each_table_lacks_has_waited_since_the_oldest_of_it_came_to_all_of_its_streams() -> None:
+    lags = lags_of_a_join()
+    came = [((-20.0, -15.0), (-10.0, -8.0), (0.0, -3.0)), ((-30.0, -25.0), (-5.0, -1.0)), (), ()]
+    lags.begin([0.0, -5.0, -10.0, -30.0], [0.0] * 4, came)
+    assert [lags.since(table, fresh) for table, fresh in enumerate((0.0, -5.0, -10.0, -30.0))] == [
+        math.inf,
+        math.inf,
+        -3.0,
+        -1.0,
+    ]
+    lags.arrived(1, 4.0, 2.0)
+    assert lags.since(3, -30.0) == -1.0  # as before
+    assert lags.since(3, -5.0) == 2.0
+    assert {table: meter.maximum for table, meter in lags.meters_at(5.0).items()} == {0: 0.0, 1: 3.0, 2: 8.0, 3: 6.0}
+
+
+def test_what_came_in_another_order_than_that_of_its_event_times_has_waited_since_the_oldest_came() -> None:
+    lags = lags_of_a_join()
+    lags.begin([0.0, 0.0, -20.0, 0.0], [0.0] * 4, [((-10.0, -4.0), (0.0, -9.0)), ((0.0, -9.0),), (), ()])
+    assert lags.since(2, -20.0) == -9.0
+
+
+def test_what_a_table_could_be_updated_with_had_come_by_then() -> None:
+    lags = lags_of_a_join()
+    lags.begin([0.0, 0.0, -20.0, 0.0], [0.0, 0.0, -6.0, 0.0], [((0.0, 0.0),), ((0.0, 0.0),), (), ()])
+    assert lags.since(2, -20.0) == -6.0
 
 
 # --- against a slow reading of every moment -----------------------------------------------------------------------

@@ -10,10 +10,11 @@ import pytest
 from headgate.core.cost import CostModel
 from headgate.core.errors import ParameterError, ScenarioError
 from headgate.core.registry import placement_from, policy_from
-from headgate.core.trace import Change, Trace, TraceHeader, TraceTable, measured
+from headgate.core.trace import Change, Trace, TraceHeader, TraceTable, lag_of, measured
 from headgate.core.update import Update
 from headgate.sim import Table, TableResult, TableScenario, TraceReplay, compare_replay, replay_of
-from headgate.sim.tables.replay import ReplayChange
+from headgate.sim.tables.replay import ReplayChange, ReplaySimulation
+from headgate.sim.trace_costs import brought
 from tests.sim.recording import BUSY, START, recorded
 
 
@@ -92,6 +93,16 @@ def test_without_its_beginning_a_run_goes_on_from_where_it_stood() -> None:
     assert again.seconds == pytest.approx(300.0)
     assert again.weighted_staleness == pytest.approx(was.weighted_staleness, rel=0.02)
     assert staleness(again) == pytest.approx({t.name: t.mean_staleness for t in was.tables}, rel=0.1)
+
+
+def test_without_its_beginning_a_run_has_the_lags_that_it_had() -> None:
+    """One track is too little, and what joins two streams waits for longest: from before the replay begins."""
+    tables = tuple(replace(table, target_lag=5.0) for table in city().tables)
+    _, trace = recorded(replace(city(tracks=1), tables=tables), "max-benefit")
+    found = {table.name: table for table in simulated(replay_of(trace, skip=100.0), "max-benefit").tables}
+    was = lag_of(trace, next(table for table in trace.tables if table.name == "j0"))
+    assert was is not None and was.maximum > 100.0
+    assert (found["j0"].max_lag, found["j0"].target_met) == (pytest.approx(was.maximum, rel=0.01), 0.0)
 
 
 def test_the_same_seed_replays_to_the_same_numbers() -> None:
@@ -225,6 +236,12 @@ def test_what_was_changed_counts_as_it_was_for_most_of_the_time() -> None:
     assert (replay.policies, replay.placement) == (("edf", "fifo", "max-benefit"), "proportional")
 
 
+def test_a_warehouse_that_was_told_to_chop_goes_by_no_budget() -> None:
+    """It has one by default, and writes down both."""
+    replay = replay_of(run_of(STREAM, updates=loads([10.0, 20.0]), chop=3.0, budget=1.0))
+    assert (replay.scenario.chop, replay.scenario.budget) == (3.0, math.inf)
+
+
 @pytest.mark.parametrize(
     ("trace", "skip", "named"),
     [
@@ -240,6 +257,25 @@ def test_a_run_that_cannot_be_replayed_is_refused(trace: Trace, skip: float, nam
 
 
 # --- costs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "reaches", "amount", "after"),
+    [
+        pytest.param(2.0, 9.0, 7.0, 9.0, id="what is known"),
+        pytest.param(9.0, 2.0, 0.0, 9.0, id="nothing if the table was further"),
+        pytest.param(None, 9.0, 5.0, 9.0, id="as expected if nobody knows how far the table was"),
+        pytest.param(2.0, None, 5.0, 2.0, id="as expected if nobody knows how far the table came"),
+        pytest.param(None, None, 5.0, None, id="as expected if nothing is known"),
+    ],
+)
+def test_an_update_brings_what_lies_between_where_the_table_was_and_where_it_is(
+    before: float | None, reaches: float | None, amount: float, after: float | None
+) -> None:
+    def moment(event_time: float | None) -> int | None:
+        return None if event_time is None else round((START + event_time) * 1e6)
+
+    assert brought(update("s", 0.0, 1.0, reaches), moment(before)) == (amount, moment(after))
 
 
 class Attentive(CostModel):
@@ -354,6 +390,17 @@ def test_a_change_is_made_when_it_was_made(what: dict[str, object]) -> None:
     assert at_the_end == plain
     assert at_once != plain
     assert at_half not in (plain, at_once)
+
+
+@pytest.mark.parametrize("goal", ["ratio", "count"])
+def test_tracks_that_are_changed_at_the_beginning_are_those_that_targets_are_stretched_for(goal: str) -> None:
+    tables = tuple(replace(table, target_lag=3.0 + number) for number, table in enumerate(city().tables))
+    _, trace = recorded(replace(city(tracks=1), tables=tables), "max-benefit")
+    replay = replay_of(trace)
+    policy, placement = policy_from(f"target-lag:goal={goal}"), placement_from("anywhere")
+    changes = [ReplayChange(0.0, tracks=3)]
+    changed = ReplaySimulation(replay.scenario, replay.recorded, policy, placement, changes=changes).run()
+    assert changed == replay.run(policy, placement, tracks=3)
 
 
 def test_what_is_chosen_holds_all_the_time() -> None:

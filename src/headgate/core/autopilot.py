@@ -24,6 +24,7 @@ from headgate.core.errors import ParameterError
 from headgate.core.policies.auto import Autopilot
 from headgate.core.policy import Policy
 from headgate.core.registry import policy_from
+from headgate.core.trace import TraceHeader
 
 #: what is tried instead of the settings in force, written as policies write themselves; portions are the policy's
 POLICIES_TRIED = ("max-benefit", "priced-benefit", "priced-benefit:portions=False")
@@ -54,6 +55,11 @@ class RunSettings:
     policy: str
     placement: str
     tracks: int
+
+    @classmethod
+    def under(cls, autopilot: Autopilot, header: TraceHeader) -> RunSettings:
+        """Those that a run has while ``autopilot`` is its policy."""
+        return cls(str(autopilot.now), header.placement, header.tracks)
 
     def __str__(self) -> str:
         return f"{self.policy} with {self.placement}"

@@ -13,11 +13,11 @@ from headgate.core import LEAST_UPDATE_TIME, CostModel, DeclarationError, Update
 from headgate.core.autopilot import ReplayedWindow, RunSettings, autopilot_in, settings_to_try
 from headgate.core.joint import Together
 from headgate.core.policies import Autopilot
-from headgate.core.trace import Change, Redeclared, TraceHeader
-from headgate.core.trace.measures import MICROS
+from headgate.core.trace import Change, Redeclared
 from headgate.core.trace.recent import RecentTrace
 from headgate.sim.tables.replay import NewEstimate
-from headgate.sim.trace_costs import tells_cost
+from headgate.sim.tables.scenario import TableScenario
+from headgate.sim.trace_costs import brought, tells_cost
 from headgate.sim.trace_replay import TraceReplay, replay_of
 
 #: the most updates that a window has: what is replayed of a busier run is shorter
@@ -36,15 +36,12 @@ class TableCosts:
 
     def __init__(self) -> None:
         self.known: dict[str, CostModel] = {}
-        self._reached: dict[str, int] = {}
+        self._reached: dict[str, int | None] = {}
 
     def note(self, update: Update, together: Together) -> None:
         if update.layer != "live" or update.error is not None:
             return
-        amount, before = update.gained, self._reached.get(update.table)
-        if update.freshness is not None:
-            amount = amount if before is None else max(0, update.freshness - before) / MICROS
-            self._reached[update.table] = max(update.freshness, update.freshness if before is None else before)
+        amount, self._reached[update.table] = brought(update, self._reached.get(update.table))
         if not tells_cost(update, together):
             return
         model = self.known.get(update.table)
@@ -57,7 +54,7 @@ class WindowReplays:
     """Hears of everything that happens in a run, and replays one window of it after the other.
 
     ``between`` is called after every replay: a process that may use only so much of a processor waits in it.
-    ``new_estimate`` is as for ``replay_of``; ``guard`` is whether the run has one.
+    ``new_estimate`` is as for ``replay_of``; ``simulated`` is the scenario of the run if it is a simulated one.
     """
 
     def __init__(
@@ -66,14 +63,14 @@ class WindowReplays:
         new_estimate: NewEstimate | None = None,
         between: Callable[[], object] = lambda: None,
         most: int = MOST_UPDATES,
-        guard: bool = True,
+        simulated: TableScenario | None = None,
     ) -> None:
         self.recent = recent
         self._costs = TableCosts()
         self._new_estimate = new_estimate
         self._between = between
         self.most = most
-        self._guard = guard
+        self._simulated = simulated
         #: up to when the run was looked at
         self._looked = recent.began
         #: the settings that the run was first seen with since somebody has stated any
@@ -90,7 +87,7 @@ class WindowReplays:
         elif isinstance(entry, Change) and any(key in entry.what for key in ("policy", "placement", "tracks")):
             if "why" in entry.what:  # as the autopilot says, and nobody else
                 autopilot = autopilot_in(header.policy)
-                self._before = None if autopilot is None else _settings(autopilot, header)
+                self._before = None if autopilot is None else RunSettings.under(autopilot, header)
             else:
                 self._home = self._before = None
 
@@ -117,8 +114,9 @@ class WindowReplays:
         trace = self.recent.trace(now)
         trace = replace(trace, header=replace(header, policy=str(autopilot.now), started=min(header.started, begin)))
         replay = replay_of(trace, begin - trace.header.started, self._new_estimate, self._costs.known)
-        replay = replace(replay, scenario=replace(replay.scenario, guard=self._guard))
-        return self._replayed(replay, autopilot, _settings(autopilot, header))
+        if self._simulated is not None:
+            replay = replace(replay, scenario=_as_simulated(replay.scenario, self._simulated))
+        return self._replayed(replay, autopilot, RunSettings.under(autopilot, header))
 
     def _replayed(self, replay: TraceReplay, autopilot: Autopilot, now: RunSettings) -> ReplayedWindow:
         self._home = self._home or now
@@ -143,8 +141,11 @@ class WindowReplays:
         return replace(window, replayed=found)
 
 
-def _settings(autopilot: Autopilot, header: TraceHeader) -> RunSettings:
-    return RunSettings(str(autopilot.now), header.placement, header.tracks)
+def _as_simulated(scenario: TableScenario, run: TableScenario) -> TableScenario:
+    """With what a trace does not say because only simulated runs have it, such as a budget beside a chop."""
+    return replace(
+        scenario, guard=run.guard, budget=run.budget, together=run.together, period_reading=run.period_reading
+    )
 
 
 def _run(replay: TraceReplay, settings: RunSettings) -> tuple[float, int]:

@@ -121,12 +121,8 @@ def _spans(replay: TraceReplay) -> dict[str, list[Span]]:
 
 def _tracks(replay: TraceReplay, work: Iterable[RecordedWork | None]) -> int:
     """The most tracks that there were, and no fewer than updates at a time: those of a removed track end later."""
-    trace = replay.trace
-    known = [(trace.header.started, trace.header.tracks), *trace.track_changes()]
-    first = [count for at, count in known if at <= replay.begin][-1]
-    later = [count for at, count in known if at > replay.begin]
     spans = [span for done in work if done is not None for span in zip(done.began, done.ended, strict=True)]
-    return max(first, *later, _at_a_time(spans))
+    return max(_at_a_time(spans), *(int(count) for _, count in replay.over_time("tracks")))
 
 
 def _at_a_time(spans: Iterable[Span]) -> int:

@@ -57,8 +57,10 @@ class TraceCosts:
         return cost, tuple(sorted(slowness))
 
     def _of(self, table: TraceTable) -> _Amounts:
-        updates = self._trace.updates_of(table.name)
-        amounts = list(zip(updates, _amounts(updates, table.freshness), strict=True))
+        amounts, reached = list[tuple[Update, float]](), table.freshness
+        for update in self._trace.updates_of(table.name):
+            amount, reached = brought(update, reached)
+            amounts.append((update, amount))
         return [(update, amount) for update, amount in amounts if update.began >= self._begin] or amounts
 
     def _seen(self, table: str, joined: bool) -> list[tuple[float, float]]:
@@ -111,13 +113,11 @@ def seen_before(trace: Trace, name: str, begin: float, layer: Layer = "live") ->
     return tuple((update.gained, update.seconds) for update in telling)
 
 
-def _amounts(updates: Sequence[Update], before: int | None) -> list[float]:
-    """How much event time each update brought, as expected only where it is not known how much it really was."""
-    found = []
-    for update in updates:
-        gained = update.gained
-        if update.freshness is not None:
-            gained = gained if before is None else max(0, update.freshness - before) / MICROS
-            before = update.freshness if before is None else max(before, update.freshness)
-        found.append(gained)
-    return found
+def brought(update: Update, before: int | None) -> tuple[float, int | None]:
+    """How many seconds of event time an update brought to a table that had reached ``before``, and what it reaches now.
+
+    As expected only where it is not known how much it really was.
+    """
+    if update.freshness is None or before is None:
+        return update.gained, before if update.freshness is None else update.freshness
+    return max(0, update.freshness - before) / MICROS, max(before, update.freshness)

@@ -167,11 +167,13 @@ class TraceReplay:
         return _in_force(known, self.begin)
 
     def _priority_changes(self, stated: Collection[str]) -> Iterator[ReplayChange]:
-        tables = {table.name for table in self.scenario.tables}
+        now = {table.name: table.priority for table in self.scenario.tables}
         for table in self.trace.header.tables:
-            if table.name in tables and table.name not in stated:
+            if table.name in now and table.name not in stated:
                 for at, priority in _in_force(self.trace.priorities(table), self.begin):
-                    yield ReplayChange(at, priority=(table.name, priority))
+                    if priority != now[table.name]:
+                        now[table.name] = priority
+                        yield ReplayChange(at, priority=(table.name, priority))
 
     def changed(self, priorities: Mapping[str, float], without: Collection[str] = ()) -> TraceReplay:
         """The same run with other priorities of some tables, and without some and all that is computed from them."""
@@ -248,6 +250,7 @@ def replay_of(
         name=trace.header.warehouse,
         spread=None,
         chop=math.inf if trace.header.chop is None else trace.header.chop,
+        # A warehouse writes down both, and goes by the chop alone.
         budget=math.inf if trace.header.budget is None or trace.header.chop is not None else trace.header.budget,
         inheritance=None if rule is None else rule.mode,
         inheritance_k=InheritanceRule().k if rule is None else rule.k,
@@ -331,11 +334,17 @@ def _with_arrivals(
     """What comes to a stream, and what lay there when the replay begins."""
     known = [arrival for arrival in arrivals(trace, table) if arrival.reaches < math.inf]
     waiting = max((arrival.reaches - begin for arrival in known if arrival.at <= begin), default=-math.inf)
+    had = ((arrival.reaches - begin, arrival.at - begin) for arrival in known if arrival.at <= begin)
     came: dict[float, float] = {}
     for arrival in (*known, *_unrecorded(trace, table, known)):
         if arrival.at > begin and arrival.reaches - begin > recorded.fresh:
             came[arrival.at - begin] = max(arrival.reaches - begin, came.get(arrival.at - begin, -math.inf))
-    recorded = replace(recorded, waiting=waiting, reaches=tuple(came[time] for time in sorted(came)))
+    recorded = replace(
+        recorded,
+        waiting=waiting,
+        reaches=tuple(came[time] for time in sorted(came)),
+        came=tuple((reaches, at) for reaches, at in had if reaches <= recorded.fresh),
+    )
     if not came:
         return replace(stated, offset=trace.finish - begin + 1.0), recorded
     delay = statistics.median(max(0.0, arrival.at - arrival.reaches) for arrival in known)

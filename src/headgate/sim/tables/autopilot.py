@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headgate.core import Placement, Workers, placement_from, policy_from
+from headgate.core import Placement, placement_from, policy_from
 from headgate.core.autopilot import AutopilotMemory, AutopilotRule, Verdict
 from headgate.core.policies import Autopilot
 from headgate.core.trace import Change
@@ -44,7 +44,7 @@ class AutopilotSimulation(RecordingSimulation):
         self._autopilot = autopilot
         self._rule = rule or AutopilotRule(gain=autopilot.gain)
         self._memory = AutopilotMemory()
-        self._replays = WindowReplays(RecentTrace(self.header()), guard=scenario.guard)
+        self._replays = WindowReplays(RecentTrace(self.header()), simulated=scenario)
         self.note = self._replays.note
         self.verdicts: list[tuple[float, Verdict]] = []
 
@@ -63,17 +63,10 @@ class AutopilotSimulation(RecordingSimulation):
             self._events.at(max(self._replays.due(), now), Rank.ARRIVAL, self._look, 0)
 
     def _follow(self, verdict: Verdict, now: float) -> None:
-        chosen, loop = verdict.settings, self.loop
+        chosen = verdict.settings
         self._autopilot = replace(self._autopilot, now=policy_from(chosen.policy))
-        loop.replace_policy(self._autopilot)
-        inheritance = self.scenario.inheritance or self._autopilot.inheritance or "max"
-        self.matrix.fill("priority", self.scenario.priorities(inheritance))
-        for table in range(len(self.scenario.tables)):
-            loop.note_change(table)
-        loop.replace_placement(placement_from(chosen.placement))
-        if chosen.tracks != len(loop.workers):
-            loop.set_workers(Workers.of(chosen.tracks))
-            self._busy_track += [0.0] * (chosen.tracks - len(self._busy_track))
+        tracks = None if chosen.tracks == len(self.loop.workers) else chosen.tracks
+        self.change_settings(self._autopilot, placement_from(chosen.placement), tracks)
         settings = {"policy": str(self._autopilot), "placement": chosen.placement, "tracks": chosen.tracks}
         self._replays.note(Change(now, {**settings, "why": verdict.why}))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from headgate.core import Graph, LagMeter
 
@@ -38,6 +39,27 @@ class SimulatedLags:
     def of(cls, graph: Graph, targets: Sequence[float | None]) -> SimulatedLags | None:
         """None if no table has a target: then nothing has to be kept."""
         return None if all(target is None for target in targets) else cls(graph, targets)
+
+    def begin(
+        self, fresh: Sequence[float], since: Sequence[float], came: Sequence[Sequence[tuple[float, float]]]
+    ) -> None:
+        """Go on from where a run was at 0: up to where each table was complete, and since when it could be updated.
+
+        ``came`` is what each stream had by then, as (event time, when it came at the latest); nothing for other tables.
+        """
+        self._fresh = list(fresh)
+        for stream, had in enumerate(came):
+            edges, times = [edge for edge, _ in had], [moment for _, moment in had]
+            for table in self._below[stream]:
+                place = bisect_right(edges, fresh[table])
+                if place < len(edges):  # what the table could be updated with had come
+                    times[place] = min(times[place], since[table])
+            # Event times need not follow the order of arrival: the oldest of all that is lacking counts.
+            self._edges[stream] = edges
+            self._times[stream] = list(accumulate(reversed(times), min, initial=since[stream]))[:0:-1]
+            self._forget(stream)
+        for table, meter in self._meters.items():
+            self._note(table, meter, 0.0)
 
     def arrived(self, stream: int, edge: float, now: float) -> None:
         """Data of a stream up to event time ``edge`` arrived, for the first time."""

@@ -17,12 +17,10 @@ from headgate.core import (
     LEAST_UPDATE_TIME,
     LIVE,
     CostModel,
-    Inheritance,
     LatencyRecorder,
     Placement,
     Policy,
     StalenessMeter,
-    Workers,
 )
 from headgate.core.placements import LayeredPlacement
 from headgate.core.policies import Layered
@@ -38,9 +36,10 @@ class RecordedTable:
     ``fresh`` is the event time up to which the table was complete at the beginning, and ``empty`` that it had no rows:
     then its staleness counts from its first update on. Of a stream, ``waiting`` is the event time up to which data lay
     there, and ``reaches`` are those that it reaches with its arrivals. What lay there had been waiting from ``since``,
-    at most 0. ``seen`` are updates from before, as (seconds of data, seconds of work). ``slowness`` is how long updates
-    took compared with what was to be expected, by when they began. ``counts`` is false for work that is not the update
-    of a table with event time: it takes up tracks, and nothing of it is measured.
+    at most 0. ``came`` is what the stream had loaded by then, as (event time, when it came), as far as that is known.
+    ``seen`` are updates from before, as (seconds of data, seconds of work). ``slowness`` is how long updates took
+    compared with what was to be expected, by when they began. ``counts`` is false for work that is not the update of a
+    table with event time: it takes up tracks, and nothing of it is measured.
     """
 
     fresh: float
@@ -48,6 +47,7 @@ class RecordedTable:
     waiting: float = -math.inf
     since: float = 0.0
     reaches: tuple[float, ...] = ()
+    came: tuple[tuple[float, float], ...] = ()
     seen: tuple[tuple[float, float], ...] = ()
     slowness: tuple[tuple[float, float], ...] = ()
     layer: float = LIVE
@@ -92,7 +92,6 @@ class ReplaySimulation(TableSimulation):
     ) -> None:
         self._recorded = tuple(recorded)
         self._changes = tuple(changes)
-        self._priorities = {table.name: table.priority for table in scenario.tables}
         self._on_update = on_update
         super().__init__(scenario, Layered(policy), LayeredPlacement(placement), seed)
         for i, table in enumerate(self._recorded):
@@ -106,8 +105,8 @@ class ReplaySimulation(TableSimulation):
             for amount, time in table.seen:
                 estimate.observe(amount, time)
 
-    def _fill_stated_features(self, inheritance: Inheritance) -> None:
-        super()._fill_stated_features(inheritance)
+    def _fill_stated_features(self) -> None:
+        super()._fill_stated_features()
         self.matrix.fill("layer", [table.layer for table in self._recorded])
 
     def run(self, progress: Progress | None = None) -> TableResult:
@@ -117,6 +116,9 @@ class ReplaySimulation(TableSimulation):
                 self._change(change, 0.0)
             else:
                 self._events.at(change.at, Rank.CHANGE, self._change, change)
+        if self._lags is not None:
+            had = [() if above else _had(table) for above, table in zip(self._upstream, self._recorded, strict=True)]
+            self._lags.begin(self._target, [table.since for table in self._recorded], had)
         for i, upstream in enumerate(self._upstream):
             table = self._recorded[i]
             reached = min((self._meters[source].fresh for source in upstream), default=table.waiting)
@@ -128,22 +130,12 @@ class ReplaySimulation(TableSimulation):
         return super().run(progress)
 
     def _change(self, change: ReplayChange, now: float) -> None:
-        if change.tracks is not None:
-            self.loop.set_workers(Workers.of(change.tracks))
-            self._busy_track += [0.0] * (change.tracks - len(self._busy_track))
-        if change.placement is not None:
-            self.loop.replace_placement(LayeredPlacement(change.placement))
-        if change.policy is not None:
-            self.loop.replace_policy(Layered(change.policy))
-        if change.priority is not None:
-            name, priority = change.priority
-            self._priorities[name] = priority
-        if change.policy is not None or change.priority is not None:
-            tables = (replace(table, priority=self._priorities[table.name]) for table in self.scenario.tables)
-            inheritance = self.scenario.inheritance or self.loop.policy.inheritance or "max"
-            self.matrix.fill("priority", replace(self.scenario, tables=tuple(tables)).priorities(inheritance))
-            for table in range(len(self._recorded)):
-                self.loop.note_change(table)
+        self.change_settings(
+            policy=None if change.policy is None else Layered(change.policy),
+            placement=None if change.placement is None else LayeredPlacement(change.placement),
+            tracks=change.tracks,
+            priorities={} if change.priority is None else dict([change.priority]),
+        )
 
     def _arrive(self, table: int, now: float) -> None:
         self._offer(table, next(self._still_to_come[table], -math.inf), now)
@@ -184,6 +176,13 @@ class ReplaySimulation(TableSimulation):
             latency=self._counted_latency.summary(),
             tables=tables,
         )
+
+
+def _had(stream: RecordedTable) -> tuple[tuple[float, float], ...]:
+    """What a stream had, up to all that it had: of what nobody has seen coming, it is known that it had come by 0."""
+    if stream.empty or (stream.came and stream.came[-1][0] >= stream.fresh):
+        return stream.came
+    return (*stream.came, (stream.fresh, 0.0))
 
 
 def _nearest(slowness: Sequence[tuple[float, float]], now: float) -> float:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from headgate.core import (
@@ -19,7 +20,6 @@ from headgate.core import (
     TABLE_FEATURES,
     Dispatch,
     FeatureMatrix,
-    Inheritance,
     JointJobs,
     LatencyRecorder,
     LatencySummary,
@@ -126,13 +126,15 @@ class TableSimulation:
         believed: TableScenario | None = None,
     ) -> None:
         self.scenario = scenario
+        #: what policies and limits go by: costs as they are believed, tracks and priorities as they are now
         self._believed = scenario if believed is None else believed
         self.seed = seed
         tables, graph = scenario.tables, scenario.graph()
         count = len(tables)
         self.matrix = FeatureMatrix(graph, features_named(TABLE_FEATURES))
         self._columns = TableColumns(self.matrix)
-        self._fill_stated_features(scenario.inheritance or policy.inheritance or "max")
+        self._fill_stated_features()
+        self._fill_ranks(policy)
         self.loop = Dispatch(self.matrix, policy, placement, Workers.of(scenario.tracks), seed=seed)
 
         self._downstream = graph.downstream
@@ -173,10 +175,9 @@ class TableSimulation:
         self._events: EventQueue[float] = EventQueue(0.0)
         self._arrivals = [self._arrival_times(i, table) for i, table in enumerate(tables)]
 
-    def _fill_stated_features(self, inheritance: Inheritance) -> None:
+    def _fill_stated_features(self) -> None:
         scenario, matrix = self._believed, self.matrix
         periods = scenario.periods()
-        matrix.fill("priority", scenario.priorities(inheritance))
         matrix.fill("period", periods)
         matrix.fill("class", (float(table.importance_class) for table in scenario.tables))
         for number, table in enumerate(scenario.tables):
@@ -188,7 +189,12 @@ class TableSimulation:
                 for table, period in zip(scenario.tables, periods.tolist(), strict=True)
             ]
             matrix.fill("patience", patience)
-        fill_targets(matrix, scenario.target_lags(), scenario.stated_priorities(), scenario.tracks)
+
+    def _fill_ranks(self, policy: Policy) -> None:
+        """What follows from priorities, targets and the number of tracks, and from the way that sources inherit."""
+        now = self._believed
+        self.matrix.fill("priority", now.priorities(self.scenario.inheritance or policy.inheritance or "max"))
+        fill_targets(self.matrix, now.target_lags(), now.stated_priorities(), now.tracks)
 
     def _arrival_times(self, number: int, table: Table) -> Iterator[float]:
         if table.arrivals or table.sources:
@@ -246,7 +252,7 @@ class TableSimulation:
         """Write what the policies read about a table after its data or its target moved."""
         pending = self._available[table] - self._target[table]
         if pending > 0:
-            amount = min(pending, self._limit(table, pending) if self._left else self._most[table])
+            amount = min(pending, self._limit(table, pending))
             seconds = self._known_alpha[table] + self._known_beta[table] * amount
             self._columns.set_pending(table, pending, amount, seconds)
             if self._lags is not None:
@@ -288,7 +294,7 @@ class TableSimulation:
         came = chunks[0][1]
         pending = self._available[table] - self._target[table]
         # What is left over by rounding only is not left over.
-        most = min(portion, self._limit(table, pending) if self._left else self._most[table])
+        most = min(portion, self._limit(table, pending))
         whole = pending <= most * _ROUNDING
         amount = pending if whole else most
         if self._left:
@@ -351,6 +357,33 @@ class TableSimulation:
         self._waiting_since = now
         self._waiting += more
         self._waiting_max = max(self._waiting_max, self._waiting)
+
+    # --- change while running -------------------------------------------------------------------------------
+
+    def change_settings(
+        self,
+        policy: Policy | None = None,
+        placement: Placement | None = None,
+        tracks: int | None = None,
+        priorities: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """Go on with other settings, as after a change by a user; those that are left out stay.
+
+        ``priorities`` are by table. What is reported counts with the stated ones all the same.
+        """
+        loop, before = self.loop, self._believed
+        if tracks is not None:
+            loop.set_workers(Workers.of(tracks))
+            self._busy_track += [0.0] * (tracks - len(self._busy_track))
+        if placement is not None:
+            loop.replace_placement(placement)
+        if policy is not None:
+            loop.replace_policy(policy)
+        tables = tuple(replace(table, priority=priorities.get(table.name, table.priority)) for table in before.tables)
+        self._believed = replace(before, tables=tables, tracks=len(loop.workers))
+        self._fill_ranks(loop.policy)
+        for number in range(len(tables)):
+            loop.note_change(number)
 
     # --- the report -----------------------------------------------------------------------------------------
 

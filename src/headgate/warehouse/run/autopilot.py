@@ -147,7 +147,7 @@ class AutopilotWatch:
         if "window" not in said:
             return
         window = window_from(said["window"])
-        if window.now != RunSettings(str(autopilot.now), header.placement, header.tracks):
+        if window.now != RunSettings.under(autopilot, header):
             return  # somebody has changed something meanwhile
         with self._judging:
             self._memory, verdict = AutopilotRule(gain=autopilot.gain).judge(self._memory, window)
