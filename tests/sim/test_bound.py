@@ -16,6 +16,8 @@ from headgate.sim import (
     Slowdown,
     Table,
     TableScenario,
+    Variant,
+    compare,
     lower_bound,
     replay_of,
     simulate_tables,
@@ -146,6 +148,28 @@ def test_a_scenario_without_a_horizon_has_no_bound() -> None:
     with pytest.raises(ScenarioError, match="no horizon"):
         lower_bound(TableScenario((TICK,)))
     assert lower_bound(TableScenario((TICK,)), 100.0).seconds == 100.0
+
+
+@pytest.mark.parametrize(
+    ("policy", "chop", "portions"),
+    [
+        ("max-benefit", math.inf, False),
+        ("max-benefit", 2.0, True),
+        ("priced-benefit", math.inf, True),
+        ("priced-benefit:portions=off", math.inf, False),
+        ("multi-class:default=max-benefit", math.inf, False),
+        ("multi-class:default=priced-benefit", math.inf, True),
+    ],
+)
+def test_a_policy_is_compared_with_the_lower_bound_only_if_updates_may_be_cut(
+    policy: str, chop: float, portions: bool
+) -> None:
+    tables = (TICK, replace(TICK, name="u", offset=5.0, setup_time=9.0, time_per_unit=0.3))
+    scenario = replace(exact(*tables, horizon=200.0), chop=chop)
+    whole, of_any_size = bound(scenario, portions=False), bound(scenario, portions=True)
+    assert whole > 1.05 * of_any_size
+    (row,) = compare(scenario, [Variant(policy_from(policy), placement_from("anywhere"))], bound=True)
+    assert row.lower_bound == (of_any_size if portions else whole)
 
 
 # --- one table by itself -----------------------------------------------------------------------------------------

@@ -30,8 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.core import Floats, Policy, ScenarioError
-from headgate.core.policy import portions_are_stated
+from headgate.core import Floats, ScenarioError
 from headgate.sim.kernel import first_moment
 from headgate.sim.tables.alone import Alone, Past, Steps, cheapest, nodes
 from headgate.sim.tables.fluid import Cycle, FluidBound, FluidTable
@@ -91,9 +90,9 @@ def lower_bound(
     """The bound for a run of the scenario that lasts ``seconds``, by default its horizon; ``seed`` is of its arrivals.
 
     ``portions`` is whether updates may be cut: by default if the scenario has a chop or a budget. State it for a policy
-    that cuts updates itself. ``certain`` makes it hold for every run, not only for the mean, if execution times vary.
-    ``recorded`` is what a trace says of each table, and ``done`` what each did in it: then the recorded run is not
-    below the bound either, if there were never more updates at a time than tracks.
+    that cuts updates itself (``Policy.cuts``). ``certain`` makes it hold for every run, not only for the mean, if
+    execution times vary. ``recorded`` is what a trace says of each table, and ``done`` what each did in it: then the
+    recorded run is not below the bound either, if there were never more updates at a time than tracks.
     """
     length = scenario.horizon if seconds is None else seconds
     if not 0 < length < math.inf:
@@ -102,7 +101,7 @@ def lower_bound(
             " the seconds of the run"
         )
     scenario = scenario.at_best()
-    cut = scenario.chop < math.inf or scenario.budget < math.inf if portions is None else portions
+    cut = scenario.cuts if portions is None else portions
     problem = _Problem(scenario, length, seed, cut, certain, recorded, done)
     value, price = problem.best()
     return LowerBound(
@@ -113,12 +112,6 @@ def lower_bound(
         on_average=scenario.spread is not None and not certain,
         portions=cut,
     )
-
-
-def may_cut(scenario: TableScenario, policy: Policy) -> bool:
-    """Whether updates may take less than everything that waits, by the scenario or by the policy's own portions."""
-    stated = scenario.chop < math.inf or scenario.budget < math.inf
-    return stated or portions_are_stated(policy)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------
