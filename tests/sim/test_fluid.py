@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,9 +46,10 @@ def test_a_backlog_that_lasts_is_bounded_by_what_the_tracks_can_do() -> None:
     # A second of data takes two of a track, and comes all the time: half of it waits at the end.
     came = np.arange(1.0, END, 1.0)
     table = FluidTable(1.0, 0.0, 2.0, np.ones(len(came)), came)
-    found = FluidBound([table], Cycle(), END, tracks=1, chance=(1.0, 1.0)).best()
+    found, price = FluidBound([table], Cycle(), END, tracks=1, chance=(1.0, 1.0)).best()
     staleness = (END * END / 2 + found) / END
     assert 0.9 * END / 4 < staleness <= END / 4 + 2, "half of the seconds since the beginning"
+    assert 0.5 * END / 4 < price < 2 * END / 4, "a second of a track more: half a second of data, from then to the end"
 
 
 @pytest.mark.parametrize("portions", [False, True])
@@ -59,6 +61,22 @@ def test_slow_periods_count_also_if_updates_are_cut(portions: bool) -> None:
     policy = policy_from("priced-benefit" if portions else "max-benefit")
     found = simulate_tables(scenario, policy, placement_from("anywhere"), 0).weighted_staleness
     assert 1 <= found / least < 2.2
+
+
+def test_the_price_is_that_of_the_bound_that_counts() -> None:
+    # With portions only this bound knows slow periods, in which nearly nothing gets done; the other sees no scarcity.
+    table = Table("t", period=1.0, offset=0.0, setup_time=0.01, time_per_unit=0.7)
+    idle = replace(table, name="idle", priority=0.0)
+    slow = Slowdown(factor=1e6, normal=50.0, slow=50.0)
+    options = {"spread": None, "guard": False, "horizon": 300.0, "events": 10**9}
+    one, two, never_slow = (
+        lower_bound(TableScenario((table, idle), tracks, slowdown=slowdown, **options), portions=True)  # type: ignore[arg-type]
+        for tracks, slowdown in ((1, slow), (2, slow), (1, None))
+    )
+    assert never_slow.price == 0
+    assert one.weighted_staleness > 10 * never_slow.weighted_staleness
+    assert two.weighted_staleness < one.weighted_staleness - 1, "a second track is worth something"
+    assert two.weighted_staleness >= one.weighted_staleness - one.price, "but no more than the price of the first"
 
 
 def test_a_run_of_very_many_slow_periods_has_a_bound() -> None:

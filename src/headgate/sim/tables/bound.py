@@ -64,9 +64,9 @@ class RecordedWork:
 class LowerBound:
     """What no policy can beat over a run of ``seconds`` seconds.
 
-    ``weighted_staleness`` is the bound. ``price`` is what a second of a track is worth at it, in weighted staleness: 0
-    if tracks are not scarce. ``on_average`` if it bounds the mean over all runs instead of every single run.
-    ``portions`` if it also holds for policies that cut updates.
+    ``weighted_staleness`` is the bound. ``price`` is what a second of a track is worth at it on the mean, in weighted
+    staleness: 0 if tracks are not scarce. ``on_average`` if it bounds the mean over all runs instead of every single
+    run. ``portions`` if it also holds for policies that cut updates.
     """
 
     weighted_staleness: float
@@ -239,11 +239,11 @@ class _Problem:
         if (price > 0 or slow) and not self._portions:
             value, price = max((value, price), self._refined(holding))
         if self._is_planned and (price > 0 or slow):
-            value = max(value, self._fluid())
+            value, price = max((value, price), self._fluid())
         return self._fixed + value / self._length, price
 
-    def _fluid(self) -> float:
-        """The bound of ``fluid``, which knows slow periods also if updates may be cut."""
+    def _fluid(self) -> tuple[float, float]:
+        """The value of ``fluid``, which knows slow periods also if updates may be cut, and its mean price."""
         place = {i: k for k, i in enumerate(self._order)}
         tables = []
         for i in self._order:
@@ -258,7 +258,8 @@ class _Problem:
             cycle = Cycle(slowdown.normal, slowdown.slow, slowdown.factor)
         chance = (self._least, 2 * self._mean - self._least)
         loads_nothing = sum(k.table.priority * (self._length / 2 - float(k.edges[0])) for k in self._known)
-        return loads_nothing * self._length + FluidBound(tables, cycle, self._length, self._tracks, chance).best()
+        value, price = FluidBound(tables, cycle, self._length, self._tracks, chance).best()
+        return loads_nothing * self._length + value, price
 
     def _refined(self, held: Floats) -> tuple[float, float]:
         """With a price that changes over time: the best of some shapes, each at its best height."""

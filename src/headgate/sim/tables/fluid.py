@@ -115,13 +115,16 @@ class FluidBound:
         """The most seconds from y to x, at full speed."""
         return self._chance[-1] * (table.setup + table.work * float(table.amounts.max(initial=0.0)))
 
-    def best(self) -> float:
-        """The highest value found: weight times the integral of staleness, less that of a run that loads nothing."""
+    def best(self) -> tuple[float, float]:
+        """The highest value found, and the mean price at which it is.
+
+        The value is weight times the integral of staleness, less that of a run that loads nothing.
+        """
         rates = [table.weight / table.work for table in self._tables if table.weight > 0 and table.work > 0]
         heights = np.zeros(len(self._lines))
         best = self.value(heights)
         if not rates or not len(heights):
-            return best
+            return best, 0.0
         reach = (max(rates), float(np.median(rates)) / 8)
         for sweep in range(_SWEEPS):
             before = best
@@ -129,7 +132,7 @@ class FluidBound:
                 best, heights[line] = self._height(heights, line, best, reach if not sweep else None)
             if best - before <= 1e-3 * abs(before):
                 break
-        return best
+        return best, float(heights @ self._lines @ self._lengths) / self._end
 
     def _height(
         self, heights: Floats, line: int, best: float, reach: tuple[float, float] | None
