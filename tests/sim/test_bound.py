@@ -207,6 +207,23 @@ def test_a_table_alone_is_solved_as_by_trying_everything(seed: int) -> None:
     assert cheapest([table], Steps.constant(price), end).values[0] == pytest.approx(min(costs))
 
 
+@pytest.mark.parametrize("price", [Steps.constant(40.0), Steps(np.array([-math.inf, 100.0]), np.array([1e7, 1.0]))])
+def test_tables_side_by_side_cost_what_each_costs_by_itself(price: Steps) -> None:
+    # Some so often that the price is too high for them, two of these alike; some never, one without weight.
+    chance, end = Random(4), 300.0
+    tables = []
+    for count in (3, 40, 420, 5, 0, 130, 420):
+        came = np.append(0.0, np.linspace(end / (count + 1), end, count, endpoint=False))
+        weight = 1.0 if count == 420 else chance.uniform(0.1, 3.0) * (count != 130)
+        free = np.zeros(count + 1)
+        tables.append(Alone(weight, came, came, free + 1.0, 1.5, 0.1, 0.1, 0.5, 1.0, 1.5, free, end))
+    together = cheapest(tables, price, end)
+    for number, table in enumerate(tables):
+        alone = cheapest([table], price, end)
+        assert together.values[number] == pytest.approx(alone.values[0], rel=1e-12)
+        assert together.busy[number] == pytest.approx(alone.busy[0])
+
+
 # --- no policy falls below it --------------------------------------------------------------------------------------
 
 
