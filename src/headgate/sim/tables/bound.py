@@ -238,12 +238,15 @@ class _Problem:
         slow = self._scenario.slowdown is not None
         if (price > 0 or slow) and not self._portions:
             value, price = max((value, price), self._refined(holding))
-        if self._is_planned and (price > 0 or slow):
-            value, price = max((value, price), self._fluid())
+        if self._is_planned:
+            value, price = max((value, price), self._fluid(is_scarce=price > 0 or slow))
         return self._fixed + value / self._length, price
 
-    def _fluid(self) -> tuple[float, float]:
-        """The value of ``fluid``, which knows slow periods also if updates may be cut, and its mean price."""
+    def _fluid(self, is_scarce: bool) -> tuple[float, float]:
+        """The value of ``fluid``, which knows slow periods also if updates may be cut, and its mean price.
+
+        Where tracks are not scarce, it still knows that updates which may be cut take the mean time on the mean.
+        """
         place = {i: k for k, i in enumerate(self._order)}
         tables = []
         for i in self._order:
@@ -258,7 +261,8 @@ class _Problem:
             cycle = Cycle(slowdown.normal, slowdown.slow, slowdown.factor)
         chance = (self._least, 2 * self._mean - self._least)
         loads_nothing = sum(k.table.priority * (self._length / 2 - float(k.edges[0])) for k in self._known)
-        value, price = FluidBound(tables, cycle, self._length, self._tracks, chance).best()
+        fluid = FluidBound(tables, cycle, self._length, self._tracks, chance)
+        value, price = fluid.best() if is_scarce else (fluid.without_price(), 0.0)
         return loads_nothing * self._length + value, price
 
     def _refined(self, held: Floats) -> tuple[float, float]:
