@@ -127,6 +127,23 @@ def test_slow_periods_are_waited_for_if_that_pays() -> None:
     assert bound(slow) == pytest.approx((13 * 13 / 2 + (2.5 + 9.5) / 2 * 7) / 20)
 
 
+@pytest.mark.parametrize("portions", [False, True])
+@pytest.mark.parametrize(
+    "slowdown",
+    [
+        pytest.param(Slowdown(factor=5.0, normal=30.0, slow=20.0, throughout=True), id="while updates run"),
+        pytest.param(Slowdown(factor=5.0, normal=30.0, slow=0.0), id="for no time"),
+        pytest.param(Slowdown(factor=5.0, normal=math.inf, slow=20.0), id="never"),
+    ],
+)
+def test_slow_periods_that_may_not_matter_do_not_count(slowdown: Slowdown, portions: bool) -> None:
+    tables = tuple(replace(TICK, name=f"t{i}", setup_time=5.0 + i, time_per_unit=0.4) for i in range(3))
+    scenario = exact(*tables, horizon=200.0)
+    found = lower_bound(replace(scenario, slowdown=slowdown), portions=portions)
+    assert found == lower_bound(scenario, portions=portions)
+    assert found.price > 0
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_without_scarcity_the_bound_is_a_run_in_which_nobody_waits(seed: int) -> None:
     tables = tuple(Table(f"t{i}", period=10.0 + i, priority=1.0 + i) for i in range(4))

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.core.registry import placement_from, policy_from
 from headgate.sim import Slowdown, Table, TableScenario, lower_bound, simulate_tables
-from headgate.sim.tables.fluid import Cycle, FluidBound, FluidTable
+from headgate.sim.tables.fluid import FluidBound, FluidTable
 
 END = 100.0
 
@@ -30,14 +30,14 @@ def one(*came: float, weight: float = 1.0, setup: float = 0.0, work: float = 0.0
     ],
 )
 def test_without_a_price_data_shows_as_soon_as_it_can(table: FluidTable, cost: float) -> None:
-    bound = FluidBound([table], Cycle(), END, tracks=1, chance=(1.0, 1.0))
+    bound = FluidBound([table], None, END, tracks=1, chance=(1.0, 1.0))
     assert bound.without_price() == pytest.approx(cost)
 
 
 def test_tables_of_a_chain_have_data_one_after_the_other() -> None:
     first = FluidTable(1.0, 2.0, 0.0, np.array([10.0]), np.array([10.0]), readers=(1,))
     second = FluidTable(5.0, 3.0, 0.0, np.empty(0), np.empty(0))
-    bound = FluidBound([first, second], Cycle(), END, tracks=1, chance=(1.0, 1.0))
+    bound = FluidBound([first, second], None, END, tracks=1, chance=(1.0, 1.0))
     cost = 10 * (12 - END) + 5 * 10 * (15 - END)
     assert bound.without_price() == pytest.approx(cost)
 
@@ -46,7 +46,7 @@ def test_a_backlog_that_lasts_is_bounded_by_what_the_tracks_can_do() -> None:
     # A second of data takes two of a track, and comes all the time: half of it waits at the end.
     came = np.arange(1.0, END, 1.0)
     table = FluidTable(1.0, 0.0, 2.0, np.ones(len(came)), came)
-    found, price = FluidBound([table], Cycle(), END, tracks=1, chance=(1.0, 1.0)).best()
+    found, price = FluidBound([table], None, END, tracks=1, chance=(1.0, 1.0)).best()
     staleness = (END * END / 2 + found) / END
     assert 0.9 * END / 4 < staleness <= END / 4 + 2, "half of the seconds since the beginning"
     assert 0.5 * END / 4 < price < 2 * END / 4, "a second of a track more: half a second of data, from then to the end"

@@ -26,14 +26,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headgate.core import Floats, ScenarioError
 from headgate.sim.kernel import first_moment
 from headgate.sim.tables.alone import Alone, Past, Steps, cheapest, nodes
-from headgate.sim.tables.fluid import Cycle, FluidBound, FluidTable
+from headgate.sim.tables.fluid import FluidBound, FluidTable
 from headgate.sim.tables.replay import RecordedTable
 from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
 
@@ -100,7 +100,7 @@ def lower_bound(
             f"a bound is for a run of a certain length, and scenario {scenario.name!r} has no horizon: state one, or"
             " the seconds of the run"
         )
-    scenario = scenario.at_best()
+    scenario = replace(scenario.at_best(), slowdown=_counted(scenario.slowdown))
     cut = scenario.cuts if portions is None else portions
     problem = _Problem(scenario, length, seed, cut, certain, recorded, done)
     value, price = problem.best()
@@ -112,6 +112,13 @@ def lower_bound(
         on_average=scenario.spread is not None and not certain,
         portions=cut,
     )
+
+
+def _counted(slowdown: Slowdown | None) -> Slowdown | None:
+    """The slow periods that count; None if there are none."""
+    if slowdown is None or slowdown.throughout:  # full speed is a bound for updates whose speed changes
+        return None
+    return slowdown if slowdown.slow > 0 and slowdown.normal < math.inf else None
 
 
 # --- tables -----------------------------------------------------------------------------------------------------
@@ -256,12 +263,9 @@ class _Problem:
             amounts, came = (np.empty(0), np.empty(0)) if is_fed else (np.diff(known.edges), known.came[1:])
             costs = (table.priority, table.setup_time, table.time_per_unit)
             tables.append(FluidTable(*costs, amounts, came, readers))
-        cycle, slowdown = Cycle(), self._scenario.slowdown
-        if slowdown is not None and not slowdown.throughout:  # full speed is a bound for updates that change
-            cycle = Cycle(slowdown.normal, slowdown.slow, slowdown.factor)
         chance = (self._least, 2 * self._mean - self._least)
         loads_nothing = sum(k.table.priority * (self._length / 2 - float(k.edges[0])) for k in self._known)
-        fluid = FluidBound(tables, cycle, self._length, self._tracks, chance)
+        fluid = FluidBound(tables, self._scenario.slowdown, self._length, self._tracks, chance)
         value, price = fluid.best() if is_scarce else (fluid.without_price(), 0.0)
         return loads_nothing * self._length + value, price
 
@@ -474,7 +478,7 @@ def _highest(value: Callable[[float], tuple[float, float]], scale: float, most: 
 
 
 def _speed(slowdown: Slowdown | None, length: float) -> Steps:
-    if slowdown is None or slowdown.slow == 0 or slowdown.throughout:  # full speed is a bound for updates that change
+    if slowdown is None:
         return Steps.constant(1.0)
     if slowdown.normal == 0:
         return Steps.constant(slowdown.factor)
@@ -491,7 +495,7 @@ def _shapes(slowdown: Slowdown | None, length: float) -> Iterator[tuple[Floats, 
 
     A backlog ends at some time after a slow period, or never.
     """
-    if slowdown is None or slowdown.normal == 0 or slowdown.slow == 0:
+    if slowdown is None or slowdown.normal == 0:
         since = np.linspace(0.0, length, 17)[:-1]
         falling = length - since - length / 32
         since[0] = -math.inf
