@@ -24,8 +24,8 @@ from headgate.core import (
     Workers,
 )
 from headgate.core.placements import Anywhere
-from headgate.core.policies import Layered, MultiClass
-from headgate.testing import CheckError, Largest, check_policy, make_view, not_local, ranking
+from headgate.core.policies import Autopilot, Layered, MultiClass, PricedBenefit
+from headgate.testing import CheckError, Largest, Noted, check_policy, make_view, not_local, ranking
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,62 @@ def test_a_start_carries_the_portion_of_its_node(policy: Policy) -> None:
 
 def test_without_a_word_from_the_policy_a_start_may_take_everything() -> None:
     assert [start.portion for start in dispatch(Largest(), [5, 9], workers=2).decide(1.0)] == [math.inf] * 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "cuts"),
+    [
+        (Largest(), False),
+        (Bites(), True),
+        (not_local(Bites()), True),
+        (Layered(Largest()), False),
+        (Layered(Bites()), True),
+        (Noted(Largest()), False),
+        (Noted(Bites()), True),
+        (MultiClass(), False),
+        (MultiClass(((1, Bites()),)), True),
+        (MultiClass(default=Bites()), True),
+        (PricedBenefit(), True),
+        (PricedBenefit(portions=False), False),
+        (Layered(PricedBenefit(portions=False)), False),
+        (Autopilot(), True),
+    ],
+    ids=repr,
+)
+def test_a_policy_cuts_if_it_or_one_inside_it_has_portions_or_may_come_to_have_them(policy: Policy, cuts: bool) -> None:
+    assert policy.cuts is cuts
+
+
+def test_a_policy_that_does_not_cut_is_never_asked_for_portions() -> None:
+    asked = []
+
+    class Asked(Largest):
+        name = "asked"
+
+        @property
+        def cuts(self) -> bool:
+            return False
+
+        def portion(self, view: FeatureView) -> Floats:
+            asked.append(len(view))
+            return super().portion(view)
+
+    for policy in (Asked(), Layered(Asked()), not_local(Asked())):
+        assert len(dispatch(policy, [5, 9], workers=2).decide(1.0)) == 2
+        assert {portion for _, portion in in_rounds(policy).values()} == {math.inf}
+    assert not asked
+
+
+def test_check_policy_finds_a_portion_that_is_never_asked_for() -> None:
+    class Forgotten(Bites):
+        name = "forgotten"
+
+        @property
+        def cuts(self) -> bool:
+            return False
+
+    with pytest.raises(CheckError, match="never be asked for: cuts is False"):
+        check_policy(Forgotten(), cases=20)
 
 
 def test_a_strike_of_the_guard_honours_the_portion() -> None:
@@ -151,8 +207,8 @@ def test_an_operator_takes_whole_tuples_and_at_least_one(tuples: int, portion: f
 # --- rounds -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", [Bites(), not_local(Bites())], ids=["local", "not local"])
-def test_batches_of_the_rounds_loop_are_no_larger_than_portions(policy: Policy) -> None:
+def in_rounds(policy: Policy) -> dict[int, tuple[int, float]]:
+    """Batch and portion of three nodes in the rounds loop."""
     graph = Graph("abc")
     matrix = FeatureMatrix(graph, FEATURES.values())
     known = {"pending": [5.0, 9.0, 7.0], "cost": [0.0, 10.0, 2.5]}
@@ -174,7 +230,12 @@ def test_batches_of_the_rounds_loop_are_no_larger_than_portions(policy: Policy) 
         batches[step.node] = (step.batch, step.portion)
         waiting.discard(step.node)
         rounds.finished(0, 2.1)
-    assert batches == {1: (6, 11.0), 2: (3, 3.5), 0: (1, 1.0)}
+    return batches
+
+
+@pytest.mark.parametrize("policy", [Bites(), not_local(Bites())], ids=["local", "not local"])
+def test_batches_of_the_rounds_loop_are_no_larger_than_portions(policy: Policy) -> None:
+    assert in_rounds(policy) == {1: (6, 11.0), 2: (3, 3.5), 0: (1, 1.0)}
 
 
 # --- ties -------------------------------------------------------------------------------------------------------

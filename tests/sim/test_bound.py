@@ -16,6 +16,8 @@ from headgate.sim import (
     Slowdown,
     Table,
     TableScenario,
+    Variant,
+    compare,
     lower_bound,
     replay_of,
     simulate_tables,
@@ -125,6 +127,23 @@ def test_slow_periods_are_waited_for_if_that_pays() -> None:
     assert bound(slow) == pytest.approx((13 * 13 / 2 + (2.5 + 9.5) / 2 * 7) / 20)
 
 
+@pytest.mark.parametrize("portions", [False, True])
+@pytest.mark.parametrize(
+    "slowdown",
+    [
+        pytest.param(Slowdown(factor=5.0, normal=30.0, slow=20.0, throughout=True), id="while updates run"),
+        pytest.param(Slowdown(factor=5.0, normal=30.0, slow=0.0), id="for no time"),
+        pytest.param(Slowdown(factor=5.0, normal=math.inf, slow=20.0), id="never"),
+    ],
+)
+def test_slow_periods_that_may_not_matter_do_not_count(slowdown: Slowdown, portions: bool) -> None:
+    tables = tuple(replace(TICK, name=f"t{i}", setup_time=5.0 + i, time_per_unit=0.4) for i in range(3))
+    scenario = exact(*tables, horizon=200.0)
+    found = lower_bound(replace(scenario, slowdown=slowdown), portions=portions)
+    assert found == lower_bound(scenario, portions=portions)
+    assert found.price > 0
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_without_scarcity_the_bound_is_a_run_in_which_nobody_waits(seed: int) -> None:
     tables = tuple(Table(f"t{i}", period=10.0 + i, priority=1.0 + i) for i in range(4))
@@ -146,6 +165,28 @@ def test_a_scenario_without_a_horizon_has_no_bound() -> None:
     with pytest.raises(ScenarioError, match="no horizon"):
         lower_bound(TableScenario((TICK,)))
     assert lower_bound(TableScenario((TICK,)), 100.0).seconds == 100.0
+
+
+@pytest.mark.parametrize(
+    ("policy", "chop", "portions"),
+    [
+        ("max-benefit", math.inf, False),
+        ("max-benefit", 2.0, True),
+        ("priced-benefit", math.inf, True),
+        ("priced-benefit:portions=off", math.inf, False),
+        ("multi-class:default=max-benefit", math.inf, False),
+        ("multi-class:default=priced-benefit", math.inf, True),
+    ],
+)
+def test_a_policy_is_compared_with_the_lower_bound_only_if_updates_may_be_cut(
+    policy: str, chop: float, portions: bool
+) -> None:
+    tables = (TICK, replace(TICK, name="u", offset=5.0, setup_time=9.0, time_per_unit=0.3))
+    scenario = replace(exact(*tables, horizon=200.0), chop=chop)
+    whole, of_any_size = bound(scenario, portions=False), bound(scenario, portions=True)
+    assert whole > 1.05 * of_any_size
+    (row,) = compare(scenario, [Variant(policy_from(policy), placement_from("anywhere"))], bound=True)
+    assert row.lower_bound == (of_any_size if portions else whole)
 
 
 # --- one table by itself -----------------------------------------------------------------------------------------
@@ -181,6 +222,23 @@ def test_a_table_alone_is_solved_as_by_trying_everything(seed: int) -> None:
             cost += table.weight * n * (came[j] - end + table.setup + table.own * n) + price * seconds
         costs.append(cost)
     assert cheapest([table], Steps.constant(price), end).values[0] == pytest.approx(min(costs))
+
+
+@pytest.mark.parametrize("price", [Steps.constant(40.0), Steps(np.array([-math.inf, 100.0]), np.array([1e7, 1.0]))])
+def test_tables_side_by_side_cost_what_each_costs_by_itself(price: Steps) -> None:
+    # Some so often that the price is too high for them, two of these alike; some never, one without weight.
+    chance, end = Random(4), 300.0
+    tables = []
+    for count in (3, 40, 420, 5, 0, 130, 420):
+        came = np.append(0.0, np.linspace(end / (count + 1), end, count, endpoint=False))
+        weight = 1.0 if count == 420 else chance.uniform(0.1, 3.0) * (count != 130)
+        free = np.zeros(count + 1)
+        tables.append(Alone(weight, came, came, free + 1.0, 1.5, 0.1, 0.1, 0.5, 1.0, 1.5, free, end))
+    together = cheapest(tables, price, end)
+    for number, table in enumerate(tables):
+        alone = cheapest([table], price, end)
+        assert together.values[number] == pytest.approx(alone.values[0], rel=1e-12)
+        assert together.busy[number] == pytest.approx(alone.busy[0])
 
 
 # --- no policy falls below it --------------------------------------------------------------------------------------

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from headgate.core.registry import placement_from, policy_from
 from headgate.sim import Slowdown, Table, TableScenario, lower_bound, simulate_tables
-from headgate.sim.tables.fluid import Cycle, FluidBound, FluidTable
+from headgate.sim.tables.fluid import FluidBound, FluidTable
 
 END = 100.0
 
@@ -29,25 +30,26 @@ def one(*came: float, weight: float = 1.0, setup: float = 0.0, work: float = 0.0
     ],
 )
 def test_without_a_price_data_shows_as_soon_as_it_can(table: FluidTable, cost: float) -> None:
-    bound = FluidBound([table], Cycle(), END, tracks=1, chance=(1.0, 1.0))
-    assert bound.value(np.zeros(len(bound._lines))) == pytest.approx(cost)
+    bound = FluidBound([table], None, END, tracks=1, chance=(1.0, 1.0))
+    assert bound.without_price() == pytest.approx(cost)
 
 
 def test_tables_of_a_chain_have_data_one_after_the_other() -> None:
     first = FluidTable(1.0, 2.0, 0.0, np.array([10.0]), np.array([10.0]), readers=(1,))
     second = FluidTable(5.0, 3.0, 0.0, np.empty(0), np.empty(0))
-    bound = FluidBound([first, second], Cycle(), END, tracks=1, chance=(1.0, 1.0))
+    bound = FluidBound([first, second], None, END, tracks=1, chance=(1.0, 1.0))
     cost = 10 * (12 - END) + 5 * 10 * (15 - END)
-    assert bound.value(np.zeros(len(bound._lines))) == pytest.approx(cost)
+    assert bound.without_price() == pytest.approx(cost)
 
 
 def test_a_backlog_that_lasts_is_bounded_by_what_the_tracks_can_do() -> None:
     # A second of data takes two of a track, and comes all the time: half of it waits at the end.
     came = np.arange(1.0, END, 1.0)
     table = FluidTable(1.0, 0.0, 2.0, np.ones(len(came)), came)
-    found = FluidBound([table], Cycle(), END, tracks=1, chance=(1.0, 1.0)).best()
+    found, price = FluidBound([table], None, END, tracks=1, chance=(1.0, 1.0)).best()
     staleness = (END * END / 2 + found) / END
     assert 0.9 * END / 4 < staleness <= END / 4 + 2, "half of the seconds since the beginning"
+    assert 0.5 * END / 4 < price < 2 * END / 4, "a second of a track more: half a second of data, from then to the end"
 
 
 @pytest.mark.parametrize("portions", [False, True])
@@ -59,6 +61,32 @@ def test_slow_periods_count_also_if_updates_are_cut(portions: bool) -> None:
     policy = policy_from("priced-benefit" if portions else "max-benefit")
     found = simulate_tables(scenario, policy, placement_from("anywhere"), 0).weighted_staleness
     assert 1 <= found / least < 2.2
+
+
+def test_updates_that_may_be_cut_take_the_mean_time_also_where_tracks_are_not_scarce() -> None:
+    table = Table("t", period=10.0, offset=0.0, setup_time=0.5, time_per_unit=0.05)
+    by_chance, exactly = (
+        lower_bound(TableScenario((table,), spread=spread, horizon=1000.0, events=10**9), portions=True)
+        for spread in (0.5, None)
+    )
+    assert by_chance.price == exactly.price == 0
+    assert by_chance.weighted_staleness == pytest.approx(exactly.weighted_staleness)
+
+
+def test_the_price_is_that_of_the_bound_that_counts() -> None:
+    # With portions only this bound knows slow periods, in which nearly nothing gets done; the other sees no scarcity.
+    table = Table("t", period=1.0, offset=0.0, setup_time=0.01, time_per_unit=0.7)
+    idle = replace(table, name="idle", priority=0.0)
+    slow = Slowdown(factor=1e6, normal=50.0, slow=50.0)
+    options = {"spread": None, "guard": False, "horizon": 300.0, "events": 10**9}
+    one, two, never_slow = (
+        lower_bound(TableScenario((table, idle), tracks, slowdown=slowdown, **options), portions=True)  # type: ignore[arg-type]
+        for tracks, slowdown in ((1, slow), (2, slow), (1, None))
+    )
+    assert never_slow.price == 0
+    assert one.weighted_staleness > 10 * never_slow.weighted_staleness
+    assert two.weighted_staleness < one.weighted_staleness - 1, "a second track is worth something"
+    assert two.weighted_staleness >= one.weighted_staleness - one.price, "but no more than the price of the first"
 
 
 def test_a_run_of_very_many_slow_periods_has_a_bound() -> None:

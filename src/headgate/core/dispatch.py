@@ -28,7 +28,7 @@ from headgate.core.guard import Guard
 from headgate.core.loop import LoopStatistics, Reason, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers
-from headgate.core.policy import Policy, portion_of, portions_are_stated
+from headgate.core.policy import Policy, portion_of
 from headgate.core.ranking import Key, ranking_for
 
 #: the features that the loop itself keeps or reads; an engine's matrix must have them
@@ -151,7 +151,7 @@ class Dispatch:
                     pick = self._best_pick()
                 if pick is None:
                     break
-                portion = portion_of(self.policy, view, pick[0]) if self._portions else math.inf
+                portion = portion_of(self.policy, view, pick[0]) if self._cuts else math.inf
                 start = Start(pick[0], self._worker_for(pick[1]), reason, portion=portion)
                 memory = self.policy.remember(view, start.node) if self._remembers else self._memory
                 if self._keeps_history:
@@ -348,7 +348,7 @@ class Dispatch:
             {w: rank for rank, w in enumerate(dict.fromkeys((*lane.home, *lane.spare)))} for lane in self._lanes
         ]
         self._remembers = type(self.policy).remember is not Policy.remember
-        self._portions = portions_are_stated(self.policy)
+        self._cuts = self.policy.cuts
         graph = self.matrix.graph
         self.guard = Guard(self._lane_of, count, self._tie)
         self._ranking = ranking_for(self.policy, placed.of, count, graph, self._runnable.__contains__)
@@ -373,7 +373,7 @@ class Dispatch:
         ranking = self.queue(now) if waits else ()
         view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
         try:
-            portion = portion_of(self.policy, view, node) if waits and self._portions else math.inf
+            portion = portion_of(self.policy, view, node) if waits and self._cuts else math.inf
             notes = self.policy.notes(view, node) if waits else ()
         except USER_ERRORS as error:
             raise self._policy_failed(error) from error

@@ -79,6 +79,12 @@ class Policy(Choosable, ABC):
         return np.full(len(view), np.inf)
 
     @property
+    def cuts(self) -> bool:
+        """Whether a run may take less than everything because of ``portion``; if not, that is never asked. By default
+        whether the class has a ``portion`` of its own."""
+        return type(self).portion is not Policy.portion
+
+    @property
     def inheritance(self) -> Inheritance | None:
         """How sources inherit priorities under this policy if the user does not say it; None if any way will do."""
         return None
@@ -144,11 +150,6 @@ def of_highest_rank(rank: Floats, offered: Ints, others: Ints) -> Ints:
     """Of ``offered``, those that come before nobody of a higher ``rank`` who waits."""
     joining: Ints = offered[rank[offered] >= rank[others].max(initial=-np.inf)]
     return joining
-
-
-def portions_are_stated(policy: Policy) -> bool:
-    """Whether the policy has a ``portion`` of its own. If not, it need not be asked."""
-    return type(policy).portion is not Policy.portion
 
 
 def as_table(priorities: Floats) -> Floats:

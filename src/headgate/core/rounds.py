@@ -43,7 +43,7 @@ from headgate.core.graph import Floats, Graph, Ints, uniform
 from headgate.core.loop import LoopStatistics
 from headgate.core.matrix import FeatureMatrix, FeatureView, Reader
 from headgate.core.placement import Placement, Workers, one_worker_each
-from headgate.core.policy import Policy, as_table, portions_are_stated, portions_of, priorities_of, ties
+from headgate.core.policy import Policy, as_table, portions_of, priorities_of, ties
 from headgate.core.worklist import CanRun, Counts, NodeRecords, Phase, RoundsConfig, Step, Worklist
 
 Answer = TypeVar("Answer")
@@ -208,7 +208,7 @@ class Rounds:
         then = self._view
         view = FeatureView(self.matrix.columns, self.graph, then.now, then.turn, then.seed, then.memory, rows)
         table = self._priorities(view) if self._table is None else self._table[rows]
-        portions = self._portions(view) if portions_are_stated(self.policy) else None
+        portions = self._portions(view) if self.policy.cuts else None
         own.sort(table, ties(view), self._patience()[rows], forces=self._forces(), portions=portions)
 
     # --- change while running -------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ from headgate.sim.operators.scenario import (
 from headgate.sim.run_bound import run_bound
 from headgate.sim.scenario_file import ScenarioFile, loop_from, parse_scenario, read_scenario
 from headgate.sim.tables.autopilot import AutopilotRun, simulate_autopilot
-from headgate.sim.tables.bound import LowerBound, lower_bound, may_cut
+from headgate.sim.tables.bound import LowerBound, lower_bound
 from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
 from headgate.sim.tables.simulation import (
     TableOutcome,
@@ -102,7 +102,6 @@ __all__ = [
     "compare_replay",
     "loop_from",
     "lower_bound",
-    "may_cut",
     "parse_scenario",
     "read_scenario",
     "replay_of",

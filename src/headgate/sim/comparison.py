@@ -19,7 +19,7 @@ from headgate.sim.operators.engine import simulate_operators
 from headgate.sim.operators.scenario import LoopModel, OperatorScenario, ThreadsModel
 from headgate.sim.run_bound import run_bound
 from headgate.sim.tables.autopilot import simulate_autopilot
-from headgate.sim.tables.bound import lower_bound, may_cut
+from headgate.sim.tables.bound import lower_bound
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.tables.simulation import TableOutcome, TableResult, simulate_tables, simulate_without_waiting
 from headgate.sim.trace_replay import TraceReplay
@@ -125,7 +125,7 @@ def compare(
 
 
 def _bound(scenario: TableScenario, policy: Policy, row: Compared, seed: int) -> float:
-    portions = may_cut(scenario, policy)
+    portions = scenario.cuts or policy.cuts
     most = with_all_tracks(scenario, policy)
     return lower_bound(most, row.simulated_seconds, seed=seed, portions=portions).weighted_staleness
 
@@ -273,7 +273,7 @@ def compare_replay(
     yield replace(_measured(replay, ideal), lower_bound=least)
     for policy, placement in chosen:
         row = _simulated(replay.run(policy, placement, tracks, seed), ideal)
-        portions = may_cut(replay.scenario, policy)
+        portions = replay.scenario.cuts or policy.cuts
         yield replace(row, lower_bound=replay.lower_bound(tracks, portions).weighted_staleness) if bound else row
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from headgate.core import HeadgateError, Update, is_past, policy_from
 from headgate.core.trace import FreshnessHistory, RunBound, Trace, lag_of
-from headgate.sim.tables.bound import RecordedWork, lower_bound, may_cut
+from headgate.sim.tables.bound import RecordedWork, lower_bound
 from headgate.sim.trace_replay import TraceReplay
 
 #: a run has begun when tables with this share of the priorities have rows
@@ -139,10 +139,10 @@ def _at_a_time(spans: Iterable[Span]) -> int:
 def _cuts(replay: TraceReplay) -> bool:
     """Whether an update of the run may have taken less than everything that waited; if it is not known, it may have."""
     changed = [change.what for change in replay.trace.changes]
-    if any(what.get("budget") is not None for what in changed):
+    if replay.scenario.cuts or any(what.get("budget") is not None for what in changed):
         return True
     policies = {replay.trace.header.policy, *(str(what["policy"]) for what in changed if "policy" in what)}
     try:
-        return any(may_cut(replay.scenario, policy_from(policy, imports=False)) for policy in policies)
+        return any(policy_from(policy, imports=False).cuts for policy in policies)
     except HeadgateError:
         return True

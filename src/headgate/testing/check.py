@@ -273,6 +273,11 @@ def _check_answer(case: _Case) -> None:
                 f"the portion of {node}, which can run, is {portion}; it must be above 0, or its update would take in "
                 "nothing. Infinity stands for everything that is pending"
             )
+        if portion < math.inf and not case.policy.cuts:
+            raise case.error(
+                f"the portion of {node} is {portion}, and would never be asked for: cuts is False. Say True, or leave "
+                "it out"
+            )
 
 
 def _check_that_nothing_is_kept(case: _Case, before: _Case | None) -> None:

@@ -153,6 +153,10 @@ class Noted(Policy):
         return self.inner.portion(view)
 
     @property
+    def cuts(self) -> bool:
+        return self.inner.cuts
+
+    @property
     def inheritance(self) -> Inheritance | None:
         return self.inner.inheritance
 

@@ -61,6 +61,11 @@ class Autopilot(Policy):
     def portion(self, view: FeatureView) -> Floats:
         return self.now.portion(view)
 
+    @property
+    def cuts(self) -> bool:
+        """Another policy may be taken over that does."""
+        return True
+
     def remember(self, view: FeatureView, node: int) -> object:
         return self.now.remember(view, node)
 

@@ -49,9 +49,15 @@ class MultiClass(Policy):
         _check_unlike(self.name, (number for number, _ in self.policies))
         _check_policies(self.name, (*self.policies, ("default", self.default)))
 
+    @property
+    def cuts(self) -> bool:
+        return any(policy.cuts for policy in self._inner())
+
+    def _inner(self) -> list[Policy]:
+        return [*([policy for _, policy in self.policies] or [_FIRST_COME]), self.default]
+
     def requires(self) -> tuple[str, ...]:
-        stated = [policy for _, policy in self.policies] or [_FIRST_COME]
-        inner = (feature for policy in (*stated, self.default) for feature in policy.requires())
+        inner = (feature for policy in self._inner() for feature in policy.requires())
         return tuple(dict.fromkeys((*self.needs, *inner)))
 
     def priorities(self, view: FeatureView) -> Floats:
@@ -217,6 +223,10 @@ class Layered(Policy):
 
     def portion(self, view: FeatureView) -> Floats:
         return self.inner.portion(view)
+
+    @property
+    def cuts(self) -> bool:
+        return self.inner.cuts
 
     @property
     def inheritance(self) -> Inheritance | None:

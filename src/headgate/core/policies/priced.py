@@ -105,6 +105,10 @@ class PricedBenefit(Policy):
             return benefit
         return _gated(benefit, worth_of(view), price)
 
+    @property
+    def cuts(self) -> bool:
+        return self.portions
+
     def portion(self, view: FeatureView) -> Floats:
         if not self.portions:
             return np.full(len(view), math.inf)

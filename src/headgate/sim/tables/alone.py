@@ -16,9 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headgate.core import Floats
+from headgate.core import Floats, Ints
 
 #: how many updates are worked out at once
 _MOST_AT_ONCE = 1_000_000
@@ -26,8 +25,6 @@ _MOST_AT_ONCE = 1_000_000
 MOST_TOGETHER = 400
 #: up to so many steps of the price, the seconds of an update are counted in each that it touches, else in its first
 _MOST_SPLIT = 40
-
-Ints = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +70,8 @@ class Steps:
         if self.steady:
             return end
         # Waiting for a later step: as early as the next one, as fast as the fastest of those that follow.
-        fastest = np.append(np.minimum.accumulate(self.value[::-1])[::-1], math.inf)
-        following = self.index(begin) + 1
-        begins = np.append(self.since, math.inf)[following]
-        found: Floats = np.minimum(end, begins + fastest[following] * seconds)
+        following = self.next_change(begin)
+        found: Floats = np.minimum(end, following + self.least_from(following) * seconds)
         return found
 
 
@@ -188,23 +183,24 @@ def cheapest(tables: Sequence[Alone], price: Steps, end: float) -> Cheapest:
     Staleness is counted as now minus freshness, also if data is ahead of the clock.
     """
     values, busy = np.zeros(len(tables)), np.zeros((len(tables), len(price.value)))
-    alike: dict[tuple[int, int, bool], list[int]] = {}
-    paid: list[Steps] = []
+    #: by what tables must have in common to be solved side by side, the highest price that they pay first
+    alike: dict[tuple[float, int, int, bool], list[int]] = {}
+    windows = [0] * len(tables)
+    highest = float(price.value.max())
     for number, table in enumerate(tables):
         values[number] = table.weight * (end * end / 2 - table.edges[0] * end)
-        paid.append(price)
         count = len(table.edges) - 1
         if table.weight > 0 and count:
-            paid[number], window = _affordable(table, price)
-            size = (count.bit_length() // 2, max(6, window.bit_length()), table.later is None)
-            alike.setdefault(size, []).append(number)
-    for numbers in alike.values():
-        same = {id(paid[number]): [n for n in numbers if paid[n] is paid[number]] for number in numbers}
-        for group in same.values():
-            solved = _Group([tables[number] for number in group], paid[group[0]], end).solve()
-            values[group] += solved.values
-            if paid[group[0]] is price:
-                busy[group] = solved.busy
+            most, windows[number] = _affordable(table, highest)
+            key = (most, count.bit_length() // 2, max(6, windows[number].bit_length()), table.later is None)
+            alike.setdefault(key, []).append(number)
+    for (most, *_), group in alike.items():
+        paid = price if most >= highest else Steps(price.since, np.minimum(price.value, most))
+        window = max(windows[number] for number in group)
+        solved = _Group([tables[number] for number in group], paid, end, window).solve()
+        values[group] += solved.values
+        if paid is price:
+            busy[group] = solved.busy
     for number, table in enumerate(tables):
         if table.past is not None:
             spent = table.past.at_work(price)
@@ -214,27 +210,26 @@ def cheapest(tables: Sequence[Alone], price: Steps, end: float) -> Cheapest:
     return Cheapest(values, busy)
 
 
-def _affordable(table: Alone, price: Steps) -> tuple[Steps, int]:
+def _affordable(table: Alone, price: float) -> tuple[float, int]:
     """The price, lowered if updates would take more than ``MOST_TOGETHER`` nodes together, and how many they take."""
-    highest = float(price.value.max())
-    window = min(table.together(highest), len(table.edges) - 1)
+    count = len(table.edges) - 1
+    window = min(table.together(price), count)
     if window <= MOST_TOGETHER:
         return price, window
-    low, high = 0.0, highest
+    low, high = 0.0, price
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (middle, high) if table.together(middle) <= MOST_TOGETHER else (low, middle)
-    return Steps(price.since, np.minimum(price.value, low)), table.together(low)
+    return low, min(table.together(low), count)
 
 
 class _Group:
     """Tables with about as many nodes, solved side by side. Rows are padded with nodes that are never reached."""
 
-    def __init__(self, tables: Sequence[Alone], price: Steps, end: float) -> None:
-        self._price, self._end = price, end
+    def __init__(self, tables: Sequence[Alone], price: Steps, end: float, window: int) -> None:
+        """``window`` is the most nodes that it can be best for an update of any of them to take together."""
+        self._price, self._end, self._window = price, end, window
         count = max(len(table.edges) for table in tables)
-        highest = float(price.value.max())
-        self._window = min(count - 1, max(table.together(highest) for table in tables))
         self._edges = np.stack([_padded(t.edges, count, t.edges[-1]) for t in tables])
         self._times = np.stack([_padded(t.times, count, math.inf) for t in tables])
         self._slow = np.stack([_padded(t.slow, count, 1.0) for t in tables])
@@ -248,8 +243,14 @@ class _Group:
             self._next = np.full_like(self._times, math.inf)
             self._later = np.stack([_padded(t.later, count, math.inf) for t in tables if t.later is not None])
             self._fastest = np.stack([_padded(t.fastest, count, 1.0) for t in tables if t.fastest is not None])
-        for name in ("weight", "setup", "per_unit", "own", "least", "mean", "most", "extra_until"):
-            setattr(self, f"_{name}", np.array([getattr(table, name) for table in tables])[:, None, None])
+        self._weight = _column(table.weight for table in tables)
+        self._setup = _column(table.setup for table in tables)
+        self._per_unit = _column(table.per_unit for table in tables)
+        self._own = _column(table.own for table in tables)
+        self._least = _column(table.least for table in tables)
+        self._mean = _column(table.mean for table in tables)
+        self._most = _column(table.most for table in tables)
+        self._extra_until = _column(table.extra_until for table in tables)
         steps = len(price.value)
         before = np.tri(steps, k=-1, dtype=np.bool_)
         #: lowest[i, j]: the lowest price from step i to step j
@@ -259,15 +260,6 @@ class _Group:
         lengths = np.where(np.isfinite(lengths), lengths, 0.0)
         pieces = np.where(np.tri(steps, dtype=np.bool_), 0.0, np.where(before, 0.0, self._lowest) * lengths)
         self._charged = np.append(np.zeros((steps, 1)), np.cumsum(pieces, axis=1)[:, :-1], axis=1)
-
-    _weight: Floats
-    _setup: Floats
-    _per_unit: Floats
-    _own: Floats
-    _least: Floats
-    _mean: Floats
-    _most: Floats
-    _extra_until: Floats
 
     def solve(self) -> Cheapest:
         window, rows, count = self._window, len(self._edges), self._edges.shape[1]
@@ -405,6 +397,11 @@ class _Group:
             change + seconds - self._price.since[into]
         )
         return found
+
+
+def _column(values: Iterable[float]) -> Floats:
+    """One number for each row, for all nodes and all updates that reach them."""
+    return np.array([*values])[:, None, None]
 
 
 def _padded(values: Floats, count: int, filler: float) -> Floats:

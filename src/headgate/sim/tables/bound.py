@@ -26,15 +26,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headgate.core import Floats, Policy, ScenarioError
-from headgate.core.policy import portions_are_stated
+from headgate.core import Floats, ScenarioError
 from headgate.sim.kernel import first_moment
 from headgate.sim.tables.alone import Alone, Past, Steps, cheapest, nodes
-from headgate.sim.tables.fluid import Cycle, FluidBound, FluidTable
+from headgate.sim.tables.fluid import FluidBound, FluidTable
 from headgate.sim.tables.replay import RecordedTable
 from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
 
@@ -65,9 +64,9 @@ class RecordedWork:
 class LowerBound:
     """What no policy can beat over a run of ``seconds`` seconds.
 
-    ``weighted_staleness`` is the bound. ``price`` is what a second of a track is worth at it, in weighted staleness: 0
-    if tracks are not scarce. ``on_average`` if it bounds the mean over all runs instead of every single run.
-    ``portions`` if it also holds for policies that cut updates.
+    ``weighted_staleness`` is the bound. ``price`` is what a second of a track is worth at it on the mean, in weighted
+    staleness: 0 if tracks are not scarce. ``on_average`` if it bounds the mean over all runs instead of every single
+    run. ``portions`` if it also holds for policies that cut updates.
     """
 
     weighted_staleness: float
@@ -91,9 +90,9 @@ def lower_bound(
     """The bound for a run of the scenario that lasts ``seconds``, by default its horizon; ``seed`` is of its arrivals.
 
     ``portions`` is whether updates may be cut: by default if the scenario has a chop or a budget. State it for a policy
-    that cuts updates itself. ``certain`` makes it hold for every run, not only for the mean, if execution times vary.
-    ``recorded`` is what a trace says of each table, and ``done`` what each did in it: then the recorded run is not
-    below the bound either, if there were never more updates at a time than tracks.
+    that cuts updates itself (``Policy.cuts``). ``certain`` makes it hold for every run, not only for the mean, if
+    execution times vary. ``recorded`` is what a trace says of each table, and ``done`` what each did in it: then the
+    recorded run is not below the bound either, if there were never more updates at a time than tracks.
     """
     length = scenario.horizon if seconds is None else seconds
     if not 0 < length < math.inf:
@@ -101,8 +100,8 @@ def lower_bound(
             f"a bound is for a run of a certain length, and scenario {scenario.name!r} has no horizon: state one, or"
             " the seconds of the run"
         )
-    scenario = scenario.at_best()
-    cut = scenario.chop < math.inf or scenario.budget < math.inf if portions is None else portions
+    scenario = replace(scenario.at_best(), slowdown=_counted(scenario.slowdown))
+    cut = scenario.cuts if portions is None else portions
     problem = _Problem(scenario, length, seed, cut, certain, recorded, done)
     value, price = problem.best()
     return LowerBound(
@@ -115,10 +114,11 @@ def lower_bound(
     )
 
 
-def may_cut(scenario: TableScenario, policy: Policy) -> bool:
-    """Whether updates may take less than everything that waits, by the scenario or by the policy's own portions."""
-    stated = scenario.chop < math.inf or scenario.budget < math.inf
-    return stated or portions_are_stated(policy)
+def _counted(slowdown: Slowdown | None) -> Slowdown | None:
+    """The slow periods that count; None if there are none."""
+    if slowdown is None or slowdown.throughout:  # full speed is a bound for updates whose speed changes
+        return None
+    return slowdown if slowdown.slow > 0 and slowdown.normal < math.inf else None
 
 
 # --- tables -----------------------------------------------------------------------------------------------------
@@ -245,12 +245,15 @@ class _Problem:
         slow = self._scenario.slowdown is not None
         if (price > 0 or slow) and not self._portions:
             value, price = max((value, price), self._refined(holding))
-        if self._is_planned and (price > 0 or slow):
-            value = max(value, self._fluid())
+        if self._is_planned:
+            value, price = max((value, price), self._fluid(is_scarce=price > 0 or slow))
         return self._fixed + value / self._length, price
 
-    def _fluid(self) -> float:
-        """The bound of ``fluid``, which knows slow periods also if updates may be cut."""
+    def _fluid(self, is_scarce: bool) -> tuple[float, float]:
+        """The value of ``fluid``, which knows slow periods also if updates may be cut, and its mean price.
+
+        Where tracks are not scarce, it still knows that updates which may be cut take the mean time on the mean.
+        """
         place = {i: k for k, i in enumerate(self._order)}
         tables = []
         for i in self._order:
@@ -260,12 +263,11 @@ class _Problem:
             amounts, came = (np.empty(0), np.empty(0)) if is_fed else (np.diff(known.edges), known.came[1:])
             costs = (table.priority, table.setup_time, table.time_per_unit)
             tables.append(FluidTable(*costs, amounts, came, readers))
-        cycle, slowdown = Cycle(), self._scenario.slowdown
-        if slowdown is not None and not slowdown.throughout:  # full speed is a bound for updates that change
-            cycle = Cycle(slowdown.normal, slowdown.slow, slowdown.factor)
         chance = (self._least, 2 * self._mean - self._least)
         loads_nothing = sum(k.table.priority * (self._length / 2 - float(k.edges[0])) for k in self._known)
-        return loads_nothing * self._length + FluidBound(tables, cycle, self._length, self._tracks, chance).best()
+        fluid = FluidBound(tables, self._scenario.slowdown, self._length, self._tracks, chance)
+        value, price = fluid.best() if is_scarce else (fluid.without_price(), 0.0)
+        return loads_nothing * self._length + value, price
 
     def _refined(self, held: Floats) -> tuple[float, float]:
         """With a price that changes over time: the best of some shapes, each at its best height."""
@@ -476,7 +478,7 @@ def _highest(value: Callable[[float], tuple[float, float]], scale: float, most: 
 
 
 def _speed(slowdown: Slowdown | None, length: float) -> Steps:
-    if slowdown is None or slowdown.slow == 0 or slowdown.throughout:  # full speed is a bound for updates that change
+    if slowdown is None:
         return Steps.constant(1.0)
     if slowdown.normal == 0:
         return Steps.constant(slowdown.factor)
@@ -493,7 +495,7 @@ def _shapes(slowdown: Slowdown | None, length: float) -> Iterator[tuple[Floats, 
 
     A backlog ends at some time after a slow period, or never.
     """
-    if slowdown is None or slowdown.normal == 0 or slowdown.slow == 0:
+    if slowdown is None or slowdown.normal == 0:
         since = np.linspace(0.0, length, 17)[:-1]
         falling = length - since - length / 32
         since[0] = -math.inf

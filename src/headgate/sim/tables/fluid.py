@@ -28,11 +28,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from headgate.core import Floats, Ints
+from headgate.sim.tables.scenario import Slowdown
 
 #: lines fall to 0 after so many lengths of the slow period, or parts of a run without any; the last never does
 _AFTER = (0.06, 0.125, 0.25, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
@@ -46,12 +47,13 @@ _AHEAD = 4
 _SWEEPS, _TRIED = 3, 7
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FluidTable:
     """A table of a chain.
 
     ``amounts`` of data come at the moments ``came`` if no other table feeds it; ``readers`` are the tables it feeds.
-    An update takes ``setup`` seconds, and ``work`` for each second of data, at full speed.
+    An update takes ``setup`` seconds, and ``work`` for each second of data, at full speed. ``gap`` is the least time
+    between two arrivals, infinity if there are none.
     """
 
     weight: float
@@ -60,29 +62,10 @@ class FluidTable:
     amounts: Floats
     came: Floats
     readers: tuple[int, ...] = ()
+    gap: float = field(init=False)
 
-    @property
-    def gap(self) -> float:
-        """The least time between two arrivals; infinity if there are none."""
-        return float(np.diff(self.came).min(initial=math.inf))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Root:
-    """How data came to the first table of a chain: when, how much at a time, and at least how long apart."""
-
-    came: Floats
-    amounts: Floats
-    gap: float
-
-
-@dataclass(frozen=True, slots=True)
-class Cycle:
-    """For ``normal`` seconds at full speed, then for ``slow`` seconds ``factor`` times as slow, and so on."""
-
-    normal: float = math.inf
-    slow: float = 0.0
-    factor: float = 1.0
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gap", float(np.diff(self.came).min(initial=math.inf)))
 
 
 class FluidBound:
@@ -92,14 +75,20 @@ class FluidBound:
     """
 
     def __init__(
-        self, tables: Sequence[FluidTable], cycle: Cycle, end: float, tracks: int, chance: tuple[float, float]
+        self,
+        tables: Sequence[FluidTable],
+        slowdown: Slowdown | None,
+        end: float,
+        tracks: int,
+        chance: tuple[float, float],
     ) -> None:
-        self._tables, self._cycle, self._end, self._tracks = tables, cycle, end, tracks
+        self._tables, self._end, self._tracks = tables, end, tracks
+        self._slowness = 1.0 if slowdown is None else slowdown.factor
         self._chance = tuple(dict.fromkeys(chance))
-        self._since, self._lines = _lines(cycle, end)
+        self._since, self._lines = _lines(slowdown, end)
         self._lengths = np.diff(self._since, append=end)
         #: {step: the first one after the slow period that it is in}; 0 if it is in none
-        self._until = _slow_until(self._since, cycle)
+        self._until = _slow_until(self._since, slowdown)
         self._price = np.zeros(len(self._since))
         #: by table and step: the last step in which data may be worked on with y at the beginning of this one
         self._reach = [self._step(self._since + self._window(table)) for table in tables]
@@ -115,13 +104,16 @@ class FluidBound:
         """The most seconds from y to x, at full speed."""
         return self._chance[-1] * (table.setup + table.work * float(table.amounts.max(initial=0.0)))
 
-    def best(self) -> float:
-        """The highest value found: weight times the integral of staleness, less that of a run that loads nothing."""
+    def best(self) -> tuple[float, float]:
+        """The highest value found, and the mean price at which it is.
+
+        The value is weight times the integral of staleness, less that of a run that loads nothing.
+        """
         rates = [table.weight / table.work for table in self._tables if table.weight > 0 and table.work > 0]
         heights = np.zeros(len(self._lines))
-        best = self.value(heights)
+        best = self.without_price()
         if not rates or not len(heights):
-            return best
+            return best, 0.0
         reach = (max(rates), float(np.median(rates)) / 8)
         for sweep in range(_SWEEPS):
             before = best
@@ -129,7 +121,7 @@ class FluidBound:
                 best, heights[line] = self._height(heights, line, best, reach if not sweep else None)
             if best - before <= 1e-3 * abs(before):
                 break
-        return best
+        return best, float(heights @ self._lines @ self._lengths) / self._end
 
     def _height(
         self, heights: Floats, line: int, best: float, reach: tuple[float, float] | None
@@ -150,6 +142,10 @@ class FluidBound:
                 best, chosen = value, height
         return best, chosen
 
+    def without_price(self) -> float:
+        """The value if tracks cost nothing."""
+        return self.value(np.zeros(len(self._lines)))
+
     def value(self, heights: Floats) -> float:
         """The value of the price that is the sum of the lines, each so many times as high."""
         self._price = heights @ self._lines if len(heights) else self._price
@@ -161,15 +157,14 @@ class FluidBound:
         total = -self._tracks * float(self._price @ self._lengths)
         for i, table in enumerate(self._tables):
             if len(table.came):
-                root = Root(table.came, table.amounts, table.gap)
-                total += float(table.amounts @ self._least(i, root.came, root))
+                total += float(table.amounts @ self._least(i, table.came, table))
         return total
 
     def _best_together(self, table: FluidTable, root: FluidTable) -> float:
         """About how many pieces of data it is best to take together where tracks are dearest; 0 if that is unknown."""
         if not (table.weight > 0 and 0 < root.gap < math.inf):
             return 0.0
-        highest = float((self._price * np.where(self._until > 0, self._cycle.factor, 1.0)).max(initial=0.0))
+        highest = float((self._price * np.where(self._until > 0, self._slowness, 1.0)).max(initial=0.0))
         amount = float(root.amounts.mean())
         return max(1.0, round(math.sqrt(2 * table.setup * highest / (table.weight * amount * root.gap))))
 
@@ -184,7 +179,7 @@ class FluidBound:
             plain = self._plain[i] + factor * table.weight * table.setup
             fast = plain + factor * paid
             after = np.append(np.minimum.accumulate(fast[::-1])[::-1], math.inf)
-            slow = np.append(np.where(is_slow, plain + self._cycle.factor * factor * paid, math.inf), math.inf)
+            slow = np.append(np.where(is_slow, plain + self._slowness * factor * paid, math.inf), math.inf)
             # What is begun with in a slow period and may be worked on after it may be at full speed.
             crossing = np.append(np.where((self._until > 0) & ~is_slow, fast, math.inf), math.inf)
             for j in np.flatnonzero(self._until)[::-1].tolist():
@@ -193,7 +188,7 @@ class FluidBound:
                     crossing[j] = min(crossing[j], crossing[j + 1])
             self._after[i, factor], self._crossing[i, factor] = (after, slow), crossing
 
-    def _without_pay(self, i: int, moments: Floats, root: Root | None = None) -> Floats:
+    def _without_pay(self, i: int, moments: Floats, root: FluidTable | None = None) -> Floats:
         """What data costs with y at these moments, and then the readers of table i, without what table i pays."""
         table = self._tables[i]
         cost: Floats = table.weight * (moments - self._end)
@@ -201,19 +196,19 @@ class FluidBound:
             cost = cost + self._least(reader, moments + self._chance[0] * table.setup, root)
         return cost
 
-    def _least(self, i: int, came: Floats, root: Root | None = None) -> Floats:
+    def _least(self, i: int, came: Floats, root: FluidTable | None = None) -> Floats:
         """The least that data costs which came to table i at these moments: begun with at once, later, or never.
 
-        ``root`` is how it came to the first table of the chain; without it, set-ups are left out.
+        ``root`` is the first table of the chain, to which it came as one of its ``came``; without it, set-ups are left
+        out.
         """
         table = self._tables[i]
         step, reach = self._step(came), self._step(came + self._window(table))
         until = self._until[step]
         is_slow = reach < until
         plain = self._without_pay(i, came, root)
-        lowest, slowness = self._lowest(step, reach), np.where(is_slow, self._cycle.factor, 1.0)
-        is_first = root is not None and came is root.came
-        behind = table.work * root.amounts / 2 if is_first and root is not None else 0.0
+        lowest, slowness = self._lowest(step, reach), np.where(is_slow, self._slowness, 1.0)
+        behind = table.work * table.amounts / 2 if root is table else 0.0
         per_second = lowest * slowness * (table.work + self._share(i, came, root))
         candidates = [(plain, per_second)]
         # The next steps one by one, as set-ups are shared with what has come by then; then all that follow.
@@ -222,7 +217,7 @@ class FluidBound:
             place = np.minimum(step + further, len(self._since) - 1)
             begins, last = self._since[place], self._reach[i][place]
             lowest = np.minimum(lowest, self._lowest(place, last))
-            slowness = np.where((until > 0) & (last < until), self._cycle.factor, 1.0)
+            slowness = np.where((until > 0) & (last < until), self._slowness, 1.0)
             pay = lowest * slowness * (table.work + self._share(i, begins, root))
             exists = step + further < len(self._since)
             candidates.append((np.where(exists, self._plain[i][place], math.inf), pay))
@@ -240,7 +235,7 @@ class FluidBound:
             found += np.minimum(np.where(came < self._end, least + factor * table.weight * behind, 0.0), 0.0)
         return found / len(self._chance)
 
-    def _share(self, i: int, moments: Floats, root: Root | None) -> Floats | float:
+    def _share(self, i: int, moments: Floats, root: FluidTable | None) -> Floats | float:
         """What a second of data has to pay at least of the set-up of its update, in seconds of a track.
 
         Data that came in r pieces before others is in an update with at most r later ones. Let it pay for the share
@@ -272,9 +267,9 @@ def _roots(tables: Sequence[FluidTable]) -> list[FluidTable]:
     return found
 
 
-def _lines(cycle: Cycle, end: float) -> tuple[Floats, Floats]:
+def _lines(cycle: Slowdown | None, end: float) -> tuple[Floats, Floats]:
     """When each step of the prices begins, and each line by step; none if there would be too many steps."""
-    if not (cycle.slow > 0 and cycle.normal < math.inf):
+    if cycle is None:
         since = np.linspace(0.0, end, _STEPS + 1)[:-1]
         middle = since + end / _STEPS / 2
         return since, np.array(
@@ -300,8 +295,8 @@ def _lines(cycle: Cycle, end: float) -> tuple[Floats, Floats]:
     return since, tiled
 
 
-def _slow_until(since: Floats, cycle: Cycle) -> Ints:
-    if not (cycle.slow > 0 and cycle.normal < math.inf):
+def _slow_until(since: Floats, cycle: Slowdown | None) -> Ints:
+    if cycle is None:
         return np.zeros(len(since), dtype=np.intp)
     length = cycle.normal + cycle.slow
     bits = 1e-9 * (1.0 + since)

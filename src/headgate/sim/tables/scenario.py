@@ -173,6 +173,11 @@ class TableScenario:
             raise ScenarioError(f"events and horizon must be positive; got {self.events} and {self.horizon}")
         self.priorities(self.inheritance or "max")
 
+    @property
+    def cuts(self) -> bool:
+        """Whether ``chop`` or ``budget`` lets an update take less than everything that waits, whatever the policy."""
+        return self.chop < math.inf or self.budget < math.inf
+
     def graph(self) -> Graph:
         edges = [(source, table.name) for table in self.tables for source in table.sources]
         return Graph((table.name for table in self.tables), edges)
