@@ -31,7 +31,7 @@ def one(*came: float, weight: float = 1.0, setup: float = 0.0, work: float = 0.0
 )
 def test_without_a_price_data_shows_as_soon_as_it_can(table: FluidTable, cost: float) -> None:
     bound = FluidBound([table], None, END, tracks=1, chance=(1.0, 1.0))
-    assert bound.without_price() == pytest.approx(cost)
+    assert bound.value(np.zeros(len(bound._lines))) == pytest.approx(cost)
 
 
 def test_tables_of_a_chain_have_data_one_after_the_other() -> None:
@@ -39,7 +39,7 @@ def test_tables_of_a_chain_have_data_one_after_the_other() -> None:
     second = FluidTable(5.0, 3.0, 0.0, np.empty(0), np.empty(0))
     bound = FluidBound([first, second], None, END, tracks=1, chance=(1.0, 1.0))
     cost = 10 * (12 - END) + 5 * 10 * (15 - END)
-    assert bound.without_price() == pytest.approx(cost)
+    assert bound.value(np.zeros(len(bound._lines))) == pytest.approx(cost)
 
 
 def test_a_backlog_that_lasts_is_bounded_by_what_the_tracks_can_do() -> None:
@@ -61,16 +61,6 @@ def test_slow_periods_count_also_if_updates_are_cut(portions: bool) -> None:
     policy = policy_from("priced-benefit" if portions else "max-benefit")
     found = simulate_tables(scenario, policy, placement_from("anywhere"), 0).weighted_staleness
     assert 1 <= found / least < 2.2
-
-
-def test_updates_that_may_be_cut_take_the_mean_time_also_where_tracks_are_not_scarce() -> None:
-    table = Table("t", period=10.0, offset=0.0, setup_time=0.5, time_per_unit=0.05)
-    by_chance, exactly = (
-        lower_bound(TableScenario((table,), spread=spread, horizon=1000.0, events=10**9), portions=True)
-        for spread in (0.5, None)
-    )
-    assert by_chance.price == exactly.price == 0
-    assert by_chance.weighted_staleness == pytest.approx(exactly.weighted_staleness)
 
 
 def test_the_price_is_that_of_the_bound_that_counts() -> None:

@@ -245,15 +245,12 @@ class _Problem:
         slow = self._scenario.slowdown is not None
         if (price > 0 or slow) and not self._portions:
             value, price = max((value, price), self._refined(holding))
-        if self._is_planned:
-            value, price = max((value, price), self._fluid(is_scarce=price > 0 or slow))
+        if self._is_planned and (price > 0 or slow):
+            value, price = max((value, price), self._fluid())
         return self._fixed + value / self._length, price
 
-    def _fluid(self, is_scarce: bool) -> tuple[float, float]:
-        """The value of ``fluid``, which knows slow periods also if updates may be cut, and its mean price.
-
-        Where tracks are not scarce, it still knows that updates which may be cut take the mean time on the mean.
-        """
+    def _fluid(self) -> tuple[float, float]:
+        """The value of ``fluid``, which knows slow periods also if updates may be cut, and its mean price."""
         place = {i: k for k, i in enumerate(self._order)}
         tables = []
         for i in self._order:
@@ -266,7 +263,7 @@ class _Problem:
         chance = (self._least, 2 * self._mean - self._least)
         loads_nothing = sum(k.table.priority * (self._length / 2 - float(k.edges[0])) for k in self._known)
         fluid = FluidBound(tables, self._scenario.slowdown, self._length, self._tracks, chance)
-        value, price = fluid.best() if is_scarce else (fluid.without_price(), 0.0)
+        value, price = fluid.best()
         return loads_nothing * self._length + value, price
 
     def _refined(self, held: Floats) -> tuple[float, float]:

@@ -111,7 +111,7 @@ class FluidBound:
         """
         rates = [table.weight / table.work for table in self._tables if table.weight > 0 and table.work > 0]
         heights = np.zeros(len(self._lines))
-        best = self.without_price()
+        best = self.value(heights)
         if not rates or not len(heights):
             return best, 0.0
         reach = (max(rates), float(np.median(rates)) / 8)
@@ -141,10 +141,6 @@ class FluidBound:
             if (value := self.value(other)) > best:
                 best, chosen = value, height
         return best, chosen
-
-    def without_price(self) -> float:
-        """The value if tracks cost nothing."""
-        return self.value(np.zeros(len(self._lines)))
 
     def value(self, heights: Floats) -> float:
         """The value of the price that is the sum of the lines, each so many times as high."""
