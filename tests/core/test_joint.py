@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core import Dispatch, FeatureMatrix, Graph, JointJobs, SharedSetup, Workers, features_named
+from headgate.core.errors import UserCodeError
+from headgate.core.graph import Ints
 from headgate.core.joint import MOST_COMPANIONS, PRIOR_SHARE, WaitingUpdate, choose_together, seconds_in_job
+from headgate.core.matrix import FeatureView
 from headgate.core.observe import TABLE_FEATURES, TableColumns
+from headgate.core.policies import MaxBenefit
 from headgate.core.registry import placement_from, policy_from
 
 
@@ -212,3 +217,27 @@ def test_nobody_joins_a_job_before_whoever_the_policy_puts_first_at_any_price(
     assert loop.joining(0, [1], 1.0) == members
     loop.set_ready(2, False, 1.0)
     assert loop.joining(0, [1], 1.0) == [1], "nobody else waits"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param([True, True], id="a mask instead of nodes"),
+        pytest.param([0], id="the node that was chosen"),
+        pytest.param([7], id="a node that there is not"),
+        pytest.param([-1], id="counted from the end"),
+        pytest.param([1, 1], id="one twice"),
+        pytest.param([1.5], id="no whole number"),
+    ],
+)
+def test_a_policy_that_lets_others_join_than_it_is_offered_is_told_so(answer: list[float]) -> None:
+    class Careless(MaxBenefit):
+        def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+            return np.array(answer)
+
+    matrix = FeatureMatrix(Graph(("first", "other", "third"), ()), features_named(TABLE_FEATURES))
+    loop = Dispatch(matrix, Careless(), placement_from("anywhere"), Workers.of(1))
+    with pytest.raises(
+        UserCodeError, match=r"'Careless': joining must return some of .* offered \[1, 2\] and returned"
+    ):
+        loop.joining(0, [1, 2], 1.0)

@@ -106,6 +106,17 @@ def test_a_table_runs_one_update_at_a_time_on_however_many_tracks() -> None:
     assert bound(scenario) - 1000 == pytest.approx(alone, rel=0.01)
 
 
+def test_an_update_that_is_cut_by_the_end_of_the_run_counts_as_far_as_it_has_come() -> None:
+    """29 s before the end come 60 s of data, of which a second takes nearly a second to load."""
+    table = Table("late", arrivals=(60.0,), setup_time=0.001, time_per_unit=0.99)
+    scenario = TableScenario((table,), tracks=1, spread=None, budget=1.0, horizon=89.0)
+    run = simulate_tables(scenario, policy_from("max-benefit"), placement_from("anywhere"))
+    bound = lower_bound(scenario).weighted_staleness
+    assert bound <= run.weighted_staleness
+    # Each second of data shows as soon as it is read: (29 - 0.001)^2 / (2 * 0.99) less than if nothing were loaded.
+    assert bound == pytest.approx((89.0**2 / 2 - 28.999**2 / (2 * 0.99)) / 89.0)
+
+
 def test_a_table_that_begins_behind_is_loaded_first() -> None:
     # 100 s of data lie there: 11 s of work, then nothing comes any more.
     table = Table("t", period=1.0, offset=1000.0, setup_time=1.0, time_per_unit=0.1)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.core.errors import USER_ERRORS, HeadgateError, InvariantError, user_error
+from headgate.core.errors import USER_ERRORS, HeadgateError, InvariantError, UserCodeError, user_error
 from headgate.core.explain import Decision, DispatchExplanation, Ranked, ranked
 from headgate.core.graph import Graph, Ints
 from headgate.core.guard import Guard
@@ -405,9 +405,16 @@ class Dispatch:
         view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
         others = np.array([node for node in self._runnable if node != first], dtype=np.intp)
         try:
-            return [int(node) for node in self.policy.joining(view, np.array(offered, dtype=np.intp), others)]
+            answer = [*self.policy.joining(view, np.array(offered, dtype=np.intp), others)]
         except USER_ERRORS as error:
             raise self._policy_failed(error) from error
+        joining = [int(node) for node in answer if isinstance(node, (int, np.integer)) and node in offered]
+        if len({*joining}) < len(answer):
+            raise UserCodeError(
+                f"policy {str(self.policy)!r}: joining must return some of the nodes that it is offered, each once; it "
+                f"was offered {[*offered]} and returned {answer}: correct the policy or replace it"
+            )
+        return joining
 
     def _record(self, start: Start, view: FeatureView) -> Decision:
         ranking = ranked(view, self.policy, self._runnable)

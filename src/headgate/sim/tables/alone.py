@@ -102,7 +102,7 @@ class Alone:
     reaches ``edges[j]``; neither decreases. It takes ``setup + per_unit * n`` seconds for n seconds of data, times
     ``slow[j]``, times the factor of chance (``least``, ``mean``, ``most``). ``own`` is by how much an update delays its
     own data, per second of data: ``per_unit`` times the mean factor if data shows at the end of the update, less if it
-    may be cut. ``extra`` is the weight times the seconds that tables built on it need for the data up to each edge,
+    may be ``cut``. ``extra`` is the weight times the seconds that tables built on it need for the data up to each edge,
     counted for updates that end by ``extra_until``.
 
     A stream always has the data that has come, so an update at a later node reaches what that node does. A derived
@@ -127,6 +127,7 @@ class Alone:
     later: Floats | None = None
     fastest: Floats | None = None
     past: Past | None = None
+    cut: bool = False
 
     def together(self, price: float) -> int:
         """The most nodes that it can be best for one update to take together if seconds cost at most ``price``.
@@ -247,6 +248,7 @@ class _Group:
         self._setup = _column(table.setup for table in tables)
         self._per_unit = _column(table.per_unit for table in tables)
         self._own = _column(table.own for table in tables)
+        self._cut = _column(table.cut for table in tables) > 0
         self._least = _column(table.least for table in tables)
         self._mean = _column(table.mean for table in tables)
         self._most = _column(table.most for table in tables)
@@ -288,7 +290,7 @@ class _Group:
             best = np.where(better, reached[each, lowest], best)
             last = np.where(better, to[lowest], last)
             final = np.where(better, 0, final)
-            if chance:
+            if chance or self._is_cut_short(to, since):
                 paid = self._gambles(to, since)
                 total = (cost[:, since + window] + np.where(before < 0, math.inf, paid)).reshape(rows, -1)
                 lowest = total.argmin(axis=1)
@@ -322,15 +324,31 @@ class _Group:
         np.add.at(busy, (np.broadcast_to(each, to.shape), self._step[each, to]), np.where(to > 0, seconds, 0.0))
         return busy
 
+    def _is_cut_short(self, to: Ints, since: Ints) -> bool:
+        """Whether an update that may be cut goes on beyond the end of the run."""
+        begin = np.where(np.isfinite(self._times[:, to, None]), self._times[:, to, None], -math.inf)
+        n = self._edges[:, to, None] - self._edges[:, since]
+        ends = begin + self._most * self._slow[:, to, None] * (self._setup + self._per_unit * n)
+        return bool((self._cut & (ends > self._end)).any())
+
     def _gambles(self, to: Ints, since: Ints) -> Floats:
-        """What updates cost that are only in time if they happen to be quick: a table's last may be such a one."""
+        """What updates cost that are only in time if they happen to be quick: a table's last may be such a one.
+
+        One that may be cut shows what it has read by the end of the run, and is worth going on for so long only.
+        """
         times, slow = self._times[:, to, None], self._slow[:, to, None]
         n = self._edges[:, to, None] - self._edges[:, since]
         work = slow * (self._setup + self._per_unit * n)
-        quick = slow * self._least * (self._setup + self._own / np.maximum(self._mean, 1e-12) * n)
-        begin = np.maximum(np.where(np.isfinite(times), times, 0.0), self._end - self._most * work)
+        begin = np.where(np.isfinite(times), times, 0.0)
+        begin = np.where(self._cut, begin, np.maximum(begin, self._end - self._most * work))
         price = self._lowest[self._step[:, to, None], -1]
-        value = self._weight * n * (begin - self._end + quick) + price * self._least * work
+        fixed, delay = slow * self._least * self._setup, slow * self._least * self._own / np.maximum(self._mean, 1e-12)
+        paid = price * self._least * slow * self._per_unit
+        with np.errstate(divide="ignore", invalid="ignore"):
+            worth = (self._weight * (self._end - begin - fixed) - paid) / (2 * self._weight * delay)
+        taken = np.where(self._cut & np.isfinite(worth), np.clip(worth, 0.0, n), n)
+        value = self._weight * taken * (begin - self._end + fixed + delay * taken)
+        value += price * self._least * slow * self._setup + paid * taken
         found: Floats = np.where(np.isfinite(times), value, math.inf)
         return found
 

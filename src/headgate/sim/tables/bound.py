@@ -372,9 +372,10 @@ class _Problem:
     def _alone(self, held: Floats, *changes: Floats) -> list[Alone]:
         """The tables with the weights that they hold; ``changes`` are the moments at which the price changes."""
         tables = []
+        nothing = 1e-12 * float(held.sum())  # or what rounding left
         for s, known in enumerate(self._known):
             weight = float(held[:, s].sum())
-            if weight <= 1e-12 * held.sum():  # nothing, or what rounding left
+            if weight <= nothing:
                 continue
             speed = Steps.constant(float(known.speed.value.min())) if self._portions else known.speed
             # Where the price is steady, waiting pays only if updates get faster.
@@ -410,6 +411,7 @@ class _Problem:
                     later=speed.next_change(times) if derived else None,
                     fastest=speed.least_from(times) if derived else None,
                     past=self._past(s, held[:, s]),
+                    cut=self._portions,
                 )
             )
         return tables
