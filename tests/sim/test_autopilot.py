@@ -61,7 +61,7 @@ def test_nothing_is_changed_before_there_is_too_much_to_do_and_then_what_is_bett
     assert {verdict.answer for at, verdict in run.verdicts if at <= FASTER} == {"idle"}
     assert [verdict.settings.policy for _, verdict in run.switches[:1]] == ["priced-benefit"]
     assert run.result.weighted_staleness < 0.97 * fixed.weighted_staleness
-    assert run.result.policy == "auto:now=priced-benefit,window=1000"
+    assert run.result.policy == "auto:now=priced-benefit,window=1000.0"
 
 
 @pytest.mark.slow

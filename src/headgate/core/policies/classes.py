@@ -75,12 +75,7 @@ class MultiClass(Policy):
         )
 
     def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
-        highest = of_highest_rank(view["class"], offered, others)
-        parts = (
-            policy.joining(inner, highest[members[highest]], others[members[others]])
-            for policy, members, inner in _by_class(self, view)
-        )
-        return np.concatenate([*parts])
+        return _joining(self, view, of_highest_rank(view["class"], offered, others), others)
 
     def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
         return next(policy.notes(inner, node) for policy, members, inner in _by_class(self, view) if members[node])
@@ -158,6 +153,15 @@ def _by_class(policy: MultiClass, view: FeatureView) -> Iterator[tuple[Policy, N
         others &= ~members
         yield inner, members, _shown(view, inner, memory)
     yield policy.default, others, _shown(view, policy.default, memories[-1])
+
+
+def _joining(policy: MultiClass, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+    """Of ``offered``, all of the highest class that waits, those that the policies of their classes let join."""
+    parts = (
+        inner.joining(shown, offered[members[offered]], others[members[others]])
+        for inner, members, shown in _by_class(policy, view)
+    )
+    return np.concatenate([*parts])
 
 
 def _stacked(classes: Floats, parts: list[tuple[NDArray[np.bool_], Floats]]) -> Floats:

@@ -116,11 +116,7 @@ class PricedBenefit(Policy):
         return np.array([*map(_portion, repeat(price_of(view)), *tables)])
 
     def remember(self, view: FeatureView, node: int) -> Overload:
-        waiting = _waiting(view)
-        waiting[node] = False
-        if np.count_nonzero(waiting) or _leaves_much(self, view, node):
-            return _after_start(view, node, waiting)
-        return Overload.ended(view.now, len(view))
+        return _remembered(self, view, node)
 
     def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
         return (_told(view, node, float(self.portion(view)[node]), self.gate),)
@@ -130,6 +126,15 @@ def _gated(benefit: Floats, worth: Floats, price: float) -> Floats:
     """``(1, d)`` where an update is worth its price, else ``(0, W)``."""
     earned = worth >= GATE * price
     return np.array((earned, np.where(earned, benefit, worth))).T
+
+
+def _remembered(policy: PricedBenefit, view: FeatureView, node: int) -> Overload:
+    """The memory from now on, when ``node`` was started: the overload goes on, or nobody waits at this moment."""
+    waiting = _waiting(view)
+    waiting[node] = False
+    if np.count_nonzero(waiting) or _leaves_much(policy, view, node):
+        return _after_start(view, node, waiting)
+    return Overload.ended(view.now, len(view))
 
 
 def _leaves_much(policy: PricedBenefit, view: FeatureView, node: int) -> bool:
