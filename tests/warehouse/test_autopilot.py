@@ -122,7 +122,7 @@ def silent() -> subprocess.Popen[bytes]:
     ("first", "policy", "said"),
     [
         pytest.param("", "auto:now=priced-benefit", "is replaced by", id="nobody else does anything"),
-        pytest.param("auto:window=60", "auto:window=60", "3 windows in a row are asked for", id="another autopilot"),
+        pytest.param("auto:window=60", "auto:window=60.0", "3 windows in a row are asked for", id="another autopilot"),
         pytest.param("fifo", "fifo", "", id="no autopilot any more"),
     ],
 )
