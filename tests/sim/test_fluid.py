@@ -25,7 +25,17 @@ def one(*came: float, weight: float = 1.0, setup: float = 0.0, work: float = 0.0
     [
         pytest.param(one(10.0, 30.0), 10 * (10 - END) + 20 * (30 - END), id="shows when it comes"),
         pytest.param(one(10.0, weight=3.0), 3 * 10 * (10 - END), id="by weight"),
-        pytest.param(one(10.0, setup=2.0, work=0.5), 10 * (10 + 2 + 2.5 - END), id="half of it shows by the middle"),
+        pytest.param(
+            one(10.0, setup=2.0, work=0.5),
+            7 * (10 + 5.5 - END) + 3 * (10 + 5.5 + 3.5 - END),
+            id="in two parts: 7 s of data, and then 3",
+        ),
+        pytest.param(
+            one(10.0, setup=0.0, work=0.5), 10 * (10 + 2.5 - END), id="without set-up, half shows by the middle"
+        ),
+        pytest.param(
+            one(90.0, setup=0.0, work=0.5), -10 * 10 / (2 * 0.5), id="of more than can be read, what shows by the end"
+        ),
         pytest.param(one(99.0, setup=50.0), 0.0, id="too late to show"),
     ],
 )

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.core import Floats, Ints
+from headgate.sim.tables.cut import late_and_paid, most_parts
 
 #: how many updates are worked out at once
 _MOST_AT_ONCE = 1_000_000
@@ -101,9 +102,10 @@ class Alone:
     ``edges[0]`` is the event time up to which it is complete at the beginning. An update that begins at ``times[j]``
     reaches ``edges[j]``; neither decreases. It takes ``setup + per_unit * n`` seconds for n seconds of data, times
     ``slow[j]``, times the factor of chance (``least``, ``mean``, ``most``). ``own`` is by how much an update delays its
-    own data, per second of data: ``per_unit`` times the mean factor if data shows at the end of the update, less if it
-    may be ``cut``. ``extra`` is the weight times the seconds that tables built on it need for the data up to each edge,
-    counted for updates that end by ``extra_until``.
+    own data, per second of data: ``per_unit`` times the mean factor if data shows at the end of the update, half of it
+    if it may be ``cut``; at a steady price, that is known better (``headgate.sim.tables.cut``). ``extra`` is the weight
+    times the seconds that tables built on it need for the data up to each edge, counted for updates that end by
+    ``extra_until``.
 
     A stream always has the data that has come, so an update at a later node reaches what that node does. A derived
     table may be given less: ``later`` is for each node when updates that reach it may next be faster, and ``fastest``
@@ -185,7 +187,7 @@ def cheapest(tables: Sequence[Alone], price: Steps, end: float) -> Cheapest:
     """
     values, busy = np.zeros(len(tables)), np.zeros((len(tables), len(price.value)))
     #: by what tables must have in common to be solved side by side, the highest price that they pay first
-    alike: dict[tuple[float, int, int, bool], list[int]] = {}
+    alike: dict[tuple[float, int, int, bool, bool], list[int]] = {}
     windows = [0] * len(tables)
     highest = float(price.value.max())
     for number, table in enumerate(tables):
@@ -193,7 +195,8 @@ def cheapest(tables: Sequence[Alone], price: Steps, end: float) -> Cheapest:
         count = len(table.edges) - 1
         if table.weight > 0 and count:
             most, windows[number] = _affordable(table, highest)
-            key = (most, count.bit_length() // 2, max(6, windows[number].bit_length()), table.later is None)
+            size = (count.bit_length() // 2, max(6, windows[number].bit_length()))
+            key = (most, *size, table.later is None, table.cut)
             alike.setdefault(key, []).append(number)
     for (most, *_), group in alike.items():
         paid = price if most >= highest else Steps(price.since, np.minimum(price.value, most))
@@ -248,7 +251,7 @@ class _Group:
         self._setup = _column(table.setup for table in tables)
         self._per_unit = _column(table.per_unit for table in tables)
         self._own = _column(table.own for table in tables)
-        self._cut = _column(table.cut for table in tables) > 0
+        self._cut = tables[0].cut
         self._least = _column(table.least for table in tables)
         self._mean = _column(table.mean for table in tables)
         self._most = _column(table.most for table in tables)
@@ -290,7 +293,7 @@ class _Group:
             best = np.where(better, reached[each, lowest], best)
             last = np.where(better, to[lowest], last)
             final = np.where(better, 0, final)
-            if chance or self._is_cut_short(to, since):
+            if chance or (self._cut and self._is_cut_short(to, since)):
                 paid = self._gambles(to, since)
                 total = (cost[:, since + window] + np.where(before < 0, math.inf, paid)).reshape(rows, -1)
                 lowest = total.argmin(axis=1)
@@ -312,7 +315,8 @@ class _Group:
         to, since = (np.stack(column, axis=1) for column in zip(*path, strict=True))
         each = np.arange(len(to))[:, None]
         n = self._edges[each, to] - self._edges[each, since]
-        seconds = self._mean[:, 0] * self._slow[each, to] * (self._setup[:, 0] + self._per_unit[:, 0] * n)
+        setups: Floats | float = self._in_parts(n[:, :, None])[1][:, :, 0] if self._cut and self._price.steady else 1.0
+        seconds = self._mean[:, 0] * self._slow[each, to] * (setups * self._setup[:, 0] + self._per_unit[:, 0] * n)
         if 1 < len(self._price.value) <= _MOST_SPLIT:
             begin = self._times[each, to]
             begin = np.where(to > 0, begin, 0.0)[:, :, None]
@@ -325,11 +329,21 @@ class _Group:
         return busy
 
     def _is_cut_short(self, to: Ints, since: Ints) -> bool:
-        """Whether an update that may be cut goes on beyond the end of the run."""
+        """Whether an update that may be cut can go on beyond the end of the run."""
         begin = np.where(np.isfinite(self._times[:, to, None]), self._times[:, to, None], -math.inf)
-        n = self._edges[:, to, None] - self._edges[:, since]
-        ends = begin + self._most * self._slow[:, to, None] * (self._setup + self._per_unit * n)
-        return bool((self._cut & (ends > self._end)).any())
+        n = self._edges[:, to, None] - self._edges[:, since] + self._piece(since)
+        return bool((begin + self._longest(n, self._slow[:, to, None]) > self._end).any())
+
+    def _longest(self, n: Floats, slow: Floats) -> Floats:
+        """The longest that updates take for n seconds of data, and until one more second of data does not pay."""
+        parts = most_parts(n, self._setup, self._per_unit) + 1 if self._cut else 1.0
+        found: Floats = self._most * slow * (parts * self._setup + self._per_unit * n)
+        return found
+
+    def _piece(self, since: Ints) -> Floats:
+        """How much data came with each of these nodes."""
+        found: Floats = self._edges[:, since] - self._edges[:, np.maximum(since - 1, 0)]
+        return found
 
     def _gambles(self, to: Ints, since: Ints) -> Floats:
         """What updates cost that are only in time if they happen to be quick: a table's last may be such a one.
@@ -340,16 +354,32 @@ class _Group:
         n = self._edges[:, to, None] - self._edges[:, since]
         work = slow * (self._setup + self._per_unit * n)
         begin = np.where(np.isfinite(times), times, 0.0)
-        begin = np.where(self._cut, begin, np.maximum(begin, self._end - self._most * work))
+        begin = begin if self._cut else np.maximum(begin, self._end - self._most * work)
         price = self._lowest[self._step[:, to, None], -1]
         fixed, delay = slow * self._least * self._setup, slow * self._least * self._own / np.maximum(self._mean, 1e-12)
         paid = price * self._least * slow * self._per_unit
-        with np.errstate(divide="ignore", invalid="ignore"):
-            worth = (self._weight * (self._end - begin - fixed) - paid) / (2 * self._weight * delay)
-        taken = np.where(self._cut & np.isfinite(worth), np.clip(worth, 0.0, n), n)
+        taken = n
+        if self._cut:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                worth = (self._weight * (self._end - begin - fixed) - paid) / (2 * self._weight * delay)
+            taken = np.where(np.isfinite(worth), np.clip(worth, 0.0, n), n)
         value = self._weight * taken * (begin - self._end + fixed + delay * taken)
         value += price * self._least * slow * self._setup + paid * taken
+        if self._cut:
+            value = value - self._unread(to, since, n, slow, price)
         found: Floats = np.where(np.isfinite(times), value, math.inf)
+        return found
+
+    def _unread(self, to: Ints, since: Ints, n: Floats, slow: Floats, price: Floats) -> Floats:
+        """What the updates before the last one cost too much, if the last one also loads the rest of their last piece:
+        that may not show before the end. It does if they are done long before."""
+        piece = self._piece(since)
+        together = self._edges[:, since] - self._edges[:, np.maximum(since - self._window, 0)]
+        times = self._times[:, since]
+        done = np.where(np.isfinite(times), times, 0.0) + self._longest(together, slow)
+        work = slow * (self._setup + self._per_unit * piece)
+        is_late = done + self._most * (work + slow * self._per_unit * n) > self._end
+        found: Floats = np.where(is_late & (since > 0), self._mean * work * (self._weight * piece + price), 0.0)
         return found
 
     def _updates(self, to: Ints, since: Ints) -> Floats:
@@ -380,7 +410,10 @@ class _Group:
         work = slow * (self._setup + self._per_unit * n)
         alone = self._weight * n * slow * (factor * self._setup + own * n)
         extra = self._extra[:, to, None] - self._extra[:, since]
-        longest = self._most * work
+        longest = self._longest(n, slow)
+        if self._cut and self._price.steady:
+            late, setups = self._in_parts(n)
+            alone, work = self._weight * slow * factor * late, slow * (setups * self._setup + self._per_unit * n)
         step = np.broadcast_to(self._step[:, to, None], n.shape)
         finite = np.isfinite(times)
         begin = np.where(finite, times, 0.0)
@@ -406,6 +439,10 @@ class _Group:
         across = np.where(within & (self._next[:, to, None] + longest > change), across, math.inf)
         found: Floats = np.minimum(inside, across)
         return found
+
+    def _in_parts(self, n: Floats) -> tuple[Floats, Floats]:
+        """How late n seconds of data are in all, and how many set-ups they pay, at a steady price and full speed."""
+        return late_and_paid(n, self._setup, self._per_unit, self._price.value.item(0), self._weight)
 
     def _charge(self, step: Ints, change: Floats, seconds: Floats) -> Floats:
         """What an update pays at the least that begins at the end of a step, at prices that only fall from there."""

@@ -393,7 +393,6 @@ class _Problem:
                     below = self._source[below]
                 longest = max(longest, path)
             table = known.table
-            share = self._least / max(self._mean, 1e-12) / 2 if self._portions else 1.0
             tables.append(
                 Alone(
                     weight=weight,
@@ -402,7 +401,7 @@ class _Problem:
                     slow=speed.at(times),
                     setup=table.setup_time,
                     per_unit=table.time_per_unit,
-                    own=self._mean * table.time_per_unit * share,
+                    own=self._mean * table.time_per_unit * (0.5 if self._portions else 1.0),
                     least=self._least,
                     mean=self._mean,
                     most=self._most,

@@ -14,6 +14,8 @@ where e is its event time. A table built on this one can begin with it no earlie
 Each second of data takes the cheapest y, or is not loaded at all. Updates pay for at most as much as the tracks have.
 So the sum over all data, less what all tracks are worth, is a lower bound, whatever the price is.
 
+Data that came together, and is all worth loading, is later than that by what cutting it costs (``cut``).
+
 An update keeps the slowness of its beginning. Data that came in a slow period, and is worked on before its end, is in
 an update that began in it; for all other data the update may have begun at full speed.
 
@@ -33,6 +35,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headgate.core import Floats, Ints
+from headgate.sim.tables.cut import lateness, most_parts
 from headgate.sim.tables.scenario import Slowdown
 
 #: lines fall to 0 after so many lengths of the slow period, or parts of a run without any; the last never does
@@ -89,9 +92,14 @@ class FluidBound:
         self._lengths = np.diff(self._since, append=end)
         #: {step: the first one after the slow period that it is in}; 0 if it is in none
         self._until = _slow_until(self._since, slowdown)
+        self._same_period = _same_period(self._until)
         self._price = np.zeros(len(self._since))
         #: by table and step: the last step in which data may be worked on with y at the beginning of this one
         self._reach = [self._step(self._since + self._window(table)) for table in tables]
+        #: by table: the step in which its own data comes, and the last in which it may be worked on
+        self._own_steps = [(self._step(t.came), self._step(t.came + self._window(t))) for t in tables]
+        #: by table: what cutting its updates adds to the lateness of a second of data, and that of the last second
+        self._cutting = [_cutting(table) for table in tables]
         self._roots = _roots(tables)
         self._together: list[float] = []
         #: by table: what data costs with y at the beginning of each step, without what it pays
@@ -178,10 +186,9 @@ class FluidBound:
             slow = np.append(np.where(is_slow, plain + self._slowness * factor * paid, math.inf), math.inf)
             # What is begun with in a slow period and may be worked on after it may be at full speed.
             crossing = np.append(np.where((self._until > 0) & ~is_slow, fast, math.inf), math.inf)
-            for j in np.flatnonzero(self._until)[::-1].tolist():
-                if j + 1 < self._until[j]:
-                    slow[j] = min(slow[j], slow[j + 1])
-                    crossing[j] = min(crossing[j], crossing[j + 1])
+            for further, is_same in self._same_period:
+                slow[is_same] = np.minimum(slow[is_same], slow[is_same + further])
+                crossing[is_same] = np.minimum(crossing[is_same], crossing[is_same + further])
             self._after[i, factor], self._crossing[i, factor] = (after, slow), crossing
 
     def _without_pay(self, i: int, moments: Floats, root: FluidTable | None = None) -> Floats:
@@ -199,12 +206,12 @@ class FluidBound:
         out.
         """
         table = self._tables[i]
-        step, reach = self._step(came), self._step(came + self._window(table))
+        is_own = root is table
+        step, reach = self._own_steps[i] if is_own else (self._step(came), self._step(came + self._window(table)))
         until = self._until[step]
         is_slow = reach < until
         plain = self._without_pay(i, came, root)
         lowest, slowness = self._lowest(step, reach), np.where(is_slow, self._slowness, 1.0)
-        behind = table.work * table.amounts / 2 if root is table else 0.0
         per_second = lowest * slowness * (table.work + self._share(i, came, root))
         candidates = [(plain, per_second)]
         # The next steps one by one, as set-ups are shared with what has come by then; then all that follow.
@@ -228,8 +235,22 @@ class FluidBound:
             least = np.minimum(least, near)
             for cost, pay in candidates:
                 least = np.minimum(least, cost + factor * (table.weight * table.setup + pay))
-            found += np.minimum(np.where(came < self._end, least + factor * table.weight * behind, 0.0), 0.0)
+            if is_own:
+                least = self._of_pieces(i, least, factor)
+            found += np.minimum(np.where(came < self._end, least, 0.0), 0.0)
         return found / len(self._chance)
+
+    def _of_pieces(self, i: int, first: Floats, factor: float) -> Floats:
+        """What a second of each piece costs on the mean, if its first second costs ``first``; later ones cost more."""
+        table, (more, last) = self._tables[i], self._cutting[i]
+        rise = factor * table.weight * table.work * table.amounts
+        with np.errstate(divide="ignore", invalid="ignore"):
+            begun = np.where(first + rise > 0, -first * first / (2 * rise), first + rise / 2)
+        # Also the last second is worth it, however long updates take.
+        is_whole = first + self._chance[-1] * table.weight * last <= 0
+        mean = sum(self._chance) / len(self._chance)
+        found = np.where(is_whole, first + rise / 2 + mean * table.weight * more, begun)
+        return np.where(first >= 0, 0.0, found)
 
     def _share(self, i: int, moments: Floats, root: FluidTable | None) -> Floats | float:
         """What a second of data has to pay at least of the set-up of its update, in seconds of a track.
@@ -252,6 +273,25 @@ class FluidBound:
 
     def _step(self, moments: Floats) -> Ints:
         return np.maximum(np.searchsorted(self._since, moments, side="right") - 1, 0)
+
+
+def _cutting(table: FluidTable) -> tuple[Floats, Floats]:
+    """What the set-ups of further updates add to the lateness of each piece, by the second; and how late the last
+    second of it can be."""
+    parts = most_parts(table.amounts, table.setup, table.work)
+    late = lateness(table.amounts, table.setup, table.work, parts) / table.amounts
+    work = table.work * table.amounts
+    return late - table.setup - work / 2, table.setup * parts + 2 * work
+
+
+def _same_period(until: Ints) -> list[tuple[int, Ints]]:
+    """(distance, the steps that have a step so much further in the same slow period), for 1, 2, 4 and so on."""
+    steps, further = np.flatnonzero(until), 1
+    found = []
+    while len(same := steps[steps + further < until[steps]]):
+        found.append((further, same))
+        further *= 2
+    return found
 
 
 def _roots(tables: Sequence[FluidTable]) -> list[FluidTable]:
