@@ -73,6 +73,22 @@ def test_slow_periods_count_also_if_updates_are_cut(portions: bool) -> None:
     assert 1 <= found / least < 2.2
 
 
+@pytest.mark.parametrize("slowdown", [None, Slowdown(factor=10.0, normal=2000.0, slow=1000.0)])
+def test_that_updates_may_be_quick_by_chance_does_not_make_overload_go_away(slowdown: Slowdown | None) -> None:
+    # If every table could wait for updates that happen to be quick, there would be little to wait for.
+    time = 0.1 if slowdown else 0.3
+    tables = tuple(Table(f"t{i}", period=10.0, offset=float(i), setup_time=0.1, time_per_unit=time) for i in range(6))
+    options = {"slowdown": slowdown, "guard": False, "horizon": 9000.0, "events": 10**9}
+    sure, chance = (
+        lower_bound(TableScenario(tables, spread=spread, **options), portions=True).weighted_staleness  # type: ignore[arg-type]
+        for spread in (None, 0.5)
+    )
+    assert 0.9 * sure < chance < 1.02 * sure
+    scenario = TableScenario(tables, spread=0.5, **options)  # type: ignore[arg-type]
+    found = simulate_tables(scenario, policy_from("priced-benefit"), placement_from("anywhere"), 1).weighted_staleness
+    assert 1 <= found / chance < 1.6
+
+
 def test_the_price_is_that_of_the_bound_that_counts() -> None:
     # With portions only this bound knows slow periods, in which nearly nothing gets done; the other sees no scarcity.
     table = Table("t", period=1.0, offset=0.0, setup_time=0.01, time_per_unit=0.7)

@@ -252,17 +252,20 @@ class _Problem:
     def _fluid(self) -> tuple[float, float]:
         """The value of ``fluid``, which knows slow periods also if updates may be cut, and its mean price."""
         place = {i: k for k, i in enumerate(self._order)}
+        slowdown, slowness = self._scenario.slowdown, 1.0
+        if slowdown is not None and slowdown.normal == 0:  # it is always slow
+            slowdown, slowness = None, slowdown.factor
         tables = []
         for i in self._order:
             known, is_fed = self._known[i], self._source[i] >= 0
             table = known.table
             readers = tuple(place[d] for d in self._order if self._source[d] == i)
             amounts, came = (np.empty(0), np.empty(0)) if is_fed else (np.diff(known.edges), known.came[1:])
-            costs = (table.priority, table.setup_time, table.time_per_unit)
+            costs = (table.priority, slowness * table.setup_time, slowness * table.time_per_unit)
             tables.append(FluidTable(*costs, amounts, came, readers))
         chance = (self._least, 2 * self._mean - self._least)
         loads_nothing = sum(k.table.priority * (self._length / 2 - float(k.edges[0])) for k in self._known)
-        fluid = FluidBound(tables, self._scenario.slowdown, self._length, self._tracks, chance)
+        fluid = FluidBound(tables, slowdown, self._length, self._tracks, chance)
         value, price = fluid.best()
         return loads_nothing * self._length + value, price
 

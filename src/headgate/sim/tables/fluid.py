@@ -19,8 +19,18 @@ Data that came together, and is all worth loading, is later than that by what cu
 An update keeps the slowness of its beginning. Data that came in a slow period, and is worked on before its end, is in
 an update that began in it; for all other data the update may have begun at full speed.
 
-Chance makes an update longer by a factor. By the formula the least cost is concave in it, if the price is the lowest of
-those that x may meet. So the mean over all factors is at least that of the least and the greatest.
+*Chance* makes an update longer by a factor f, which nobody knows before it has begun. If a table can choose y for each
+f, the mean of what that costs is low: where tracks are scarce, it would load only when it happens to be quick. So most
+tables have one y for all f, and pay the mean. That leaves out that a long update may run into times of a lower price.
+With G(f) for what an update of n seconds pays, and a price that falls by at most sigma a second,
+
+    mean of G(f) >= G(mean f) - sigma var(f) (slow (alpha + beta n))^2 / 2
+
+This is made up for by its data: it shows at the end of the update, and not as it is read, as is counted here. With
+``rho = sigma slow var(f) beta / (p mean(f))``, what is missing then is at most ``slow sigma slow var(f) alpha^2 /
+(2 (1 - rho))``: so much less is paid for set-ups. Tables with rho above a half choose y for each f. A price that rises
+only helps, and the step by which it rises at the end of a slow period makes up for falling faster from there. The price
+is that of straight lines; what is paid is what the price is at the end of each step, or less.
 
 The price falls while a backlog is worked off. It is a sum of lines that fall to 0 at some time after each slow period,
 or at some time of a run without any. The value is concave in their heights, which are searched one after the other.
@@ -30,7 +40,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,13 +51,17 @@ from headgate.sim.tables.scenario import Slowdown
 #: lines fall to 0 after so many lengths of the slow period, or parts of a run without any; the last never does
 _AFTER = (0.06, 0.125, 0.25, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 _PARTS = (0.125, 0.25, 0.5, 1.0, math.inf)
-#: a line is in so many steps
-_STEPS = 48
-_MOST_STEPS = 20_000
+#: each cycle, or a run without slow periods, is in so many steps, or fewer if they were too many
+_STEPS, _FEWEST_STEPS, _MOST_STEPS = 192, 48, 20_000
+#: tables for which the price falls faster than this, against what a second of their work is worth, may choose by chance
+_MOST_FALL = 0.5
 #: so many steps are looked at one by one
 _AHEAD = 4
-#: how often all heights are searched, and how many are tried each time
+#: heights are searched with about so many pieces of data
+_MOST_PIECES = 40_000
+#: how often all heights are searched, how many are tried each time, and how far from the height that was found
 _SWEEPS, _TRIED = 3, 7
+_AROUND = (0.0, 0.5, 0.75, 0.9, 1.1, 1.3, 2.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +70,7 @@ class FluidTable:
 
     ``amounts`` of data come at the moments ``came`` if no other table feeds it; ``readers`` are the tables it feeds.
     An update takes ``setup`` seconds, and ``work`` for each second of data, at full speed. ``gap`` is the least time
-    between two arrivals, infinity if there are none.
+    between two arrivals, infinity if there are none; by default, it is worked out.
     """
 
     weight: float
@@ -65,10 +79,15 @@ class FluidTable:
     amounts: Floats
     came: Floats
     readers: tuple[int, ...] = ()
-    gap: float = field(init=False)
+    gap: float = math.nan
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gap", float(np.diff(self.came).min(initial=math.inf)))
+        if math.isnan(self.gap):
+            object.__setattr__(self, "gap", float(np.diff(self.came).min(initial=math.inf)))
+
+    def thinned(self, every: int) -> FluidTable:
+        """The same with fewer pieces of data."""
+        return replace(self, amounts=self.amounts[::every], came=self.came[::every])
 
 
 class FluidBound:
@@ -86,10 +105,15 @@ class FluidBound:
         chance: tuple[float, float],
     ) -> None:
         self._tables, self._end, self._tracks = tables, end, tracks
+        self._conditions = (slowdown, end, tracks, chance)
+        #: how many pieces of data each stands for
+        self._each = 1
         self._slowness = 1.0 if slowdown is None else slowdown.factor
         self._chance = tuple(dict.fromkeys(chance))
-        self._since, self._lines = _lines(slowdown, end)
-        self._lengths = np.diff(self._since, append=end)
+        self._mean, self._variance = sum(chance) / 2, (chance[-1] - chance[0]) ** 2 / 12
+        lines = _lines(slowdown, end)
+        #: by line and step, what is paid in the step; and by line, the integral and by how much it falls
+        self._since, self._lines, self._integrals, self._falls = lines
         #: {step: the first one after the slow period that it is in}; 0 if it is in none
         self._until = _slow_until(self._since, slowdown)
         self._same_period = _same_period(self._until)
@@ -102,6 +126,9 @@ class FluidBound:
         self._cutting = [_cutting(table) for table in tables]
         self._roots = _roots(tables)
         self._together: list[float] = []
+        #: by table: the factors for which it chooses y, and how much less it pays for set-ups
+        self._factors: list[tuple[float, ...]] = []
+        self._less: list[float] = []
         #: by table: what data costs with y at the beginning of each step, without what it pays
         self._plain: dict[int, Floats] = {}
         #: by table and factor: the least cost from each step on, at full speed and slow within the slow period
@@ -115,34 +142,43 @@ class FluidBound:
     def best(self) -> tuple[float, float]:
         """The highest value found, and the mean price at which it is.
 
-        The value is weight times the integral of staleness, less that of a run that loads nothing.
+        The value is weight times the integral of staleness, less that of a run that loads nothing. Heights that are
+        good for some of the data are good for all of it.
         """
+        pieces = sum(len(table.came) for table in self._tables)
+        searched = self
+        if pieces > _MOST_PIECES:
+            every = math.ceil(pieces / _MOST_PIECES)
+            searched = FluidBound([table.thinned(every) for table in self._tables], *self._conditions)
+            searched._each = every
+        heights = searched._search()
+        best, price = self.value(heights), float(heights @ self._integrals) / self._end if len(heights) else 0.0
+        return max((best, price), (self.value(np.zeros(len(heights))), 0.0))
+
+    def _search(self) -> Floats:
+        """Heights of the lines at which the value is high."""
         rates = [table.weight / table.work for table in self._tables if table.weight > 0 and table.work > 0]
         heights = np.zeros(len(self._lines))
-        best = self.value(heights)
         if not rates or not len(heights):
-            return best, 0.0
-        reach = (max(rates), float(np.median(rates)) / 8)
-        for sweep in range(_SWEEPS):
+            return heights
+        best = self.value(heights)
+        dear = np.geomspace(max(rates), float(np.median(rates)) / 8, _TRIED).tolist()
+        # The best line alone, and then all of them in turn.
+        alone = [self._height(np.zeros(len(heights)), line, best, dear) for line in range(len(heights))]
+        line = max(range(len(heights)), key=lambda each: alone[each][0])
+        best, heights[line] = alone[line]
+        for _ in range(_SWEEPS):
             before = best
-            for line in range(len(heights)):
-                best, heights[line] = self._height(heights, line, best, reach if not sweep else None)
+            for line, height in enumerate(heights.tolist()):
+                around = np.multiply(height, _AROUND) if height else np.geomspace(1 / 64, 1, _TRIED) * heights.max()
+                best, heights[line] = self._height(heights, line, best, around.tolist())
             if best - before <= 1e-3 * abs(before):
                 break
-        return best, float(heights @ self._lines @ self._lengths) / self._end
+        return heights
 
-    def _height(
-        self, heights: Floats, line: int, best: float, reach: tuple[float, float] | None
-    ) -> tuple[float, float]:
-        """The best height of one line, the others as they are; first between two limits, then around what it is."""
-        now = float(heights[line])
-        tried = [] if now else [0.0]
-        if reach is not None or not now:
-            high, low = reach or (float(heights.max()), float(heights.max()) / 64)
-            tried += np.geomspace(low, high, _TRIED).tolist() if high > 0 else []
-        else:
-            tried += [now * factor for factor in (0.0, 0.5, 0.7, 0.85, 1.15, 1.4, 2.0)]
-        chosen = now
+    def _height(self, heights: Floats, line: int, best: float, tried: Sequence[float]) -> tuple[float, float]:
+        """The best value, and the height of one line at which it is, the others as they are."""
+        chosen = float(heights[line])
         for height in tried:
             other = heights.copy()
             other[line] = height
@@ -156,13 +192,26 @@ class FluidBound:
         self._together = [
             self._best_together(table, root) for table, root in zip(self._tables, self._roots, strict=True)
         ]
+        fall = float(heights @ self._falls) if len(heights) else 0.0
+        ways = [self._way(table, fall) for table in self._tables]
+        self._factors, self._less = [factors for factors, _ in ways], [less for _, less in ways]
         for i in reversed(range(len(self._tables))):
             self._from_each_step(i)
-        total = -self._tracks * float(self._price @ self._lengths)
+        total = -self._tracks * float(heights @ self._integrals) if len(heights) else 0.0
         for i, table in enumerate(self._tables):
             if len(table.came):
-                total += float(table.amounts @ self._least(i, table.came, table))
+                total += self._each * float(table.amounts @ self._least(i, table.came, table))
         return total
+
+    def _way(self, table: FluidTable, fall: float) -> tuple[tuple[float, ...], float]:
+        """The factors for which a table chooses y, and how much less it pays for set-ups: see Chance above."""
+        if not self._variance or table.weight <= 0:
+            return self._chance, 0.0
+        steep = fall * self._variance / self._mean
+        rho = steep * table.work / table.weight
+        if rho > _MOST_FALL:
+            return self._chance, 0.0
+        return (self._mean,), steep * table.setup / (2 * (1 - rho))
 
     def _best_together(self, table: FluidTable, root: FluidTable) -> float:
         """About how many pieces of data it is best to take together where tracks are dearest; 0 if that is unknown."""
@@ -179,7 +228,7 @@ class FluidBound:
         reach = self._reach[i]
         paid = table.work * self._lowest(steps, reach)
         is_slow = reach < self._until
-        for factor in self._chance:
+        for factor in self._factors[i]:
             plain = self._plain[i] + factor * table.weight * table.setup
             fast = plain + factor * paid
             after = np.append(np.minimum.accumulate(fast[::-1])[::-1], math.inf)
@@ -212,8 +261,7 @@ class FluidBound:
         is_slow = reach < until
         plain = self._without_pay(i, came, root)
         lowest, slowness = self._lowest(step, reach), np.where(is_slow, self._slowness, 1.0)
-        per_second = lowest * slowness * (table.work + self._share(i, came, root))
-        candidates = [(plain, per_second)]
+        candidates = [(plain, self._pay(i, lowest, slowness, self._share(i, came, root)))]
         # The next steps one by one, as set-ups are shared with what has come by then; then all that follow.
         ahead = _AHEAD if root is not None else 0
         for further in range(1, ahead + 1):
@@ -221,12 +269,12 @@ class FluidBound:
             begins, last = self._since[place], self._reach[i][place]
             lowest = np.minimum(lowest, self._lowest(place, last))
             slowness = np.where((until > 0) & (last < until), self._slowness, 1.0)
-            pay = lowest * slowness * (table.work + self._share(i, begins, root))
+            pay = self._pay(i, lowest, slowness, self._share(i, begins, root))
             exists = step + further < len(self._since)
             candidates.append((np.where(exists, self._plain[i][place], math.inf), pay))
         following = np.minimum(step + ahead + 1, len(self._since))
         found = np.zeros(len(came))
-        for factor in self._chance:
+        for factor in self._factors[i]:
             after, slow = self._after[i, factor]
             in_slow = (until > 0) & (following < until)
             least = after[np.where(in_slow, until, following)]
@@ -236,20 +284,30 @@ class FluidBound:
             for cost, pay in candidates:
                 least = np.minimum(least, cost + factor * (table.weight * table.setup + pay))
             if is_own:
-                least = self._of_pieces(i, least, factor)
+                least = self._of_pieces(i, least)
             found += np.minimum(np.where(came < self._end, least, 0.0), 0.0)
-        return found / len(self._chance)
+        return found / len(self._factors[i])
 
-    def _of_pieces(self, i: int, first: Floats, factor: float) -> Floats:
+    def _pay(self, i: int, price: Floats, slowness: Floats, share: Floats | float) -> Floats:
+        """What a second of data of table i pays for work and its share of a set-up, if updates take what is stated."""
+        table = self._tables[i]
+        found: Floats = slowness * (price * table.work + np.maximum(price - self._less[i], 0.0) * share)
+        return found
+
+    def _of_pieces(self, i: int, first: Floats) -> Floats:
         """What a second of each piece costs on the mean, if its first second costs ``first``; later ones cost more."""
         table, (more, last) = self._tables[i], self._cutting[i]
-        rise = factor * table.weight * table.work * table.amounts
+        # The updates before the one that takes a second in were at least so quick.
+        rise = self._chance[0] * table.weight * table.work * table.amounts
         with np.errstate(divide="ignore", invalid="ignore"):
             begun = np.where(first + rise > 0, -first * first / (2 * rise), first + rise / 2)
         # Also the last second is worth it, however long updates take.
         is_whole = first + self._chance[-1] * table.weight * last <= 0
-        mean = sum(self._chance) / len(self._chance)
-        found = np.where(is_whole, first + rise / 2 + mean * table.weight * more, begun)
+        if not self._variance:  # else that is counted already
+            more = self._chance[0] * table.weight * more
+        else:
+            more = np.zeros(len(first))
+        found = np.where(is_whole, first + rise / 2 + more, begun)
         return np.where(first >= 0, 0.0, found)
 
     def _share(self, i: int, moments: Floats, root: FluidTable | None) -> Floats | float:
@@ -303,32 +361,44 @@ def _roots(tables: Sequence[FluidTable]) -> list[FluidTable]:
     return found
 
 
-def _lines(cycle: Slowdown | None, end: float) -> tuple[Floats, Floats]:
-    """When each step of the prices begins, and each line by step; none if there would be too many steps."""
+def _lines(cycle: Slowdown | None, end: float) -> tuple[Floats, Floats, Floats, Floats]:
+    """When each step of the prices begins; by line what is paid in each step, which is the lowest price in it; by line
+    its integral, and how fast it falls, times the slowness then. There are no lines if there would be too many steps.
+    """
     if cycle is None:
         since = np.linspace(0.0, end, _STEPS + 1)[:-1]
-        middle = since + end / _STEPS / 2
-        return since, np.array(
-            [np.maximum(0.0, part * end - middle) if part < math.inf else np.full(_STEPS, end) for part in _PARTS]
+        begins, ends = since, np.append(since[1:], end)
+        falling = [part for part in _PARTS if part < math.inf]
+        steady = np.full((1, len(since)), end)
+        high, low = (
+            np.vstack([*(np.maximum(0.0, part * end - moments) for part in falling), steady])
+            for moments in (begins, ends)
         )
-    length = cycle.normal + cycle.slow
-    cycles = math.ceil(end / length) + 1
-    if cycles * _STEPS > _MOST_STEPS:
-        return np.zeros(1), np.zeros((0, 1))
-    last = min(_AFTER[-1] * cycle.slow, cycle.normal)
-    busy = np.linspace(-cycle.slow, 0.0, _STEPS // 4 + 1)[:-1]
-    calm = last * np.linspace(0.0, 1.0, _STEPS - _STEPS // 4 + 1) ** 2
-    cell = np.concatenate([busy, calm])
-    middle = (cell + np.append(cell[1:], cycle.normal)) / 2
-    slowness = np.where(middle < 0, cycle.factor, 1.0)
-    lines = [np.maximum(0.0, min(after * cycle.slow, last) - middle) / slowness for after in _AFTER]
-    since = (np.arange(cycles)[:, None] * length + cell).ravel()
-    inside = (since >= 0) & (since < end)
-    tiled = np.tile(np.array(lines), cycles)[:, inside]
-    since = since[inside]
-    if since[0] > 0:
-        since, tiled = np.append(0.0, since), np.hstack([np.zeros((len(lines), 1)), tiled])
-    return since, tiled
+        falls = np.append(np.ones(len(falling)), 0.0)
+    else:
+        length = cycle.normal + cycle.slow
+        cycles = math.ceil(end / length) + 1
+        if cycles * _FEWEST_STEPS > _MOST_STEPS:
+            return np.zeros(1), np.zeros((0, 1)), np.zeros(0), np.zeros(0)
+        steps = min(_STEPS, _MOST_STEPS // cycles // 4 * 4)
+        last = min(_AFTER[-1] * cycle.slow, cycle.normal)
+        busy = np.linspace(-cycle.slow, 0.0, steps // 4 + 1)[:-1]
+        calm = last * np.linspace(0.0, 1.0, steps - steps // 4 + 1) ** 2
+        cell = np.concatenate([busy, calm])
+        slowness = np.where(np.arange(len(cell)) < len(busy), cycle.factor, 1.0)
+        reach = [min(after * cycle.slow, last) for after in _AFTER]
+        # in each cycle, when a line is at 0: not after the end of the run
+        number = np.repeat(np.arange(cycles), len(cell))
+        zero = np.minimum(np.array(reach)[:, None], end - number * length)
+        begins, ends = np.tile(cell, cycles), np.tile(np.append(cell[1:], cycle.normal), cycles)
+        high, low = (np.maximum(0.0, zero - moments) / np.tile(slowness, cycles) for moments in (begins, ends))
+        since = number * length + begins
+        inside = np.append(since[1:], math.inf) > 0
+        inside &= since < end
+        since, high, low = np.maximum(since[inside], 0.0), high[:, inside], low[:, inside]
+        high[:, since < cycle.normal] = low[:, since < cycle.normal] = 0.0  # nothing waits before the first slow period
+        falls = np.ones(len(reach))
+    return since, low, (high + low) / 2 @ np.diff(since, append=end), falls
 
 
 def _slow_until(since: Floats, cycle: Slowdown | None) -> Ints:
