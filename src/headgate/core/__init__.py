@@ -60,7 +60,7 @@ from headgate.core.observe import (
 )
 from headgate.core.placement import MOST_TRACKS, Lane, Lanes, Placement, Workers
 from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE, URGENT, Layered
-from headgate.core.policy import Policy, rank
+from headgate.core.policy import Policy, rank, vet
 from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
 from headgate.core.rounds import NewRound, Rounds, RoundsStatistics
 from headgate.core.staleness import ArrivalLog, LagMeter, StalenessMeter, is_past, waiting_since
@@ -187,5 +187,6 @@ __all__ = [
     "together_from",
     "uniform",
     "user_error",
+    "vet",
     "waiting_since",
 ]

@@ -28,7 +28,7 @@ from headgate.core.guard import Guard
 from headgate.core.loop import LoopStatistics, Reason, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers
-from headgate.core.policy import Policy, portion_of
+from headgate.core.policy import Policy, portion_of, vet
 from headgate.core.ranking import Key, ranking_for
 
 #: the features that the loop itself keeps or reads; an engine's matrix must have them
@@ -68,6 +68,7 @@ class Dispatch:
         history: int = 0,
     ) -> None:
         matrix.require(LOOP_FEATURES, "the dispatch loop")
+        vet(policy)
         matrix.require(policy.requires(), f"policy {policy.name!r}")
         matrix.require(placement.needs, f"placement {placement.name!r}")
         self.matrix = matrix
@@ -247,7 +248,8 @@ class Dispatch:
     # --- change while running -------------------------------------------------------------------------------
 
     def replace_policy(self, policy: Policy) -> None:
-        """Rank by another policy from the next decision on."""
+        """Rank by another policy from the next decision on; one that cannot be used is refused, and nothing changes."""
+        vet(policy)
         self.matrix.require(policy.requires(), f"policy {policy.name!r}")
         self.policy = policy
         self._memory = None

@@ -33,6 +33,7 @@ from headgate.core import (
     fill_targets,
     fits,
     keeping_up,
+    vet,
 )
 from headgate.core.placements import Anywhere
 from headgate.sim.kernel import EventQueue, Rank, first_moment, periodic
@@ -125,6 +126,7 @@ class TableSimulation:
         seed: int = 0,
         believed: TableScenario | None = None,
     ) -> None:
+        vet(policy)
         self.scenario = scenario
         #: what policies and limits go by: costs as they are believed, tracks and priorities as they are now
         self._believed = scenario if believed is None else believed

@@ -30,6 +30,7 @@ from headgate.core import (
     inheritance_from,
     said_by,
     together_from,
+    vet,
 )
 from headgate.core.trace import RunNotice, TraceTable
 from headgate.warehouse.run.late_updates import LateUpdates
@@ -279,9 +280,11 @@ class Runtime:
             time.sleep(min(CATCH_UP_SECONDS, max(0.0, end - time.monotonic())))
 
     def replace_policy(self, policy: Policy) -> None:
+        vet(policy)
         self._change({"policy": str(policy)}, lambda _: self._scheduler.replace_policy(policy))
 
     def replace_placement(self, placement: Placement) -> None:
+        vet(placement)
         self._change({"placement": str(placement)}, lambda _: self._scheduler.replace_placement(placement))
 
     def switch(
