@@ -17,6 +17,7 @@ from headgate.core import (
     ParameterError,
     Policy,
     UserCodeError,
+    placement_from,
     policy_from,
 )
 from headgate.core.policies import MaxBenefit
@@ -189,6 +190,10 @@ def test_a_policy_that_is_refused_while_running_leaves_everything_as_it_was(tmp_
     with pytest.raises(UserCodeError, match=r"inheritance must be one of none, .*; got 'sideways'"):
         scheduler.replace_policy(Sideways())
     assert scheduler.glance(100.0).policy == "priced-benefit"
+    with pytest.raises(UserCodeError, match="got 'sideways'"):
+        scheduler.check(Sideways(), None, 3)
+    scheduler.check(policy_from("fifo"), placement_from("proportional"), 3)
+    assert (scheduler.glance(100.0).policy, scheduler.tracks) == ("priced-benefit", 2)
     scheduler.set_priority("hot", 20.0)  # which inherits again, as a commit does
     assert inherited(scheduler) == pytest.approx(10.5)
 
