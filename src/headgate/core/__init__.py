@@ -8,7 +8,7 @@ modules below are internal: their names may change from one version to the next.
 """
 
 from headgate.core.consumption import AtMost, Consumption, TimeSlice, consumption_from
-from headgate.core.cost import LEAST_UPDATE_TIME, STRETCH, CostModel, fits, keeping_up
+from headgate.core.cost import LEAST_UPDATE_TIME, MOST_SECONDS, STRETCH, CostModel, fits, keeping_up
 from headgate.core.dispatch import LOOP_FEATURES, Dispatch, DispatchStatistics
 from headgate.core.errors import (
     DeclarationError,
@@ -85,6 +85,7 @@ __all__ = [
     "LOOP_FEATURES",
     "MAINTENANCE",
     "MOST_PRIORITY",
+    "MOST_SECONDS",
     "MOST_TRACKS",
     "PATIENCE_PERIODS",
     "PLACEMENTS",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headgate.core import (
     MOST_PRIORITY,
+    MOST_SECONDS,
     MOST_TRACKS,
     DeclarationError,
     HeadgateError,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 #: the longest request that is read
 MOST_BYTES = 64 * 1024
 
-#: the shortest and the longest budget or chunk that may be asked for, in seconds
-LEAST_SECONDS, MOST_SECONDS = 1e-3, 1e9
+#: the shortest budget or chunk that may be asked for, in seconds
+LEAST_SECONDS = 1e-3
 
 _MOST_MICROS = 2**63
 
