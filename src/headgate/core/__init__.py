@@ -25,7 +25,7 @@ from headgate.core.errors import (
     user_error,
 )
 from headgate.core.explain import Decision, DispatchExplanation, Explanation, Ranked, RoundsExplanation
-from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
+from headgate.core.features import FEATURES, MOST_CLASS, ChangedBy, Feature, features_named
 from headgate.core.graph import Floats, Graph, Ints, uniform
 from headgate.core.inheritance import (
     MOST_PRIORITY,
@@ -84,6 +84,7 @@ __all__ = [
     "LIVE",
     "LOOP_FEATURES",
     "MAINTENANCE",
+    "MOST_CLASS",
     "MOST_PRIORITY",
     "MOST_SECONDS",
     "MOST_TRACKS",

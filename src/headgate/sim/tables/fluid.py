@@ -110,6 +110,7 @@ class FluidBound:
         The value is weight times the integral of staleness, less that of a run that loads nothing.
         """
         rates = [table.weight / table.work for table in self._tables if table.weight > 0 and table.work > 0]
+        rates = [rate for rate in rates if rate < math.inf]
         heights = np.zeros(len(self._lines))
         best = self.value(heights)
         if not rates or not len(heights):
@@ -162,7 +163,10 @@ class FluidBound:
             return 0.0
         highest = float((self._price * np.where(self._until > 0, self._slowness, 1.0)).max(initial=0.0))
         amount = float(root.amounts.mean())
-        return max(1.0, round(math.sqrt(2 * table.setup * highest / (table.weight * amount * root.gap))))
+        worth, most = table.weight * amount * root.gap, len(root.came)
+        if 2 * table.setup * highest >= worth * most * most:
+            return float(most)
+        return max(1.0, round(math.sqrt(2 * table.setup * highest / worth)))
 
     def _from_each_step(self, i: int) -> None:
         """Note the least that data costs table i with y at the beginning of some step, or of a later one."""

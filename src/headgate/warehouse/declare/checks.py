@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from headgate.core import (
+    MOST_CLASS,
     MOST_PRIORITY,
     MOST_SECONDS,
     DeclarationError,
@@ -179,8 +180,6 @@ def _is_length(value: Any) -> bool:
 
 # These are recorded, in a trace that can be read again.
 _LENGTH = (_is_length, f"a length of time longer than 0, and of at most {MOST_SECONDS:g} seconds")
-#: a class is a feature as well, which is a floating-point number
-_MOST_CLASS = 2**53
 
 #: {option: (whether a value will do, what to write instead)}; durations are in seconds by now
 _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -207,8 +206,8 @@ _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         f"a number from 0 to {MOST_PRIORITY:g}",
     ),
     "importance_class": (
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MOST_CLASS,
-        f"a whole number from -{_MOST_CLASS} to {_MOST_CLASS}; larger is more important",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST_CLASS,
+        f"a whole number from -{MOST_CLASS} to {MOST_CLASS}; larger is more important",
     ),
     "mode": (lambda value: value in get_args(Mode), " or ".join(map(repr, get_args(Mode)))),
     "key": (
