@@ -210,6 +210,29 @@ def test_what_is_asked_wrongly_is_refused_in_one_line_and_changes_nothing(
     assert (done.out, run.told) == ([], [])
 
 
+SEVERAL = {
+    "a table that does not exist": (
+        ["--policy", "fifo", "--priority", "air=2", "--priority", "alarts=9"],
+        "Did you mean 'alerts'",
+        2,
+    ),
+    "a placement that does not exist": (["--policy", "fifo", "--placement", "anywere"], "Did you mean 'anywhere'", 2),
+    "a policy that does not exist": (["--tracks", "3", "--policy", "fivo"], "Did you mean", 2),
+    "a policy that the run refuses": (["--tracks", "3", "--policy", "lp"], "needs what nobody has", 1),
+    "no number": (["--policy", "fifo", "--budget", "soon"], "--budget takes", 2),
+}
+
+
+@pytest.mark.parametrize(("options", "said", "status"), SEVERAL.values(), ids=SEVERAL)
+def test_of_several_settings_none_is_changed_if_one_is_refused(
+    headgate: Headgate, served: Path, run: Recorder, options: list[str], said: str, status: int
+) -> None:
+    run.refused = ("lp",)
+    done = headgate("set", served, *options)
+    refused(done, said, status=status)
+    assert (done.out, run.told) == ([], [])
+
+
 @pytest.mark.parametrize("count", ["0", "1001", "1000000000"])
 def test_a_number_of_tracks_out_of_range_is_refused(
     headgate: Headgate, served: Path, run: Recorder, count: str

@@ -300,7 +300,7 @@ def test_a_load_of_a_billion_files_is_used_as_one_of_a_hundred(tmp_path: Path) -
 
 
 def test_a_budget_that_cuts_updates_into_dust_is_refused(tmp_path: Path) -> None:
-    long_ago = changed(GOOD[0], chop=1.0, tables=[table(freshness=0, period=1e-9)])
+    long_ago = changed(GOOD[0], chop=1.0, tables=[table(freshness=0, period=1e-6)])
     arrived = changed(
         UPDATE, update="readings", arrived=[START, START + 1e-9, 3], freshness=int(START) * 10**6, seconds=1e-9
     )

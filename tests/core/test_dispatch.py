@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -608,6 +609,37 @@ def test_a_worker_is_not_taken_by_a_decision_that_failed_half_way(policy: Policy
     with suppress(ZeroDivisionError, HeadgateError):
         told = [start.worker for start in loop.decide(0.0)]
     assert loop.statistics().free_workers == 2 - len(told)
+
+
+# --- what is checked before it is changed -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FewWorkers(Placement):
+    """Places on two workers at most."""
+
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        if len(workers) > 2:
+            raise SystemExit("too many workers")
+        return Anywhere().lanes(view, workers)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        pytest.param({"policy": Largest("weather")}, "needs the feature 'weather'", id="a feature"),
+        pytest.param({"workers": Workers.of(3)}, "'FewWorkers' failed: SystemExit: too many", id="more workers"),
+        pytest.param({"placement": Anywhere(), "workers": Workers.of(3)}, "", id="with another placement"),
+        pytest.param({"policy": Smallest("cost"), "workers": Workers.of(1)}, "", id="fewer workers"),
+    ],
+)
+def test_changes_are_refused_as_a_whole_before_any_is_made(asked: dict[str, Any], said: str) -> None:
+    loop = make_loop("ab", Largest(), FewWorkers(), workers=2)
+    before = (loop.policy, loop.placement, loop.workers, loop.statistics())
+    with pytest.raises(HeadgateError, match=said) if said else nullcontext():
+        loop.check(**asked)
+    assert (loop.policy, loop.placement, loop.workers, loop.statistics()) == before
+    loop.validate()
 
 
 # --- reports ------------------------------------------------------------------------------------------------

@@ -147,6 +147,8 @@ def test_between_equals_the_downstream_table_goes_first_then_the_most_pending() 
         pytest.param({"setup_time": 0.0}, 1e6, WHOLE, id="no set-up: slope unknown"),
         pytest.param({"period": 0.0}, 0.0, 320.0, id="no period: not rounded"),
         pytest.param({"priority": 0.0}, 1e6, WHOLE, id="of no priority"),
+        pytest.param({"priority": 1e-306}, 1e6, WHOLE, id="of hardly any priority: larger than all numbers"),
+        pytest.param({"priority": 5e-324}, 1e6, WHOLE, id="of the least priority: smaller than all numbers"),
     ],
 )
 def test_portions_follow_set_up_and_price(features: dict[str, float], price: float, portion: float) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from headgate.core.errors import DeclarationError, ParameterError, UnknownNameError, UserCodeError
 from headgate.core.graph import Floats
+from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView
 from headgate.core.placements import SHIPPED as SHIPPED_PLACEMENTS
 from headgate.core.placements import Anywhere, Proportional
@@ -63,11 +64,33 @@ class Broken(Silent):
         raise ZeroDivisionError("share is too small")
 
 
+class Leaving(Silent):
+    def __init__(self) -> None:
+        raise SystemExit(3)
+
+
+class Sideways(Silent):
+    name = "sideways"
+
+    @property
+    def inheritance(self) -> Inheritance | None:
+        return "sideways"  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Nameless(Anywhere):
+    name = "nameless"
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
 @pytest.fixture(autouse=True)
 def own_module() -> Iterator[None]:
     """The classes above, importable as ``own.policies``."""
     module = types.ModuleType("own.policies")
-    vars(module).update(Silent=Silent, Fairest=Fairest, Broken=Broken, NUMBER=3)
+    vars(module).update(Silent=Silent, Fairest=Fairest, Broken=Broken, Leaving=Leaving, Sideways=Sideways)
+    vars(module).update(Nameless=Nameless, NUMBER=3)
     sys.modules |= {"own": types.ModuleType("own"), "own.policies": module}
     yield
     del sys.modules["own"], sys.modules["own.policies"]
@@ -252,10 +275,30 @@ def test_the_users_own_exception_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("own.policies.Leaving", "Leaving' failed while it was made", id="it exits while it is made"),
+        pytest.param("own.policies.Sideways", "policy 'sideways': inheritance must be", id="it answers nonsense"),
+        pytest.param("auto:now=own.policies.Sideways", "policy 'sideways': inheritance must be", id="inside another"),
+    ],
+)
+def test_a_policy_that_cannot_be_used_is_refused_by_its_name(text: str, message: str) -> None:
+    with pytest.raises(UserCodeError) as raised:
+        policy_from(text)
+    assert message in str(raised.value)
+
+
+def test_a_placement_that_cannot_be_used_is_refused_by_its_name() -> None:
+    with pytest.raises(UserCodeError, match="placement 'nameless' cannot be used, because its __str__ failed: System"):
+        placement_from("own.policies.Nameless")
+
+
+@pytest.mark.parametrize(
     ("source", "message"),
     [
         pytest.param("import no_such_package", "No module named 'no_such_package'", id="it imports what is not there"),
         pytest.param("1 / 0", "division by zero", id="it fails"),
+        pytest.param("raise SystemExit('no licence')", "no licence", id="it exits"),
     ],
 )
 def test_a_module_that_fails_is_the_users(

@@ -171,6 +171,47 @@ def test_more_tracks_than_the_targets_take_are_said_to_be_for_what_has_to_wait()
     )
 
 
+@pytest.mark.parametrize(
+    ("late", "target", "said"),
+    [
+        pytest.param(
+            (10.0, 8.0, 0.0), 5.0, "late: its target lag of 5 s cannot be met: with its sources", id="too low"
+        ),
+        pytest.param((10.0, 12.0, 0.0), 5.0, "takes 22 s at least", id="longer than a period"),
+        pytest.param((10.0, 1.0, 1.2), 50.0, "its updates take longer than the time whose data", id="never keeps up"),
+    ],
+)
+def test_a_target_that_cannot_be_reached_is_named_apart_and_asks_for_no_tracks(
+    late: tuple[float, float, float], target: float, said: str
+) -> None:
+    names = [f"t{i:02}" for i in range(24)]
+    costs, targets = dict.fromkeys(names, (10.0, 1.0, 0.0)), dict.fromkeys(names, 30.0)
+    without = plan_targets(tables_of(costs | {"late": late}, targets | {"t00": 1.5}), 1)
+    plan = plan_targets(tables_of(costs | {"late": late}, targets | {"t00": 1.5, "late": target}), 1)
+    assert [table.name for table in plan.impossible] == ["late"]
+    assert (plan.busy, plan.others, plan.given_up) == (without.busy, without.others, without.given_up)
+    assert (plan.help.tracks, plan.help.tracks_at_least) == (without.help.tracks, without.help.tracks_at_least)
+    lines = plan_lines(plan)
+    assert said in lines[0]
+    assert "they take" not in lines[0]
+
+
+def test_more_tracks_are_said_to_be_for_the_targets_that_can_be_reached() -> None:
+    tables = alike(24, 9.0)
+    low = tables.with_target(np.array([0.5, *tables.target[1:]]))
+    lines = plan_lines(plan_targets(low, 2))
+    assert "the other target lags cannot all be met: they take 2.30 tracks at least, and there are 2 tracks" in lines
+    assert "it would help: for the other targets, 3 tracks" in lines
+    assert plan_targets(low, 3).help.tracks is None, "there are enough for the others"
+
+
+def test_a_target_that_cannot_be_reached_makes_nobody_else_give_up_its_own() -> None:
+    costs = {"low": (10.0, 4.0, 0.0), "other": (10.0, 4.0, 0.0), "more": (10.0, 0.9, 0.0)}
+    tables = tables_of(costs, {"low": 3.0, "other": 9.5, "more": 9.5}, priority={"low": 100.0})
+    assert kept_targets(tables, 1).tolist() == [INF, 9.5, 9.5]
+    assert plan_targets(tables, 1).given_up == ()
+
+
 def test_the_tables_to_leave_out_are_those_of_low_priority() -> None:
     tables = tables_of(
         {name: (10.0, 4.0, 0.0) for name in ("low", "high", "mid")},
@@ -251,7 +292,9 @@ def test_every_help_that_is_named_helps(tables: TargetTables, tracks: int) -> No
         return
     if plan.help.tracks is not None:
         assert plan.help.tracks > tracks
-        assert plan_targets(tables, plan.help.tracks).verdict == "kept"
+        target = tables.target.copy()
+        target[[tables.graph.index[table.name] for table in plan.impossible]] = INF
+        assert plan_targets(tables.with_target(target), plan.help.tracks).verdict == "kept"
     if plan.help.coarser is not None:
         target = tables.target.copy()
         for name, seconds in plan.help.coarser.items():

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.core.cost import MOST_SECONDS
 from headgate.core.staleness import LagMeter
 from headgate.core.trace import (
     Change,
@@ -30,7 +31,6 @@ from headgate.core.trace import (
     waiting,
 )
 from headgate.core.trace.lines import (
-    LONGEST,
     MOST,
     TRACED_FIELDS,
     change_line,
@@ -89,7 +89,7 @@ DERIVED = TraceTable("t", sources=("s",), freshness=micros(0))
 NUMBERS = st.floats(-MOST, MOST)
 WHOLES = st.integers(-(2**63), 2**63)
 COUNTS = st.integers(0, 2**63)
-LENGTHS = st.floats(0, LONGEST)
+LENGTHS = st.floats(0, MOST_SECONDS)
 MOMENTS = st.floats(0, 4e9)
 MAYBE_MICROS = st.none() | st.integers(-(2**62), 2**62)
 TABLES = st.builds(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -244,6 +244,16 @@ class PretendedRun:
     def _change(self, **what: object) -> None:
         self.asked.append(tuple(what.items()))
         self._watch.changed(self._clock(), what)
+
+    def check_settings(
+        self,
+        policy: Policy | None = None,
+        placement: Placement | None = None,
+        tracks: int | None = None,
+        names: Iterable[str] = (),
+    ) -> None:
+        for name in names:
+            self._known(name)
 
     def replace_policy(self, policy: Policy) -> None:
         self._policy = str(policy)

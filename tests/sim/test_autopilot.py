@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -72,6 +73,27 @@ def test_an_autopilot_that_changes_nothing_is_the_policy_that_it_began_with() ->
     fixed = simulate_tables(calm, policy_from("max-benefit"), placement, seed=1)
     assert run.switches == ()
     assert run.result.tables == fixed.tables
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param({"events": 700, "horizon": math.inf}, id="so many events"),
+        pytest.param({"events": 10**6, "horizon": 130.0}, id="so much time"),
+        pytest.param({"events": 10**6, "horizon": math.inf}, id="until nothing comes any more"),
+    ],
+)
+@pytest.mark.parametrize("window", [1e-9, 0.05, 7.0, 1e6])
+def test_a_run_is_as_long_as_under_another_policy_however_often_the_autopilot_looks(
+    window: float, limits: dict[str, Any]
+) -> None:
+    tables = (replace(each, arrivals=each.arrivals[-60:]) for each in CHANGING.tables)
+    few = tuple(replace(each, arrivals=tuple(when - each.arrivals[0] for when in each.arrivals)) for each in tables)
+    scenario = replace(CHANGING, tables=few, **limits)
+    autopilot = Autopilot(window=window, gain=0.999)  # it changes nothing
+    found = simulate_autopilot(scenario, autopilot, placement_from("anywhere"), seed=1).result
+    fixed = simulate_tables(scenario, policy_from("max-benefit"), placement_from("anywhere"), seed=1)
+    assert replace(found, policy=fixed.policy) == fixed
 
 
 def test_the_bound_is_for_as_many_tracks_as_the_autopilot_may_use() -> None:

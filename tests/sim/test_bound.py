@@ -145,6 +145,9 @@ def test_slow_periods_are_waited_for_if_that_pays() -> None:
         pytest.param(Slowdown(factor=5.0, normal=30.0, slow=20.0, throughout=True), id="while updates run"),
         pytest.param(Slowdown(factor=5.0, normal=30.0, slow=0.0), id="for no time"),
         pytest.param(Slowdown(factor=5.0, normal=math.inf, slow=20.0), id="never"),
+        pytest.param(Slowdown(factor=5.0, normal=200.0, slow=20.0), id="after the end"),
+        pytest.param(Slowdown(factor=5.0, normal=1e-6, slow=1e-6), id="too often to be counted"),
+        pytest.param(Slowdown(factor=5.0, normal=math.inf, slow=math.inf, throughout=True), id="never, for ever"),
     ],
 )
 def test_slow_periods_that_may_not_matter_do_not_count(slowdown: Slowdown, portions: bool) -> None:
@@ -153,6 +156,25 @@ def test_slow_periods_that_may_not_matter_do_not_count(slowdown: Slowdown, porti
     found = lower_bound(replace(scenario, slowdown=slowdown), portions=portions)
     assert found == lower_bound(scenario, portions=portions)
     assert found.price > 0
+
+
+@pytest.mark.parametrize("portions", [False, True])
+@pytest.mark.parametrize("normal", [0.0, 70.0])
+def test_slow_periods_without_end_are_those_that_last_until_the_end(normal: float, portions: bool) -> None:
+    tables = tuple(replace(TICK, name=f"t{i}", setup_time=5.0 + i, time_per_unit=0.4) for i in range(3))
+    endless, long, never = (
+        lower_bound(replace(exact(*tables, horizon=200.0), slowdown=slowdown), portions=portions)
+        for slowdown in (Slowdown(5.0, normal, math.inf), Slowdown(5.0, normal, 200.0), None)
+    )
+    assert endless == long
+    assert endless.weighted_staleness > 1.05 * never.weighted_staleness
+
+
+@pytest.mark.parametrize("priority", [5e-324, 1e-300])
+def test_hardly_any_priority_is_as_good_as_none(priority: float) -> None:
+    tables = tuple(replace(TICK, name=f"t{i}", setup_time=5.0 + i, time_per_unit=0.4) for i in range(3))
+    scenario = exact(*tables, replace(TICK, name="least", priority=priority), horizon=200.0)
+    assert bound(scenario) == pytest.approx(bound(exact(*tables, horizon=200.0)))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -84,7 +84,10 @@ QUERY = QueryModel("q", (SOURCE,))
         ),
         pytest.param(lambda: OperatorScenario(()), "at least one query", id="no queries"),
         pytest.param(lambda: OperatorScenario((QUERY, QUERY)), "two queries", id="query twice"),
-        pytest.param(lambda: OperatorScenario((QUERY,), 0), "at least 1 worker; got 0", id="no workers"),
+        pytest.param(lambda: OperatorScenario((QUERY,), 0), "from 1 to 1000 workers; got 0", id="no workers"),
+        pytest.param(
+            lambda: OperatorScenario((QUERY,), 10**9), "from 1 to 1000 workers; got 1000000000", id="a billion"
+        ),
         pytest.param(lambda: OperatorScenario((QUERY,), 2, groups=3), "each of its groups; got 3", id="groups"),
         pytest.param(lambda: OperatorScenario((QUERY,), horizon=0), "horizon of more than 0", id="horizon"),
         pytest.param(lambda: OperatorScenario((QUERY,), events=0), "at least 1 event", id="events"),

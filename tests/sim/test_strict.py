@@ -83,6 +83,7 @@ def test_everything_said_comes_through_and_the_rest_is_the_default() -> None:
         pytest.param("name = 1", "bike.name takes a text; got 1", id="number for a text"),
         pytest.param("weight = 'x'", "bike.weight takes a number; got 'x'", id="text for a number"),
         pytest.param("weight = true", "bike.weight takes a number; got True", id="truth for a number"),
+        pytest.param(f"weight = 1{'0' * 400}", "bike.weight takes a number, at most 1.8e+308", id="too large a number"),
         pytest.param("electric = 1", "bike.electric takes true or false; got 1", id="number for a truth"),
         pytest.param("kind = 'sea'", "bike.kind takes one of 'road', 'city'; got 'sea'", id="not one of the choices"),
         pytest.param("tags = 'a'", "bike.tags takes a list, each a text; got 'a'", id="text for a list"),

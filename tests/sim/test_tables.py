@@ -334,6 +334,9 @@ def test_an_update_that_starts_in_a_slow_stretch_takes_so_much_longer() -> None:
         pytest.param(Slowdown(3.0, 5.0, 3.0), 8.0, 1.0, id="then normal again"),
         pytest.param(Slowdown(3.0, 0.0, 1.0), 123.4, 3.0, id="always slow"),
         pytest.param(Slowdown(3.0, 1.0, 0.0), 123.4, 1.0, id="never slow"),
+        pytest.param(Slowdown(3.0, math.inf, 1.0), 123.4, 1.0, id="not for ages"),
+        pytest.param(Slowdown(3.0, 100.0, math.inf), 99.9, 1.0, id="not yet slow"),
+        pytest.param(Slowdown(3.0, 100.0, math.inf), 1e9, 3.0, id="slow for ever"),
     ],
 )
 def test_the_machine_alternates(slowdown: Slowdown, now: float, factor: float) -> None:
@@ -354,6 +357,7 @@ def test_the_machine_alternates(slowdown: Slowdown, now: float, factor: float) -
 def test_throughout_a_running_update_follows_the_machine(start: float, seconds: float, lasts: float) -> None:
     """Normal up to 5, slow up to 8, 6 seconds of work in each cycle."""
     assert Slowdown(3.0, 5.0, 3.0, throughout=True).lasts(seconds, start) == pytest.approx(lasts)
+    assert Slowdown(3.0, 5.0, math.inf, throughout=True).lasts(3.0, 4.0) == 1.0 + 3.0 * 2.0, "it stays slow"
     table = Table("t", arrivals=(start,) if start else (8.0,), setup_time=seconds, time_per_unit=0.0)
     scenario = replace(one_track(table), slowdown=Slowdown(3.0, 5.0, 3.0, throughout=True))
     assert run(scenario).seconds == pytest.approx((start or 8.0) + lasts)
@@ -366,6 +370,9 @@ def test_throughout_a_running_update_follows_the_machine(start: float, seconds: 
         pytest.param(Slowdown(3.0, 1.0, 1.0, throughout=True), 1.5, id="by the work that is done"),
         pytest.param(Slowdown(3.0, 0.0, 1.0, throughout=True), 3.0, id="always slow"),
         pytest.param(Slowdown(3.0, 1.0, 0.0, throughout=True), 1.0, id="never slow"),
+        pytest.param(Slowdown(3.0, math.inf, 1.0, throughout=True), 1.0, id="not for ages"),
+        pytest.param(Slowdown(3.0, 0.5, math.inf, throughout=True), 3.0, id="slow for ever"),
+        pytest.param(Slowdown(3.0, 1e-6, 1e-6, throughout=True), 1.5, id="in no time"),
     ],
 )
 def test_how_much_longer_updates_take_on_the_mean(slowdown: Slowdown, mean: float) -> None:
@@ -514,10 +521,20 @@ def test_progress_is_reported_now_and_then() -> None:
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        pytest.param({"period": 0.0}, "needs a period of more than 0", id="no period"),
-        pytest.param({"period": -1.0}, "needs a period of more than 0", id="negative period"),
-        pytest.param({"period": math.nan}, "needs a period of more than 0", id="period that is no number"),
+        pytest.param({"period": 0.0}, "needs a period of 1e-06 to 1e", id="no period"),
+        pytest.param({"period": -1.0}, "needs a period of 1e-06 to 1e", id="negative period"),
+        pytest.param({"period": math.nan}, "needs a period of 1e-06 to 1e", id="period that is no number"),
         pytest.param({"period": math.inf}, "period", id="period without end"),
+        pytest.param(
+            {"period": 1e-9}, "period of 1e-06 to 1e.15 seconds; got 1e-09", id="more data than there is time"
+        ),
+        pytest.param(
+            {"priority": 1e300}, r"priority must be a number from 0 to 1e\+15; got 1e\+300", id="huge priority"
+        ),
+        pytest.param({"target_lag": 1e16}, r"target_lag must be more than 0 seconds, at most 1e\+15", id="huge target"),
+        pytest.param({"arrivals": (1.0, 1e16)}, r"arrivals must be .*; got 1e\+16", id="arrival at the end of time"),
+        pytest.param({"importance_class": 10**400}, "class must be from -9007199254740992", id="huge class"),
+        pytest.param({"offset": 1e-300}, "offset must be 0, or from 1e-06", id="hardly an offset"),
         pytest.param({"sources": ("a",)}, "gets its period from them", id="sources and a period"),
         pytest.param({"delay": -1.0}, "delay must be", id="data before it happened"),
         pytest.param({"priority": -1.0}, "priority must be", id="negative priority"),
@@ -544,6 +561,10 @@ def test_a_table_that_makes_no_sense_is_refused_by_name(wrong: dict[str, object]
     [
         pytest.param({"tables": ()}, "at least one table", id="no tables"),
         pytest.param({"tracks": 0}, "tracks must be at least 1", id="no tracks"),
+        pytest.param(
+            {"tracks": 10**9}, "tracks must be at least 1, and at most 1000; got 1000000000", id="more tracks"
+        ),
+        pytest.param({"horizon": 1e300}, r"horizon must be at most 1e\+15 seconds, or inf", id="too much time"),
         pytest.param({"spread": 1.5}, "spread must be between 0 and 1", id="spread too wide"),
         pytest.param({"spread": math.nan}, "spread must be between 0 and 1", id="spread that is no number"),
         pytest.param({"budget": 0.0}, "budget must be", id="no budget at all"),
@@ -572,13 +593,29 @@ def test_tables_that_form_no_graph_are_refused(tables: tuple[Table, ...]) -> Non
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"factor": 0.5}, {"normal": -1.0}, {"slow": -1.0}, {"normal": 0.0, "slow": 0.0}, {"factor": math.inf}],
+    ("wrong", "complaint"),
+    [
+        ({"factor": 0.5}, r"slowdown\.factor must be a number from 1 to 1e\+15; got 0.5"),
+        ({"factor": math.inf}, "factor must be .* got inf"),
+        ({"factor": math.nan}, "factor must be .* got nan"),
+        ({"normal": -1.0}, "slowdown.normal must be 0, at least 1e-06 seconds, or inf; got -1.0"),
+        ({"slow": -1.0}, "slow must be 0, at least 1e-06 seconds, or inf; got -1.0"),
+        ({"slow": 1e-300}, "slow must be 0, at least 1e-06 seconds, or inf; got 1e-300"),
+        ({"slow": math.nan}, "slow must be 0, .* got nan"),
+        ({"normal": 0.0, "slow": 0.0}, "slowdown.normal and slowdown.slow are both 0"),
+    ],
     ids=str,
 )
-def test_a_slowdown_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ScenarioError, match="slowdown takes factor"):
+def test_a_slowdown_that_makes_no_sense_is_refused(wrong: dict[str, float], complaint: str) -> None:
+    with pytest.raises(ScenarioError, match=complaint):
         Slowdown(**({"factor": 2.0, "normal": 1.0, "slow": 1.0} | wrong))
+
+
+def test_there_may_be_as_many_tracks_as_tables_however_many_those_are() -> None:
+    tables = tuple(Table(f"t{i}", period=1.0) for i in range(1_001))
+    assert TableScenario(tables, tracks=1_001).tracks == 1_001
+    with pytest.raises(ScenarioError, match="at most 1001"):
+        TableScenario(tables, tracks=1_002)
 
 
 def test_the_load_offered_is_the_sum_of_e_of_p_over_p() -> None:

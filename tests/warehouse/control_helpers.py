@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from headgate.core.errors import UnknownNameError
+from headgate.core.errors import HeadgateError, UnknownNameError
 from headgate.core.explain import DispatchExplanation, Explanation, Ranked
 from headgate.core.placement import Lane, Placement
 from headgate.core.policy import Policy
@@ -31,6 +31,10 @@ class Recorder:
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
         self.asked_to_stop = threading.Event()
+        #: what was asked to be checked last
+        self.checked: tuple[Any, ...] = ()
+        #: the names of policies that are refused when they are checked
+        self.refused: tuple[str, ...] = ()
         #: raised by the next command
         self.trouble: Exception | None = None
 
@@ -56,6 +60,17 @@ class Recorder:
         return DispatchExplanation(
             name, 100.0, "max-benefit", (), 2, (1.5,), math.inf, ahead, Lane((0, 1)), {0: "meters"}
         )
+
+    def check_settings(
+        self,
+        policy: Policy | None = None,
+        placement: Placement | None = None,
+        tracks: int | None = None,
+        names: Iterable[str] = (),
+    ) -> None:
+        self.checked = (policy, placement, tracks, tuple(map(self._known, names)))
+        if policy is not None and policy.name in self.refused:
+            raise HeadgateError(f"policy {policy.name!r} needs what nobody has")
 
     def replace_policy(self, policy: Policy) -> None:
         self._tell("replace_policy", policy)

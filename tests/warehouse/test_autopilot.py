@@ -140,6 +140,25 @@ def test_a_change_that_came_too_late_is_not_told(tmp_path: Path, first: str, pol
     watch.stop()
 
 
+def test_an_autopilot_that_is_asked_for_again_has_not_failed(tmp_path: Path) -> None:
+    watch = AutopilotWatch(lambda: START, partial(AutopilotProcess, start=silent))
+    options = RunOptions(tracks=1, policy=policy_from("auto"))
+    run = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, options, on_change=watch.changed)
+    watch.begin(HEADER)
+    watch.start(run)
+    watch.heard(told())
+    broken, watch._process = watch._process, None  # it ends by itself
+    watch.failed("out of memory")
+    assert "the autopilot has failed: out of memory" in run.autopilot
+    run.replace_policy(policy_from("auto"))
+    assert run.autopilot == ""
+    watch.heard(told())
+    assert "in the last window" in run.autopilot, "what was seen before does not count either"
+    watch.stop()
+    assert broken is not None
+    broken.end()
+
+
 @pytest.mark.parametrize(
     "change",
     [

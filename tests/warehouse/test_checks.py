@@ -103,6 +103,17 @@ MISTAKES: dict[str, tuple[Callable[[Warehouse], object], tuple[str, ...]]] = {
     "a negative target lag": (stream(target_lag=-3), ("target_lag takes", "-3")),
     "a patience of 0": (table(patience="0 s"), ("patience takes", "longer than 0")),
     "an endless patience": (table(patience=float("inf")), ("patience takes", "inf")),
+    "an immense target lag": (
+        sql(target_lag=2e15),
+        ("target_lag takes", "at most 1e+09 seconds", "2000000000000000.0 s"),
+    ),
+    "a target lag of ages": (stream(target_lag="2000 weeks"), ("target_lag takes", "at most 1e+09", "1209600000.0 s")),
+    "an immense period": (stream(period=1e300), ("period takes", "at most 1e+09 seconds")),
+    "an immense patience": (table(patience=1e10), ("patience takes", "at most 1e+09 seconds")),
+    "an immense class": (
+        table(importance_class=2**64),
+        ("importance_class takes a whole number from -9007199254740992",),
+    ),
     "a negative priority": (stream(priority=-1), ("priority takes", "from 0 to 1e+12", "-1")),
     "an immense priority": (stream(priority=1e300), ("priority takes", "1e+300")),
     "a priority that is no number": (table(priority=float("nan")), ("priority takes", "nan")),

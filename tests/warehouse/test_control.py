@@ -123,6 +123,17 @@ def test_a_policy_comes_back_with_all_its_parameters(served: Path) -> None:
     assert RunningWarehouse(served).replace_placement("proportional:k=2") == "proportional:k=2.0"
 
 
+def test_settings_are_checked_together_and_nothing_is_done(served: Path, run: Recorder) -> None:
+    there = RunningWarehouse(served)
+    there.check_settings("qst:capacity=500", "proportional:k=2", 5, ["air", "alerts"])
+    assert run.checked == (policy_from("qst:capacity=500"), placement_from("proportional:k=2"), 5, ("air", "alerts"))
+    there.check_settings(names=["air"])
+    assert run.checked == (None, None, None, ("air",))
+    with pytest.raises(DeclarationError, match="Did you mean 'air'"):
+        there.check_settings(names=["meters", "airs"])
+    assert run.told == []
+
+
 def test_statistics_have_every_field_of_every_table(served: Path, run: Recorder) -> None:
     as_lists = [asdict(row) | {"operators": list(row.operators)} for row in run.statistics()]
     assert list(RunningWarehouse(served).statistics()) == as_lists
@@ -221,6 +232,14 @@ MALFORMED = {
         "from 0 to 1e+12 as 'priority'",
     ),
     "a time beyond all": (asking("backfill", name="air", first=0, last=2**70, chunk=None), "microseconds as 'last'"),
+    "a name for names": (
+        asking("check_settings", policy=None, placement=None, tracks=None, names="air"),
+        "a list of texts as 'names'; got",
+    ),
+    "a policy that is no text": (
+        asking("check_settings", policy=3, placement=None, tracks=None, names=[]),
+        "null or a text as 'policy'; got 3",
+    ),
     "an empty chunk": (
         asking("backfill", name="air", first=0, last=1, chunk=0),
         "1e+09 seconds as 'chunk'; got 0",

@@ -9,7 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headgate.core import CostModel, FeatureView, Floats, ParameterError, Policy, policy_from
+from headgate.core import (
+    CostModel,
+    FeatureView,
+    Floats,
+    Inheritance,
+    ParameterError,
+    Policy,
+    UserCodeError,
+    placement_from,
+    policy_from,
+)
 from headgate.core.policies import MaxBenefit
 from headgate.warehouse import Generator, Warehouse
 from headgate.warehouse.declare.checks import DeclarationErrors
@@ -163,6 +173,29 @@ def test_a_way_to_inherit_that_does_not_exist_is_refused(tmp_path: Path, text: s
         RunOptions(inheritance=text)
     with pytest.raises(DeclarationErrors, match="inheritance is default"):
         Warehouse("w", tmp_path, inheritance=text).spec()
+
+
+class Sideways(MaxBenefit):
+    """Asks for a way to inherit that does not exist."""
+
+    name = "sideways-benefit"
+
+    @property
+    def inheritance(self) -> Inheritance | None:
+        return "sideways"  # type: ignore[return-value]
+
+
+def test_a_policy_that_is_refused_while_running_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    scheduler = scheduler_of(tmp_path, "default", RunOptions(policy=policy_from("priced-benefit")))
+    with pytest.raises(UserCodeError, match=r"inheritance must be one of none, .*; got 'sideways'"):
+        scheduler.replace_policy(Sideways())
+    assert scheduler.glance(100.0).policy == "priced-benefit"
+    with pytest.raises(UserCodeError, match="got 'sideways'"):
+        scheduler.check(Sideways(), None, 3)
+    scheduler.check(policy_from("fifo"), placement_from("proportional"), 3)
+    assert (scheduler.glance(100.0).policy, scheduler.tracks) == ("priced-benefit", 2)
+    scheduler.set_priority("hot", 20.0)  # which inherits again, as a commit does
+    assert inherited(scheduler) == pytest.approx(10.5)
 
 
 def test_a_policy_that_asks_for_nothing_leaves_it_to_max() -> None:

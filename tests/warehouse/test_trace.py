@@ -6,11 +6,13 @@ import json
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headgate.core import MOST_PRIORITY, MOST_SECONDS
 from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable
 from headgate.core.update import Update
 from headgate.warehouse.declare.warehouse import Warehouse
@@ -159,6 +161,28 @@ def test_a_run_goes_on_if_there_is_no_more_room_to_record_it(new_writer: NewWrit
 def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"nowhere\.jsonl"):
         read_trace(tmp_path / "nowhere.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("target_lag", MOST_SECONDS),
+        ("target_lag", 5e-324),
+        ("patience", MOST_SECONDS),
+        ("period", MOST_SECONDS),
+        ("priority", MOST_PRIORITY),
+        ("priority", 5e-324),
+        ("importance_class", 2**53),
+        ("importance_class", -(2**53)),
+    ],
+)
+def test_whatever_may_be_declared_can_be_read_again(new_writer: NewWriter, option: str, value: float) -> None:
+    warehouse = Warehouse("city")
+    options: dict[str, Any] = {option: value}
+    warehouse.stream("readings", SOURCE, time="ts", **options)
+    tables = traced_tables(warehouse.spec(), {})
+    writer = new_writer(replace(HEADER, tables=tables))
+    assert read_trace(writer.path).header.tables == tables
 
 
 def test_the_tables_of_a_warehouse_are_recorded_as_declared() -> None:

@@ -1,7 +1,8 @@
 """Commands for a running warehouse: ``explain``, ``pause``, ``resume``, ``refresh``, ``backfill``, ``set``, ``stop``.
 
-Each sends requests to the process that runs the warehouse and prints a line for every change. If one of several
-changes is refused, the command ends there; the changes before it stay in effect.
+Each sends requests to the process that runs the warehouse and prints a line for every change. ``set`` changes nothing
+if one of its changes would be refused. With several tables, the others end at the first that is refused; the changes
+before it stay in effect.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def change(
 ) -> None:
     """Change the settings of a running warehouse.
 
-    Changes hold from the next decision until the process ends.
+    Changes hold from the next decision until the process ends. If one of several is refused, none is made.
     """
     priorities = [_priority(text) for text in priority or ()]
     limit = None if budget is None else budget_from(budget)
@@ -164,6 +165,7 @@ def change(
             "nothing to change; give --policy, --placement, --inheritance, --together, --tracks, --budget or --priority"
         )
     running = _once_started(directory)
+    running.check_settings(policy, placement, tracks, [table for table, _ in priorities])
     if policy is not None:
         say(f"policy: {running.replace_policy(policy)}")
     if placement is not None:

@@ -23,6 +23,7 @@ from headgate.cli.live import UpdateLines, live_view, print_summary
 from headgate.cli.output import PlainConsole, say, say_error
 from headgate.cli.page import PageOptions, Ui, UiHost, UiNames, UiPort, UiPreviews, UiReadOnly
 from headgate.core import (
+    MOST_SECONDS,
     MOST_TRACKS,
     DeclarationError,
     ParameterError,
@@ -35,7 +36,7 @@ from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.declare.pipeline_file import load
 from headgate.warehouse.declare.warehouse import missing_sources
 from headgate.warehouse.report.drawing import FORMATS, counts
-from headgate.warehouse.run.control_commands import LEAST_SECONDS, MOST_SECONDS
+from headgate.warehouse.run.control_commands import LEAST_SECONDS
 
 if TYPE_CHECKING:
     from headgate.warehouse.declare.modes import TableMode

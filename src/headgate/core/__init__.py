@@ -8,7 +8,7 @@ modules below are internal: their names may change from one version to the next.
 """
 
 from headgate.core.consumption import AtMost, Consumption, TimeSlice, consumption_from
-from headgate.core.cost import LEAST_UPDATE_TIME, STRETCH, CostModel, fits, keeping_up
+from headgate.core.cost import LEAST_UPDATE_TIME, MOST_SECONDS, STRETCH, CostModel, fits, keeping_up
 from headgate.core.dispatch import LOOP_FEATURES, Dispatch, DispatchStatistics
 from headgate.core.errors import (
     DeclarationError,
@@ -25,7 +25,7 @@ from headgate.core.errors import (
     user_error,
 )
 from headgate.core.explain import Decision, DispatchExplanation, Explanation, Ranked, RoundsExplanation
-from headgate.core.features import FEATURES, ChangedBy, Feature, features_named
+from headgate.core.features import FEATURES, MOST_CLASS, ChangedBy, Feature, features_named
 from headgate.core.graph import Floats, Graph, Ints, uniform
 from headgate.core.inheritance import (
     MOST_PRIORITY,
@@ -60,7 +60,7 @@ from headgate.core.observe import (
 )
 from headgate.core.placement import MOST_TRACKS, Lane, Lanes, Placement, Workers
 from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE, URGENT, Layered
-from headgate.core.policy import Policy, rank
+from headgate.core.policy import Policy, rank, vet
 from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
 from headgate.core.rounds import NewRound, Rounds, RoundsStatistics
 from headgate.core.staleness import ArrivalLog, LagMeter, StalenessMeter, is_past, waiting_since
@@ -84,7 +84,9 @@ __all__ = [
     "LIVE",
     "LOOP_FEATURES",
     "MAINTENANCE",
+    "MOST_CLASS",
     "MOST_PRIORITY",
+    "MOST_SECONDS",
     "MOST_TRACKS",
     "PATIENCE_PERIODS",
     "PLACEMENTS",
@@ -187,5 +189,6 @@ __all__ = [
     "together_from",
     "uniform",
     "user_error",
+    "vet",
     "waiting_since",
 ]

@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+#: the longest length of time that may be stated, in seconds: about 30 years
+MOST_SECONDS = 1e9
 #: the least cost of an update, in seconds
 LEAST_UPDATE_TIME = 1e-3
 #: an update may be this many times as large as the largest one so far

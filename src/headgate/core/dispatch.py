@@ -28,7 +28,7 @@ from headgate.core.guard import Guard
 from headgate.core.loop import LoopStatistics, Reason, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers
-from headgate.core.policy import Policy, portion_of
+from headgate.core.policy import Policy, portion_of, vet
 from headgate.core.ranking import Key, ranking_for
 
 #: the features that the loop itself keeps or reads; an engine's matrix must have them
@@ -68,6 +68,7 @@ class Dispatch:
         history: int = 0,
     ) -> None:
         matrix.require(LOOP_FEATURES, "the dispatch loop")
+        vet(policy)
         matrix.require(policy.requires(), f"policy {policy.name!r}")
         matrix.require(placement.needs, f"placement {placement.name!r}")
         self.matrix = matrix
@@ -246,17 +247,31 @@ class Dispatch:
 
     # --- change while running -------------------------------------------------------------------------------
 
+    def check(
+        self, policy: Policy | None = None, placement: Placement | None = None, workers: Workers | None = None
+    ) -> None:
+        """Refuse what would be refused if it were asked for; nothing changes."""
+        if policy is not None:
+            vet(policy)
+            self.matrix.require(policy.requires(), f"policy {policy.name!r}")
+        try:
+            if placement is not None:
+                self._placed_by(placement)
+            if workers is not None:
+                self._lanes_from(placement or self.placement, workers)
+        except SystemExit as error:  # whoever asks before a change goes on without it
+            raise user_error(f"placement {(placement or self.placement).name!r} failed", error) from error
+
     def replace_policy(self, policy: Policy) -> None:
-        """Rank by another policy from the next decision on."""
-        self.matrix.require(policy.requires(), f"policy {policy.name!r}")
+        """Rank by another policy from the next decision on; one that cannot be used is refused, and nothing changes."""
+        self.check(policy=policy)
         self.policy = policy
         self._memory = None
         self._adopt_lanes(self._placed)
 
     def replace_placement(self, placement: Placement) -> None:
         """Place by another rule from the next decision on."""
-        self.matrix.require(placement.needs, f"placement {placement.name!r}")
-        placed = self._lanes_from(placement, self.workers)
+        placed = self._placed_by(placement)
         self.placement = placement
         self._adopt_lanes(placed)
 
@@ -318,6 +333,11 @@ class Dispatch:
             graph.index[name]: when for name, when in (since or {}).items() if name in graph.index
         }
         self._adopt_lanes(self._lanes_from(self.placement, self.workers))
+
+    def _placed_by(self, placement: Placement) -> Lanes:
+        vet(placement)
+        self.matrix.require(placement.needs, f"placement {placement.name!r}")
+        return self._lanes_from(placement, self.workers)
 
     def _lanes_from(self, placement: Placement, workers: Workers) -> Lanes:
         # What was placed before lets a placement avoid changing its mind at every small change of costs.

@@ -18,6 +18,9 @@ from types import MappingProxyType
 
 from headgate.core.errors import DeclarationError, UnknownNameError
 
+#: the largest importance class: a feature is a floating-point number, which has no further whole numbers exactly
+MOST_CLASS = 2**53
+
 
 class ChangedBy(Flag):
     """Whose running (or what else) can change a feature of a node. A sibling feeds the same node as it does."""

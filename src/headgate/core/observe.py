@@ -24,7 +24,7 @@ from headgate.core.matrix import FeatureMatrix
 from headgate.core.placement import Placement
 from headgate.core.placements import ByNode, LeastLoaded
 from headgate.core.policies.classes import LIVE
-from headgate.core.policy import Policy
+from headgate.core.policy import Policy, vet
 
 NodeT = TypeVar("NodeT")
 
@@ -117,6 +117,7 @@ def operator_features(policies: Iterable[Policy], placements: Iterable[Placement
     """The features that these policies and placements and the loops read, and no other: reading costs."""
     wanted = list(LOOP_FEATURES)
     for policy in policies:
+        vet(policy)
         wanted += _checked(policy.requires(), f"policy {policy.name!r}")
     for placement in placements:
         wanted += _checked(placement.needs, f"placement {placement.name!r}")

@@ -8,16 +8,19 @@ loops decide whether and where a node can run, and that no node waits for ever.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import Field, fields, is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.core.errors import UserCodeError
+from headgate.core.errors import USER_ERRORS, UserCodeError, user_error
 from headgate.core.graph import Floats, Ints
 from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView, in_view
+
+_Said = TypeVar("_Said")
 
 
 class Choosable:
@@ -106,6 +109,40 @@ class Policy(Choosable, ABC):
     def requires(self) -> tuple[str, ...]:
         """The features this instance reads; more than ``needs`` where parameters bring in other policies."""
         return self.needs
+
+
+def vet(chosen: Choosable) -> None:
+    """Ask a policy, or a placement, all that it says of itself; a wrong answer is its author's mistake.
+
+    To be called before it takes the place of another one: then a mistake is told, and nothing has changed.
+    """
+    who = f"{'policy' if isinstance(chosen, Policy) else 'placement'} {chosen.name!r}"
+    _answer_of(who, "__str__", lambda: str(chosen))
+    if not isinstance(chosen, Policy):
+        return
+    needs = _answer_of(who, "requires", lambda: _listed(chosen.requires()))
+    if needs is None:
+        raise UserCodeError(f"{who}: requires must return the names of features, as a tuple of texts: correct it")
+    _answer_of(who, "cuts", lambda: bool(chosen.cuts))
+    _answer_of(who, "local", lambda: bool(chosen.local))
+    inheritance, known = _answer_of(who, "inheritance", lambda: chosen.inheritance), get_args(Inheritance)
+    if inheritance is not None and not (isinstance(inheritance, str) and inheritance in known):
+        got = repr(inheritance) if isinstance(inheritance, str) else type(inheritance).__name__
+        raise UserCodeError(f"{who}: inheritance must be one of {', '.join(known)}, or None; got {got}: correct it")
+
+
+def _answer_of(who: str, asked: str, question: Callable[[], _Said]) -> _Said:
+    try:
+        return question()
+    except USER_ERRORS as error:
+        raise user_error(f"{who} cannot be used, because its {asked} failed", error) from error
+
+
+def _listed(names: Iterable[object]) -> tuple[str, ...] | None:
+    """The names as a tuple; None if that is not what they are."""
+    listed = () if isinstance(names, str) else (*names,)
+    texts = tuple(name for name in listed if isinstance(name, str))
+    return None if isinstance(names, str) or len(texts) < len(listed) else texts
 
 
 def priorities_of(policy: Policy, view: FeatureView) -> Floats:

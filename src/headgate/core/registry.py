@@ -21,16 +21,24 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Generic, Literal, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from headgate.core.errors import DeclarationError, HeadgateError, ParameterError, UnknownNameError, UserCodeError
+from headgate.core.errors import (
+    USER_ERRORS,
+    DeclarationError,
+    HeadgateError,
+    ParameterError,
+    UnknownNameError,
+    UserCodeError,
+    said_by,
+)
 from headgate.core.placement import Placement
 from headgate.core.placements import SHIPPED as SHIPPED_PLACEMENTS
 from headgate.core.policies import SHIPPED as SHIPPED_POLICIES
-from headgate.core.policy import Policy
+from headgate.core.policy import Choosable, Policy, vet
 
 POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in SHIPPED_POLICIES}
 PLACEMENTS: dict[str, type[Placement]] = {placement.name: placement for placement in SHIPPED_PLACEMENTS}
 
-_Chosen = TypeVar("_Chosen")
+_Chosen = TypeVar("_Chosen", bound=Choosable)
 
 #: the longest text that is read, in letters; it also limits how deep policies can be inside each other
 MOST_LETTERS = 1000
@@ -66,11 +74,14 @@ class _NamedClasses(Generic[_Chosen]):
         chosen = self._class_called(name, imports)
         values = _values(chosen, parameters, f"{self.noun} {name!r}", imports)
         try:
-            return chosen(**values)
+            made = chosen(**values)
         except HeadgateError:
             raise
-        except Exception as error:
-            raise UserCodeError(f"{self.noun} {name!r} failed while it was made from {text!r}: {error}") from error
+        except USER_ERRORS as error:
+            said = said_by(error)
+            raise UserCodeError(f"{self.noun} {name!r} failed while it was made from {text!r}: {said}") from error
+        vet(made)
+        return made
 
     def _class_called(self, name: str, imports: bool) -> type[_Chosen]:
         if "." not in name:
@@ -99,13 +110,13 @@ _PLACEMENT: _NamedClasses[Placement] = _NamedClasses("placement", PLACEMENTS, Pl
 def _imported(module_name: str, wanted: str) -> types.ModuleType:
     try:
         return importlib.import_module(module_name)
-    except Exception as error:
+    except USER_ERRORS as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise DeclarationError(
                 f"there is no module {error.name!r}, so the {wanted} cannot be found: "
                 "check the spelling, and that the module's folder is on PYTHONPATH"
             ) from error
-        raise UserCodeError(f"the module of the {wanted} failed while it was imported: {error}") from error
+        raise UserCodeError(f"the module of the {wanted} failed while it was imported: {said_by(error)}") from error
 
 
 # --- parameters -------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ from headgate.core.graph import Floats, Graph, Ints, uniform
 from headgate.core.loop import LoopStatistics
 from headgate.core.matrix import FeatureMatrix, FeatureView, Reader
 from headgate.core.placement import Placement, Workers, one_worker_each
-from headgate.core.policy import Policy, as_table, portions_of, priorities_of, ties
+from headgate.core.policy import Policy, as_table, portions_of, priorities_of, ties, vet
 from headgate.core.worklist import CanRun, Counts, NodeRecords, Phase, RoundsConfig, Step, Worklist
 
 Answer = TypeVar("Answer")
@@ -442,6 +442,7 @@ class Rounds:
 
     def _require(self, policy: Policy | None, placement: Placement | None) -> None:
         if policy is not None:
+            vet(policy)
             self.matrix.require(policy.requires(), f"policy {policy.name!r}")
         if placement is not None:
             self.matrix.require(placement.needs, f"placement {placement.name!r}")

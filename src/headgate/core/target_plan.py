@@ -1,7 +1,7 @@
 """Whether target lags can be kept on so many tracks, for people: which cannot, by how much, and what would help.
 
 The arithmetic is that of ``headgate.core.targets``. Everything that is named as help was tried in it: with it, all
-targets would be kept with room to spare.
+targets would be kept with room to spare; with more tracks all but those that no number of tracks helps.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from headgate.core.targets import (
     impossible,
     is_possible,
     kept_targets,
+    reachable,
     smallest_factor,
 )
 
@@ -53,9 +54,10 @@ class TargetDemand:
 class TargetHelp:
     """What would help, each by itself; None or empty if it alone does not.
 
-    ``tracks``: so many tracks. ``coarser``: these targets in place of the stated ones. ``without``: these tables left
-    out. ``tracks_at_least`` is on how many fewer tracks targets would be missed only now and then, because an update
-    may have to wait for ``longest`` seconds there; None if there is no such number.
+    ``tracks``: so many tracks, for the targets that can be reached at all. ``coarser``: these targets in place of the
+    stated ones. ``without``: these tables left out. ``tracks_at_least`` is on how many fewer tracks targets would be
+    missed only now and then, because an update may have to wait for ``longest`` seconds there; None if there is no such
+    number.
     """
 
     tracks: int | None = None
@@ -70,8 +72,9 @@ class TargetPlan:
     """What all targets ask of ``tracks`` tracks.
 
     ``verdict``: "impossible" if no policy can keep all targets, "tight" if some will be missed now and then, "kept"
-    otherwise. ``busy`` is how many tracks the targets take, sources included, and ``others`` how many the other tables
-    need at least to keep up. ``longest`` is how long an update may have to wait because others are not interrupted.
+    otherwise. ``busy`` is how many tracks the targets take that can be reached, sources included, and ``others`` how
+    many the other tables need at least to keep up. ``longest`` is how long an update may have to wait because others
+    are not interrupted. ``given_up`` are tables whose target could be reached, but not together with the others.
     ``unknown`` are the tables whose cost or period is not known: they count as nothing.
     """
 
@@ -97,12 +100,13 @@ def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
     names = tables.graph.names
     stated = tables.stated.tolist()
     hopeless = impossible(tables, asked)
+    rest = demand(reachable(tables, asked))
     verdict: Verdict = "kept"
-    if hopeless.any() or exceeds(asked.tracks, tracks):
+    if hopeless.any() or exceeds(rest.tracks, tracks):
         verdict = "impossible"
     elif not has_room(tables, tracks):
         verdict = "tight"
-    nothing_asked = asked.share == 0
+    nothing_asked = rest.share == 0
     kept = kept_targets(tables, tracks) if verdict == "impossible" else tables.target
     return TargetPlan(
         tracks=tracks,
@@ -118,10 +122,10 @@ def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
             )
             for i in stated
         ),
-        busy=asked.tracks,
-        others=float(asked.keep_up[nothing_asked].sum()),
+        busy=rest.tracks,
+        others=float(rest.keep_up[nothing_asked].sum()),
         longest=blocking(tables, tracks),
-        given_up=tuple(names[i] for i in stated if math.isinf(kept[i])),
+        given_up=tuple(names[i] for i in stated if math.isinf(kept[i]) and not hopeless[i]),
         unknown=tuple(names[i] for i in np.flatnonzero(~tables.known & np.isfinite(asked.within)).tolist()),
         help=TargetHelp() if verdict == "kept" else _help(tables, tracks),
     )
@@ -131,8 +135,11 @@ def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
 
 
 def _help(tables: TargetTables, tracks: int) -> TargetHelp:
-    enough, least = _more_tracks(has_room, tables, tracks), _more_tracks(is_possible, tables, tracks)
-    if least == enough or is_possible(tables, tracks):
+    rest = reachable(tables, demand(tables))
+    enough, least = None, None
+    if not has_room(rest, tracks):
+        enough, least = _more_tracks(has_room, rest, tracks), _more_tracks(is_possible, rest, tracks)
+    if least == enough or is_possible(rest, tracks):
         least = None
     longest = 0.0 if least is None else blocking(tables, least)
     return TargetHelp(enough, _coarser(tables, tracks), _fewer(tables, tracks), least, longest)
@@ -243,8 +250,9 @@ def _said(plan: TargetPlan, written: Written) -> Iterator[str]:
         yield f"{table.name}: {impossible_line(table, written)}"
     tracks = f"{plan.tracks} track{'' if plan.tracks == 1 else 's'}"
     if exceeds(plan.busy, plan.tracks):
+        which = "the other target lags" if plan.impossible else "the target lags"
         yield (
-            f"the target lags cannot all be met: they take {plan.busy:.2f} tracks at least, and there "
+            f"{which} cannot all be met: they take {plan.busy:.2f} tracks at least, and there "
             f"{'is' if plan.tracks == 1 else 'are'} {tracks}"
         )
         if plan.given_up:
@@ -269,20 +277,23 @@ def impossible_line(table: TargetDemand, written: Written = seconds_of) -> str:
     )
 
 
-def help_lines(plan: TargetPlan, written: Written = seconds_of) -> list[str]:
-    """What would help, each by itself."""
-    found = []
-    enough, least = plan.help.tracks, plan.help.tracks_at_least
-    more = [] if enough is None else [f"{enough} tracks"]
-    if least is not None:
-        wait = f"an update may have to wait {written(plan.help.longest)} for a track"
-        number = f"{least} tracks" if enough is None else f"or {least}"
-        more.append(f"{number}, if targets may be missed now and then: on {least}, {wait}")
-    if more:
-        found.append("; ".join(more))
+def help_lines(plan: TargetPlan, written: Written = seconds_of, more_tracks: bool = True) -> list[str]:
+    """What would help, each by itself; without ``more_tracks`` only what also helps targets that cannot be reached."""
+    found = _track_lines(plan, written) if more_tracks else []
     if plan.help.coarser:
         targets = [f"{written(target)} for {name}" for name, target in plan.help.coarser.items()]
         found.append(f"a target_lag of {', '.join(targets)}")
     if plan.help.without:
         found.append(f"to leave out {', '.join(plan.help.without)}")
     return found
+
+
+def _track_lines(plan: TargetPlan, written: Written) -> list[str]:
+    enough, least = plan.help.tracks, plan.help.tracks_at_least
+    more = [] if enough is None else [f"{enough} tracks"]
+    if least is not None:
+        wait = f"an update may have to wait {written(plan.help.longest)} for a track"
+        number = f"{least} tracks" if enough is None else f"or {least}"
+        more.append(f"{number}, if targets may be missed now and then: on {least}, {wait}")
+    whom = "for the other targets, " if plan.impossible else ""
+    return [whom + "; ".join(more)] if more else []

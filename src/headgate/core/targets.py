@@ -146,6 +146,11 @@ def has_room(tables: TargetTables, tracks: int) -> bool:
     return not impossible(tables, asked).any() and not exceeds(asked.tracks, ROOM * tracks)
 
 
+def reachable(tables: TargetTables, asked: Demand) -> TargetTables:
+    """The tables without the targets that are ``impossible``: what those ask for nobody can give, on any tracks."""
+    return tables.with_target(np.where(impossible(tables, asked), np.inf, tables.target))
+
+
 def impossible(tables: TargetTables, asked: Demand) -> NDArray[np.bool_]:
     """The tables whose own target is below the lowest lag that they can have, however many tracks there are."""
     return tables.target < asked.least * (1 - _ROUNDING) - _ROUNDING
@@ -160,15 +165,13 @@ def kept_targets(tables: TargetTables, tracks: int) -> Floats:
     Those that take least of a track for their priority come first; one that does not fit any more is left out, and
     so are those that nobody could keep.
     """
-    asked = demand(tables)
-    hopeless = impossible(tables, asked)
-    if not hopeless.any() and asked.tracks <= ROOM * tracks:
+    tables = reachable(tables, demand(tables))
+    if demand(tables).tracks <= ROOM * tracks:
         return tables.target
     wait = blocking(tables, tracks) / 2  # on average; who has to wait longer is late now and then
     asked = demand(tables, wait)
     worth = asked.share / np.maximum(tables.priority, 1e-12)
-    candidates = [i for i in tables.stated.tolist() if not hopeless[i]]
-    order = sorted(candidates, key=lambda i: (worth[i], tables.graph.tie[i]))
+    order = sorted(tables.stated.tolist(), key=lambda i: (worth[i], tables.graph.tie[i]))
 
     def only(chosen: list[int]) -> Floats:
         target = np.full(len(tables.graph), np.inf)

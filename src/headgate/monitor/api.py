@@ -48,8 +48,10 @@ from headgate.monitor.what_if import BusyError, WhatIf, what_if_from
 from headgate.monitor.withheld import WITHHELD, withheld
 from headgate.warehouse.run.control_commands import COMMANDS, MOST_BYTES
 
+#: the commands that change nothing
+_CHANGE_NOTHING = ("statistics", "notices", "explain", "glance", "check_settings")
 #: the commands that change something
-CHANGES = tuple(name for name in COMMANDS if name not in ("statistics", "notices", "explain", "glance"))
+CHANGES = tuple(name for name in COMMANDS if name not in _CHANGE_NOTHING)
 
 _NO_TABLE = {404: "there is no such table"}
 _SILENT = {503: "the scheduler does not answer"}

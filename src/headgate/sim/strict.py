@@ -8,6 +8,7 @@ dataclasses themselves.
 from __future__ import annotations
 
 import difflib
+import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -87,7 +88,11 @@ def convert(value: object, kind: Any, where: str, rename: Mapping[str, str] | No
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
         return build(kind, value, where, rename)
     if kind is float and type(value) in (int, float):
-        return float(value)  # type: ignore[arg-type]
+        try:
+            return float(value)  # type: ignore[arg-type]
+        except OverflowError:
+            most = sys.float_info.max
+            raise ScenarioError(f"{where} takes a number, at most {most:.2g}, or inf; got a larger one") from None
     fits = type(value) is kind
     if origin is Literal:
         fits = value in get_args(kind)

@@ -38,6 +38,7 @@ from headgate.core import (
     UnknownNameError,
     Workers,
     rank,
+    vet,
 )
 from headgate.core.placements import Anywhere
 from headgate.testing.oracle import CheckError, ComparedDispatch
@@ -81,6 +82,10 @@ def check_policy(policy: Policy, *, cases: int = 200, seed: int = 0, features: I
     """
     if complaint := _no_policy(policy):
         raise CheckError(f"policy {complaint}")
+    try:
+        vet(policy)
+    except HeadgateError as error:
+        raise CheckError(str(error)) from error
     known = {**FEATURES, **{feature.name: feature for feature in features}}
     for name in policy.requires():
         if name not in known:

@@ -15,7 +15,7 @@ from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView, in_view
 from headgate.core.policies.arrival import FirstCome
 from headgate.core.policies.rates import HighestRate
-from headgate.core.policy import Policy, as_table, nested, of_highest_rank, priorities_of
+from headgate.core.policy import Policy, as_table, nested, of_highest_rank, priorities_of, vet
 
 #: layers, highest first: what somebody has asked for now, updates, repairs of the past, upkeep
 URGENT, LIVE, BACKFILL, MAINTENANCE = 1.0, 0.0, -1.0, -2.0
@@ -214,6 +214,9 @@ class Layered(Policy):
     paper = "none"
     needs = ("layer",)
     starves = True
+
+    def __post_init__(self) -> None:
+        vet(self.inner)  # here, so that a mistake is told by the name that the user knows
 
     @property
     def local(self) -> bool:  # type: ignore[override]

@@ -215,11 +215,12 @@ def _is_known(alpha: float, beta: float, period: float) -> bool:
 def _portion(price: float, alpha: float, beta: float, priority: float, period: float) -> float:
     """How many seconds of data an update of a table takes in; infinity for everything. One table at a time: the loop
     asks for one, and numbers are faster than arrays of one."""
-    if beta >= 1 or priority <= 0 or not _is_known(alpha, beta, period):
+    worth = priority * beta
+    if beta >= 1 or worth <= 0 or not _is_known(alpha, beta, period):
         return math.inf
     setups = SETUPS * alpha / min(beta, 1 - beta)
-    amount = max(setups, SHARE * math.sqrt(2 * price * alpha / (priority * beta)))
-    if not 0 < period < math.inf:
+    amount = max(setups, SHARE * math.sqrt(2 * price * alpha / worth))
+    if not 0 < period < math.inf or amount == math.inf:
         return amount
     return max(LEAST_PERIODS, math.ceil(amount / period - ROUNDING)) * period
 

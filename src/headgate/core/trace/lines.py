@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar, get_args
 
+from headgate.core.cost import MOST_SECONDS
 from headgate.core.errors import DeclarationError
 from headgate.core.joint import DECLARED, Together
 from headgate.core.placement import MOST_TRACKS
@@ -49,8 +50,6 @@ MOST_LETTERS_SAID = 1_000_000  # of an error, a notice, or a policy
 MOST_DEPTH = 10
 #: in seconds since the epoch: about the years 1 to 9900
 FIRST_MOMENT, LAST_MOMENT = -6.2e10, 2.5e11
-#: in seconds: about 30 years
-LONGEST = 1e9
 MOST = 1e15
 _MOST_WHOLE = 2**63
 
@@ -267,7 +266,7 @@ def _update(entry: _Entry) -> Update:
         track=_whole(entry, "track", -1, MOST_TRACKS - 1),
         released=_moment(entry, "released"),
         began=_moment(entry, "began"),
-        seconds=_number(entry, "seconds", 0.0, LONGEST),
+        seconds=_number(entry, "seconds", 0.0, MOST_SECONDS),
         gained=_number(entry, "gained"),
         rows=_whole(entry, "rows"),
         rejected=_whole(entry, "rejected"),
@@ -282,7 +281,7 @@ def _update(entry: _Entry) -> Update:
     )
     # Older traces do not tell planning and committing apart.
     without = max(0.0, update.seconds - max(0.0, update.overhead))
-    update.work = _number(entry, "work", 0.0, LONGEST) if "work" in entry else without
+    update.work = _number(entry, "work", 0.0, MOST_SECONDS) if "work" in entry else without
     return update
 
 

@@ -15,6 +15,8 @@ from typing import ClassVar
 import numpy as np
 
 from headgate.core import (
+    MOST_CLASS,
+    MOST_TRACKS,
     AtMost,
     Consumption,
     Graph,
@@ -81,6 +83,8 @@ class QueryModel:
         _demand(bool(self.name), "a query", "a name", self.name)
         _demand(bool(self.operators), where, "at least one operator", self.operators)
         _demand(self.patience > 0, where, "a patience of more than 0 seconds", self.patience)
+        most = MOST_CLASS
+        _demand(-most <= self.importance_class <= most, where, f"a class of -{most} to {most}", self.importance_class)
         try:
             graph = self._graph()
         except GraphError as error:
@@ -313,7 +317,7 @@ class OperatorScenario:
     def __post_init__(self) -> None:
         where = f"scenario {self.name!r}"
         _demand(bool(self.queries), where, "at least one query", self.queries)
-        _demand(self.workers >= 1, where, "at least 1 worker", self.workers)
+        _demand(1 <= self.workers <= MOST_TRACKS, where, f"from 1 to {MOST_TRACKS} workers", self.workers)
         _demand(1 <= self.groups <= self.workers, where, "at least one worker for each of its groups", self.groups)
         _demand(self.horizon > 0, where, "a horizon of more than 0 seconds", self.horizon)
         _demand(self.events is None or self.events >= 1, where, "at least 1 event", self.events)

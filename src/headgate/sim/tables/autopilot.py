@@ -11,7 +11,6 @@ from headgate.core.policies import Autopilot
 from headgate.core.trace import Change
 from headgate.core.trace.recent import RecentTrace
 from headgate.sim.autopilot import WindowReplays
-from headgate.sim.kernel import Rank
 from headgate.sim.tables.recording import RecordingSimulation
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.tables.simulation import Progress, TableResult
@@ -49,18 +48,18 @@ class AutopilotSimulation(RecordingSimulation):
         self.verdicts: list[tuple[float, Verdict]] = []
 
     def run(self, progress: Progress | None = None) -> TableResult:
-        self._events.at(self._replays.due(), Rank.ARRIVAL, self._look, 0)
+        self._at_beside(self._replays.due(), self._look)
         return super().run(progress)
 
-    def _look(self, _: int, now: float) -> None:
+    def _look(self, now: float) -> None:
         window = self._replays.look(now)
         if window is not None:
             self._memory, verdict = self._rule.judge(self._memory, window)
             self.verdicts.append((now, verdict))
             if verdict.changes:
                 self._follow(verdict, now)
-        if self._events:  # otherwise there is nothing more to come
-            self._events.at(max(self._replays.due(), now), Rank.ARRIVAL, self._look, 0)
+        # Before something happens, there is nothing new to see.
+        self._at_beside(max(self._replays.due(), self._events.next_time()), self._look)
 
     def _follow(self, verdict: Verdict, now: float) -> None:
         chosen = verdict.settings

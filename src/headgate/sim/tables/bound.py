@@ -39,6 +39,8 @@ from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
 
 #: arrivals of all tables together; more take too long
 MOST_ARRIVALS = 3_000_000
+#: slow periods, once for each table; more take too long, and then none is counted
+MOST_CYCLES = 100_000
 #: the search for the price ends when at most this share could still be gained
 _GAIN = 5e-4
 _MOST_PRICES = 40
@@ -100,7 +102,7 @@ def lower_bound(
             f"a bound is for a run of a certain length, and scenario {scenario.name!r} has no horizon: state one, or"
             " the seconds of the run"
         )
-    scenario = replace(scenario.at_best(), slowdown=_counted(scenario.slowdown))
+    scenario = replace(scenario.at_best(), slowdown=_counted(scenario, length))
     cut = scenario.cuts if portions is None else portions
     problem = _Problem(scenario, length, seed, cut, certain, recorded, done)
     value, price = problem.best()
@@ -114,11 +116,18 @@ def lower_bound(
     )
 
 
-def _counted(slowdown: Slowdown | None) -> Slowdown | None:
-    """The slow periods that count; None if there are none."""
+def _counted(scenario: TableScenario, length: float) -> Slowdown | None:
+    """The slow periods that count in a run of some length; None if there are none."""
+    slowdown = scenario.slowdown
     if slowdown is None or slowdown.throughout:  # full speed is a bound for updates whose speed changes
         return None
-    return slowdown if slowdown.slow > 0 and slowdown.normal < math.inf else None
+    if not slowdown.slow or slowdown.normal >= length:
+        return None
+    if not slowdown.normal or slowdown.slow > length:  # always slow, or from some time on
+        return replace(slowdown, slow=length)
+    # Full speed is a bound, and a good one: updates can always begin in a moment at which the machine is fast.
+    cycles = length / (slowdown.normal + slowdown.slow)
+    return slowdown if cycles * len(scenario.tables) <= MOST_CYCLES else None
 
 
 # --- tables -----------------------------------------------------------------------------------------------------

@@ -48,9 +48,10 @@ from headgate.core import Floats, Ints
 from headgate.sim.tables.cut import lateness, most_parts
 from headgate.sim.tables.scenario import Slowdown
 
-#: lines fall to 0 after so many lengths of the slow period, or parts of a run without any; the last never does
+#: lines fall to 0 after so many lengths of the slow period, or parts of a run without any (the last never does) or with
 _AFTER = (0.06, 0.125, 0.25, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 _PARTS = (0.125, 0.25, 0.5, 1.0, math.inf)
+_WHOLE = (0.5, 1.0)
 #: each cycle, or a run without slow periods, is in so many steps, or fewer if they were too many
 _STEPS, _FEWEST_STEPS, _MOST_STEPS = 192, 48, 20_000
 #: tables for which the price falls faster than this, against what a second of their work is worth, may choose by chance
@@ -158,6 +159,7 @@ class FluidBound:
     def _search(self) -> Floats:
         """Heights of the lines at which the value is high."""
         rates = [table.weight / table.work for table in self._tables if table.weight > 0 and table.work > 0]
+        rates = [rate for rate in rates if rate < math.inf]
         heights = np.zeros(len(self._lines))
         if not rates or not len(heights):
             return heights
@@ -219,7 +221,10 @@ class FluidBound:
             return 0.0
         highest = float((self._price * np.where(self._until > 0, self._slowness, 1.0)).max(initial=0.0))
         amount = float(root.amounts.mean())
-        return max(1.0, round(math.sqrt(2 * table.setup * highest / (table.weight * amount * root.gap))))
+        worth, most = table.weight * amount * root.gap, len(root.came)
+        if 2 * table.setup * highest >= worth * most * most:
+            return float(most)
+        return max(1.0, round(math.sqrt(2 * table.setup * highest / worth)))
 
     def _from_each_step(self, i: int) -> None:
         """Note the least that data costs table i with y at the beginning of some step, or of a later one."""
@@ -393,11 +398,18 @@ def _lines(cycle: Slowdown | None, end: float) -> tuple[Floats, Floats, Floats, 
         begins, ends = np.tile(cell, cycles), np.tile(np.append(cell[1:], cycle.normal), cycles)
         high, low = (np.maximum(0.0, zero - moments) / np.tile(slowness, cycles) for moments in (begins, ends))
         since = number * length + begins
+        # nothing waits before the first slow period
+        high[:, since < cycle.normal] = low[:, since < cycle.normal] = 0.0
+        # and for an overload that lasts, lines over the whole run
+        whole = np.array(_WHOLE)[:, None] * end
+        high, low = (
+            np.vstack([lines, np.maximum(0.0, whole - (number * length + moments))])
+            for lines, moments in ((high, begins), (low, ends))
+        )
         inside = np.append(since[1:], math.inf) > 0
         inside &= since < end
         since, high, low = np.maximum(since[inside], 0.0), high[:, inside], low[:, inside]
-        high[:, since < cycle.normal] = low[:, since < cycle.normal] = 0.0  # nothing waits before the first slow period
-        falls = np.ones(len(reach))
+        falls = np.append(np.ones(len(reach)), np.full(len(_WHOLE), cycle.factor))
     return since, low, (high + low) / 2 @ np.diff(since, append=end), falls
 
 

@@ -15,6 +15,8 @@ import numpy as np
 
 from headgate.core import (
     LEAST_UPDATE_TIME,
+    MOST_CLASS,
+    MOST_TRACKS,
     Floats,
     Graph,
     Inheritance,
@@ -26,6 +28,10 @@ from headgate.core import (
     inherit_priorities,
     plan_targets,
 )
+from headgate.core.trace.lines import MOST
+
+#: the shortest period, and the shortest time in which a machine gets slow and fast again, in seconds
+LEAST_SECONDS = 1e-6
 
 #: which tables with the same sources share a job
 SimulatedTogether = Literal["auto", "always", "never"]
@@ -57,24 +63,31 @@ class Table:
     def __post_init__(self) -> None:
         where = f"table {self.name!r}"
         for key in ("delay", "setup_time", "time_per_unit", "priority"):
-            if not 0 <= getattr(self, key) < math.inf:
-                raise ScenarioError(f"{where}: {key} must be a finite number of at least 0; got {getattr(self, key)}")
+            if not 0 <= getattr(self, key) <= MOST:
+                raise ScenarioError(f"{where}: {key} must be a number from 0 to {MOST:g}; got {getattr(self, key)}")
+        if abs(self.importance_class) > MOST_CLASS:
+            raise ScenarioError(f"{where}: class must be from -{MOST_CLASS} to {MOST_CLASS}; got a number beyond")
         if self.patience is not None and not self.patience > 0:
             raise ScenarioError(f"{where}: patience must be more than 0 seconds; got {self.patience}")
-        if self.target_lag is not None and not 0 < self.target_lag < math.inf:
-            raise ScenarioError(f"{where}: target_lag must be more than 0 seconds; got {self.target_lag}")
+        if self.target_lag is not None and not 0 < self.target_lag <= MOST:
+            raise ScenarioError(
+                f"{where}: target_lag must be more than 0 seconds, at most {MOST:g}; got {self.target_lag}"
+            )
         if self.setup_time + self.time_per_unit == 0:
             raise ScenarioError(f"{where}: setup_time and time_per_unit are both 0; an update must take some time")
-        if self.offset is not None and not 0 <= self.offset < math.inf:
-            raise ScenarioError(f"{where}: offset must be a number of at least 0 seconds; got {self.offset}")
-        if not all(0 <= time < math.inf for time in self.arrivals):
-            raise ScenarioError(f"{where}: arrivals must be times of at least 0 seconds; got {self.arrivals}")
+        if self.offset and not LEAST_SECONDS <= self.offset <= MOST:
+            raise ScenarioError(
+                f"{where}: offset must be 0, or from {LEAST_SECONDS:g} to {MOST:g} seconds; got {self.offset}"
+            )
+        if wrong := [time for time in self.arrivals if not 0 <= time <= MOST]:
+            raise ScenarioError(f"{where}: arrivals must be times from 0 to {MOST:g} seconds; got {wrong[0]}")
         if self.sources:
             if self.period or self.arrivals:
                 raise ScenarioError(f"{where} has sources, so it gets its period from them: remove period and arrivals")
-        elif not self.arrivals and not 0 < self.period < math.inf:
+        elif not self.arrivals and not LEAST_SECONDS <= self.period <= MOST:
             raise ScenarioError(
-                f"{where} has no sources, so it needs a period of more than 0 seconds; got {self.period}"
+                f"{where} has no sources, so it needs a period of {LEAST_SECONDS:g} to {MOST:g} seconds; "
+                f"got {self.period}"
             )
         if any(later <= earlier for earlier, later in pairwise(self.arrivals)):
             raise ScenarioError(f"{where}: arrivals must be increasing times")
@@ -86,7 +99,7 @@ class Slowdown:
 
     As in the paper, an update keeps the speed at which it starts. So a long one that starts just before a slow period
     escapes it, and whoever makes long updates has more of the machine. ``throughout``: a running update slows down and
-    speeds up with the machine.
+    speeds up with the machine. ``normal`` infinite: it is never slow; ``slow``: it stays slow once it is.
     """
 
     factor: float
@@ -95,10 +108,15 @@ class Slowdown:
     throughout: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= self.factor < math.inf or self.normal < 0 or self.slow < 0 or not self.normal + self.slow > 0:
-            raise ScenarioError(
-                f"slowdown takes factor >= 1 and lengths normal, slow >= 0 that are not both 0; got {self}"
-            )
+        if not 1 <= self.factor <= MOST:
+            raise ScenarioError(f"slowdown.factor must be a number from 1 to {MOST:g}; got {self.factor}")
+        for key in ("normal", "slow"):
+            if getattr(self, key) and not getattr(self, key) >= LEAST_SECONDS:
+                raise ScenarioError(
+                    f"slowdown.{key} must be 0, at least {LEAST_SECONDS:g} seconds, or inf; got {getattr(self, key)}"
+                )
+        if not self.normal + self.slow:
+            raise ScenarioError("slowdown.normal and slowdown.slow are both 0; one of them must take some time")
 
     def at(self, now: float) -> float:
         """By how much the machine is slower now."""
@@ -106,7 +124,9 @@ class Slowdown:
 
     @property
     def mean(self) -> float:
-        """By how much updates take longer on the mean."""
+        """By how much updates take longer on the mean, in the long run."""
+        if math.inf in (self.normal, self.slow):
+            return 1.0 if self.normal == math.inf else self.factor
         cycle = self.normal + self.slow
         if self.throughout:
             return cycle / (self.normal + self.slow / self.factor)
@@ -118,7 +138,7 @@ class Slowdown:
             return seconds * self.at(now)
         cycle = self.normal + self.slow
         cycles, rest = divmod(seconds, self.normal + self.slow / self.factor)
-        phase, elapsed = now % cycle, cycles * cycle
+        phase, elapsed = now % cycle, cycles * cycle if cycles else 0.0
         while True:
             slow = phase >= self.normal
             left = (cycle if slow else self.normal) - phase
@@ -159,8 +179,9 @@ class TableScenario:
     def __post_init__(self) -> None:
         if not self.tables:
             raise ScenarioError("a table scenario needs at least one table")
-        if self.tracks < 1:
-            raise ScenarioError(f"tracks must be at least 1; got {self.tracks}")
+        most = max(MOST_TRACKS, len(self.tables))  # a track for every table is a run in which nobody waits
+        if not 1 <= self.tracks <= most:
+            raise ScenarioError(f"tracks must be at least 1, and at most {most}; got {self.tracks}")
         if self.spread is not None and not 0 <= self.spread <= 1:
             raise ScenarioError(f"spread must be between 0 and 1; got {self.spread}")
         if not self.chop >= 1:
@@ -171,6 +192,8 @@ class TableScenario:
             raise ScenarioError(f"shared_setup must be a share between 0 and 1; got {self.shared_setup}")
         if self.events < 1 or not self.horizon > 0:
             raise ScenarioError(f"events and horizon must be positive; got {self.events} and {self.horizon}")
+        if MOST < self.horizon < math.inf:
+            raise ScenarioError(f"horizon must be at most {MOST:g} seconds, or inf; got {self.horizon}")
         self.priorities(self.inheritance or "max")
 
     @property
@@ -236,7 +259,7 @@ class TableScenario:
 
 def _stated_period(table: Table) -> float:
     if len(table.arrivals) > 1:
-        return (table.arrivals[-1] - table.arrivals[0]) / (len(table.arrivals) - 1)
+        return max((table.arrivals[-1] - table.arrivals[0]) / (len(table.arrivals) - 1), LEAST_SECONDS)
     return table.period or (1.0 if table.arrivals else 0.0)
 
 

@@ -33,6 +33,7 @@ from headgate.core import (
     fill_targets,
     fits,
     keeping_up,
+    vet,
 )
 from headgate.core.placements import Anywhere
 from headgate.sim.kernel import EventQueue, Rank, first_moment, periodic
@@ -125,6 +126,7 @@ class TableSimulation:
         seed: int = 0,
         believed: TableScenario | None = None,
     ) -> None:
+        vet(policy)
         self.scenario = scenario
         #: what policies and limits go by: costs as they are believed, tracks and priorities as they are now
         self._believed = scenario if believed is None else believed
@@ -173,6 +175,8 @@ class TableSimulation:
         self._waiting_since = 0.0
         #: at one moment, updates complete before data arrives
         self._events: EventQueue[float] = EventQueue(0.0)
+        #: what is done beside the tables, and counts for nothing: how often it was, and how often it is to come
+        self._beside_done = self._beside_ahead = 0
         self._arrivals = [self._arrival_times(i, table) for i, table in enumerate(tables)]
 
     def _fill_stated_features(self) -> None:
@@ -209,17 +213,31 @@ class TableSimulation:
             self._expect_arrival(table)
         events, loop, end = self._events, self.loop, self.scenario.horizon
         limit = self.scenario.events
-        done = 0
+        done = beside = 0
         now = 0.0
         while done < limit and (moment := events.run_next(end)) is not None:
+            for start in loop.decide(moment):
+                self._start(start, moment)
+            if self._beside_done > beside:
+                beside = self._beside_done
+                continue
             now = moment
             done += 1
-            for start in loop.decide(now):
-                self._start(start, now)
             if progress is not None and not done % _PROGRESS_EVERY:
                 progress(done)
-        nothing_left = done < limit or not events
+        nothing_left = done < limit or len(events) == self._beside_ahead
         return self._report(end if nothing_left and end < math.inf else now, done)
+
+    def _at_beside(self, when: float, action: Callable[[float], None]) -> None:
+        """Call ``action`` at a moment, with that, if something is to come after it. It is no event of the run."""
+        self._beside_ahead += 1
+        self._events.at(when, Rank.ARRIVAL, self._do_beside, action)
+
+    def _do_beside(self, action: Callable[[float], None], now: float) -> None:
+        self._beside_ahead -= 1
+        self._beside_done += 1
+        if len(self._events) > self._beside_ahead:
+            action(now)
 
     def _expect_arrival(self, table: int) -> None:
         when = next(self._arrivals[table], math.inf)

@@ -17,7 +17,15 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from headgate.core import MOST_PRIORITY, DeclarationError, ParameterError, inheritance_from, together_from
+from headgate.core import (
+    MOST_CLASS,
+    MOST_PRIORITY,
+    MOST_SECONDS,
+    DeclarationError,
+    ParameterError,
+    inheritance_from,
+    together_from,
+)
 from headgate.places.place import is_url
 from headgate.warehouse.declare.spec import (
     REJECTED_SUFFIX,
@@ -166,11 +174,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_positive(value: Any) -> bool:
-    return value is None or (_is_number(value) and value > 0)
+def _is_length(value: Any) -> bool:
+    return value is None or (_is_number(value) and 0 < value <= MOST_SECONDS)
 
 
-_LONGER_THAN_NOTHING = (_is_positive, "a length of time longer than 0")
+# These are recorded, in a trace that can be read again.
+_LENGTH = (_is_length, f"a length of time longer than 0, and of at most {MOST_SECONDS:g} seconds")
 
 #: {option: (whether a value will do, what to write instead)}; durations are in seconds by now
 _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -187,9 +196,9 @@ _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: _is_number(value) and value >= 1 and value == int(value),
         "a length of time of one or more whole seconds",
     ),
-    "period": _LONGER_THAN_NOTHING,
-    "target_lag": _LONGER_THAN_NOTHING,
-    "patience": _LONGER_THAN_NOTHING,
+    "period": _LENGTH,
+    "target_lag": _LENGTH,
+    "patience": _LENGTH,
     "max_future": (lambda value: value is None or (_is_number(value) and value >= 0), "a length of time, 0 or None"),
     "lookback": (lambda value: _is_number(value) and value >= 0, "a length of time, or 0"),
     "priority": (
@@ -197,8 +206,8 @@ _OPTIONS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         f"a number from 0 to {MOST_PRIORITY:g}",
     ),
     "importance_class": (
-        lambda value: isinstance(value, int) and not isinstance(value, bool),
-        "a whole number; larger is more important",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST_CLASS,
+        f"a whole number from -{MOST_CLASS} to {MOST_CLASS}; larger is more important",
     ),
     "mode": (lambda value: value in get_args(Mode), " or ".join(map(repr, get_args(Mode)))),
     "key": (

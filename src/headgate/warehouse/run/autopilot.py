@@ -120,6 +120,7 @@ class AutopilotWatch:
                 self._say("")
             elif self._process is None and self._run is not None:
                 self._memory = AutopilotMemory()
+                self._say("")  # or what an earlier one has said stays until the first window is over
                 self._process = self._start_process(self._as_it_stands(), self.heard, self.failed)
 
     def _as_it_stands(self) -> TraceHeader:

@@ -11,7 +11,7 @@ import json
 import math
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.core import DeclarationError, HeadgateError
@@ -72,6 +72,16 @@ class RunningWarehouse:
     def explain(self, name: str) -> str:
         """Why a table is or is not being updated now."""
         return str(self._ask("explain", name=name))
+
+    def check_settings(
+        self,
+        policy: str | None = None,
+        placement: str | None = None,
+        tracks: int | None = None,
+        names: Sequence[str] = (),
+    ) -> None:
+        """Raise the error with which the process would refuse one of these, or a name of a table; nothing changes."""
+        self._ask("check_settings", policy=policy, placement=placement, tracks=tracks, names=[*names])
 
     def replace_policy(self, policy: str) -> str:
         """Use another policy, written as on the command line; returns it with all its parameters."""

@@ -12,12 +12,13 @@ import json
 import math
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headgate.core import (
     MOST_PRIORITY,
+    MOST_SECONDS,
     MOST_TRACKS,
     DeclarationError,
     HeadgateError,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 #: the longest request that is read
 MOST_BYTES = 64 * 1024
 
-#: the shortest and the longest budget or chunk that may be asked for, in seconds
-LEAST_SECONDS, MOST_SECONDS = 1e-3, 1e9
+#: the shortest budget or chunk that may be asked for, in seconds
+LEAST_SECONDS = 1e-3
 
 _MOST_MICROS = 2**63
 
@@ -62,6 +63,15 @@ class Controlled(Protocol):
 
     def explain(self, name: str) -> Explanation:
         """Why a table is or is not being updated now."""
+
+    def check_settings(
+        self,
+        policy: Policy | None = None,
+        placement: Placement | None = None,
+        tracks: int | None = None,
+        names: Iterable[str] = (),
+    ) -> None:
+        """Refuse what would be refused if it were asked for; ``names`` are of tables. Nothing changes."""
 
     def replace_policy(self, policy: Policy) -> None: ...
 
@@ -133,6 +143,19 @@ _LENGTH = _ArgumentKind(
     lambda value: value is None or (_is_number(value) and LEAST_SECONDS <= value <= MOST_SECONDS),
     {"anyOf": [{"type": "number", "minimum": LEAST_SECONDS, "maximum": MOST_SECONDS}, {"type": "null"}]},
 )
+_NAMES = _ArgumentKind(
+    "a list of texts",
+    lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
+    {"type": "array", "items": {"type": "string"}},
+)
+
+
+def _or_null(kind: _ArgumentKind) -> _ArgumentKind:
+    return _ArgumentKind(
+        f"null or {kind.described}",
+        lambda value: value is None or kind.accepts(value),
+        {"anyOf": [kind.schema, {"type": "null"}]},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +193,17 @@ def _plain(value: object) -> object:
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
+def _check_settings(
+    run: Controlled, policy: str | None, placement: str | None, tracks: float | None, names: list[str]
+) -> None:
+    run.check_settings(
+        None if policy is None else policy_from(policy),
+        None if placement is None else placement_from(placement),
+        None if tracks is None else int(tracks),
+        names,
+    )
+
+
 def _replace_policy(run: Controlled, policy: str) -> str:
     chosen = policy_from(policy)
     run.replace_policy(chosen)
@@ -187,6 +221,10 @@ COMMANDS: Mapping[str, _Command] = {
     "notices": _Command(lambda run: [_told(notice) for notice in run.notices()], {}),
     "glance": _Command(_glance, {}),
     "explain": _Command(lambda run, name: str(run.explain(name)), {"name": _TEXT}),
+    "check_settings": _Command(
+        _check_settings,
+        {"policy": _or_null(_TEXT), "placement": _or_null(_TEXT), "tracks": _or_null(_TRACKS), "names": _NAMES},
+    ),
     "replace_policy": _Command(_replace_policy, {"policy": _TEXT}),
     "replace_placement": _Command(_replace_placement, {"placement": _TEXT}),
     "set_inheritance": _Command(lambda run, inheritance: run.set_inheritance(inheritance), {"inheritance": _TEXT}),

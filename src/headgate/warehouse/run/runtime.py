@@ -30,6 +30,7 @@ from headgate.core import (
     inheritance_from,
     said_by,
     together_from,
+    vet,
 )
 from headgate.core.trace import RunNotice, TraceTable
 from headgate.warehouse.run.late_updates import LateUpdates
@@ -278,10 +279,28 @@ class Runtime:
                 raise self.error or NotFreshError(behind.tables)
             time.sleep(min(CATCH_UP_SECONDS, max(0.0, end - time.monotonic())))
 
+    def check_settings(
+        self,
+        policy: Policy | None = None,
+        placement: Placement | None = None,
+        tracks: int | None = None,
+        names: Iterable[str] = (),
+    ) -> None:
+        """Refuse settings, and names of tables, that would be refused if they were asked for; nothing changes."""
+
+        def check() -> None:
+            for name in names:
+                self._known(name)
+            self._scheduler.check(policy, placement, tracks)
+
+        self._ask(check)
+
     def replace_policy(self, policy: Policy) -> None:
+        vet(policy)
         self._change({"policy": str(policy)}, lambda _: self._scheduler.replace_policy(policy))
 
     def replace_placement(self, placement: Placement) -> None:
+        vet(placement)
         self._change({"placement": str(placement)}, lambda _: self._scheduler.replace_placement(placement))
 
     def switch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from headgate.core import MOST_TRACKS, ParameterError, Placement, Policy, inheritance_from, together_from
+from headgate.core import MOST_TRACKS, ParameterError, Placement, Policy, inheritance_from, together_from, vet
 from headgate.core.placements import Proportional
 from headgate.core.policies import MaxBenefit
 from headgate.warehouse.schedule.limits import BUDGET
@@ -45,6 +45,8 @@ class RunOptions:
     def __post_init__(self) -> None:
         if not 1 <= self.tracks <= MOST_TRACKS:
             raise ParameterError(f"there are from 1 to {MOST_TRACKS} tracks; got {self.tracks}")
+        vet(self.policy)
+        vet(self.placement)
         inheritance_from(self.inheritance)
         together_from(self.together)
         if not self.budget > 0:

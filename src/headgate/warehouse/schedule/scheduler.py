@@ -203,6 +203,14 @@ class Scheduler:
 
     # --- changes while running ------------------------------------------------------------------------------
 
+    def check(self, policy: Policy | None, placement: Placement | None, tracks: int | None) -> None:
+        """Refuse what would be refused if it were asked for; nothing changes."""
+        self._loop.check(
+            None if policy is None else Layered(policy),
+            None if placement is None else LayeredPlacement(placement),
+            None if tracks is None else Workers.of(tracks),
+        )
+
     def replace_policy(self, policy: Policy) -> None:
         self._loop.replace_policy(Layered(policy))
         self._state.inherit()

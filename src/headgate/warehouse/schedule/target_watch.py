@@ -111,13 +111,16 @@ def notes_of(plan: TargetPlan) -> dict[str, str]:
     """{table whose target cannot be kept: why, and what would help}."""
     if plan.verdict != "impossible":
         return {}
-    helps = help_lines(plan, readable)
-    would = f"; it would help: {', or '.join(helps)}" if helps else ""
-    notes = {table.name: impossible_line(table, readable) + would for table in plan.impossible}
+
+    def would(more_tracks: bool) -> str:
+        helps = help_lines(plan, readable, more_tracks)
+        return f"; it would help: {', or '.join(helps)}" if helps else ""
+
+    notes = {table.name: impossible_line(table, readable) + would(more_tracks=False) for table in plan.impossible}
     together = f"cannot be met together with the others, which take {plan.busy:.2f} tracks of {plan.tracks}"
     targets = {table.name: table.target for table in plan.tables}
     for name in plan.given_up:
-        notes.setdefault(name, f"its target lag of {readable(targets[name])} {together}{would}")
+        notes.setdefault(name, f"its target lag of {readable(targets[name])} {together}{would(more_tracks=True)}")
     return notes
 
 
