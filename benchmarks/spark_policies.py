@@ -68,7 +68,7 @@ def measure(load: str, label: str, policy: str, placement: str, course: Mapping[
 
 
 def run(context: Context) -> Results:
-    course = {"warm_up": 15.0, "seconds": 6.0} if context.smoke else {"warm_up": 60.0, "seconds": 60.0}
+    course = {"warm_up": 15.0, "seconds": 6.0} if context.smoke else {"warm_up": 40.0, "seconds": 45.0}
     cases = [(load, label, *choice) for load in SPEEDS for label, choice in CHOICES.items()]
     baselines = [(TWICE, label, *choice) for label, choice in BASELINES.items()]
     if context.smoke:
@@ -131,7 +131,7 @@ BENCHMARK = Benchmark(
     name="spark_policies",
     figure="Golab on Spark",
     claim="Policies on Spark at 1, 2 and 4 times what it can do: the best is a Max Benefit, as the simulator predicts.",
-    takes="85 min",
+    takes="60 min",
     run=run,
     draw=draw,
     pivot=Pivot("policy", "load", "weighted staleness"),

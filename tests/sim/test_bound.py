@@ -117,6 +117,32 @@ def test_an_update_that_is_cut_by_the_end_of_the_run_counts_as_far_as_it_has_com
     assert bound == pytest.approx((89.0**2 / 2 - 28.999**2 / (2 * 0.99)) / 89.0)
 
 
+@pytest.mark.parametrize(
+    ("table", "spread", "slowdown", "horizon", "staleness"),
+    [
+        pytest.param(
+            Table("t", period=100.0, offset=0.0, setup_time=50.0, time_per_unit=0.0),
+            *(0.5, Slowdown(2.0, normal=340.0, slow=5.0), 350.0),
+            (350 * 350 / 2 - 100 * 200 - 100 * 100 - 100 * 50 / 8) / 350,
+            id="the last of three updates takes 25 to 75 s, and the run ends after 50",
+        ),
+        pytest.param(
+            Table("t", arrivals=(50.0,), setup_time=100.0, time_per_unit=0.0),
+            *(0.0, Slowdown(1.0, normal=60.0, slow=60.0), 100.0),
+            43.75,
+            id="the only update takes 0 to 100 s, and the run ends after 50",
+        ),
+    ],
+)
+@pytest.mark.parametrize("portions", [False, True])
+def test_a_last_update_may_be_in_time_by_chance(
+    table: Table, spread: float, slowdown: Slowdown, horizon: float, staleness: float, portions: bool
+) -> None:
+    scenario = exact(table, horizon=horizon, spread=spread, slowdown=slowdown)
+    assert bound(scenario, portions=portions) <= staleness
+    assert bound(scenario, portions=portions) > 0.5 * staleness
+
+
 def test_a_table_that_begins_behind_is_loaded_first() -> None:
     # 100 s of data lie there: 11 s of work, then nothing comes any more.
     table = Table("t", period=1.0, offset=1000.0, setup_time=1.0, time_per_unit=0.1)
@@ -214,7 +240,8 @@ def test_a_scenario_without_a_horizon_has_no_bound() -> None:
 def test_a_policy_is_compared_with_the_lower_bound_only_if_updates_may_be_cut(
     policy: str, chop: float, portions: bool
 ) -> None:
-    tables = (TICK, replace(TICK, name="u", offset=5.0, setup_time=9.0, time_per_unit=0.3))
+    quick = replace(TICK, setup_time=0.1, time_per_unit=0.4)
+    tables = (quick, replace(quick, name="u", offset=5.0))
     scenario = replace(exact(*tables, horizon=200.0), chop=chop)
     whole, of_any_size = bound(scenario, portions=False), bound(scenario, portions=True)
     assert whole > 1.05 * of_any_size
@@ -237,7 +264,6 @@ def test_a_table_alone_is_solved_as_by_trying_everything(seed: int) -> None:
         slow=np.ones(count + 1),
         setup=chance.uniform(0.1, 5.0),
         per_unit=chance.uniform(0.0, 0.5),
-        own=0.2,
         least=1.0,
         mean=1.0,
         most=1.0,
@@ -252,7 +278,7 @@ def test_a_table_alone_is_solved_as_by_trying_everything(seed: int) -> None:
         for i, j in pairwise(nodes):
             n = table.edges[j] - table.edges[i]
             seconds = table.setup + table.per_unit * n
-            cost += table.weight * n * (came[j] - end + table.setup + table.own * n) + price * seconds
+            cost += table.weight * n * (came[j] - end + seconds) + price * seconds
         costs.append(cost)
     assert cheapest([table], Steps.constant(price), end).values[0] == pytest.approx(min(costs))
 
@@ -266,7 +292,7 @@ def test_tables_side_by_side_cost_what_each_costs_by_itself(price: Steps) -> Non
         came = np.append(0.0, np.linspace(end / (count + 1), end, count, endpoint=False))
         weight = 1.0 if count == 420 else chance.uniform(0.1, 3.0) * (count != 130)
         free = np.zeros(count + 1)
-        tables.append(Alone(weight, came, came, free + 1.0, 1.5, 0.1, 0.1, 0.5, 1.0, 1.5, free, end))
+        tables.append(Alone(weight, came, came, free + 1.0, 1.5, 0.1, 0.5, 1.0, 1.5, free, end))
     together = cheapest(tables, price, end)
     for number, table in enumerate(tables):
         alone = cheapest([table], price, end)

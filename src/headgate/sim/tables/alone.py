@@ -101,11 +101,9 @@ class Alone:
 
     ``edges[0]`` is the event time up to which it is complete at the beginning. An update that begins at ``times[j]``
     reaches ``edges[j]``; neither decreases. It takes ``setup + per_unit * n`` seconds for n seconds of data, times
-    ``slow[j]``, times the factor of chance (``least``, ``mean``, ``most``). ``own`` is by how much an update delays its
-    own data, per second of data: ``per_unit`` times the mean factor if data shows at the end of the update, half of it
-    if it may be ``cut``; at a steady price, that is known better (``headgate.sim.tables.cut``). ``extra`` is the weight
-    times the seconds that tables built on it need for the data up to each edge, counted for updates that end by
-    ``extra_until``.
+    ``slow[j]``, times the factor of chance (``least``, ``mean``, ``most``). If it may be ``cut``, its data is less late
+    (``headgate.sim.tables.cut``); the price must be steady then. ``extra`` is the weight times the seconds that tables
+    built on it need for the data up to each edge, counted for updates that end by ``extra_until``.
 
     A stream always has the data that has come, so an update at a later node reaches what that node does. A derived
     table may be given less: ``later`` is for each node when updates that reach it may next be faster, and ``fastest``
@@ -120,7 +118,6 @@ class Alone:
     slow: Floats
     setup: float
     per_unit: float
-    own: float
     least: float
     mean: float
     most: float
@@ -250,7 +247,6 @@ class _Group:
         self._weight = _column(table.weight for table in tables)
         self._setup = _column(table.setup for table in tables)
         self._per_unit = _column(table.per_unit for table in tables)
-        self._own = _column(table.own for table in tables)
         self._cut = tables[0].cut
         self._least = _column(table.least for table in tables)
         self._mean = _column(table.mean for table in tables)
@@ -315,7 +311,7 @@ class _Group:
         to, since = (np.stack(column, axis=1) for column in zip(*path, strict=True))
         each = np.arange(len(to))[:, None]
         n = self._edges[each, to] - self._edges[each, since]
-        setups: Floats | float = self._in_parts(n[:, :, None])[1][:, :, 0] if self._cut and self._price.steady else 1.0
+        setups: Floats | float = self._in_parts(n[:, :, None])[1][:, :, 0] if self._cut else 1.0
         seconds = self._mean[:, 0] * self._slow[each, to] * (setups * self._setup[:, 0] + self._per_unit[:, 0] * n)
         if 1 < len(self._price.value) <= _MOST_SPLIT:
             begin = self._times[each, to]
@@ -356,8 +352,9 @@ class _Group:
         begin = np.where(np.isfinite(times), times, 0.0)
         begin = begin if self._cut else np.maximum(begin, self._end - self._most * work)
         price = self._lowest[self._step[:, to, None], -1]
-        fixed, delay = slow * self._least * self._setup, slow * self._least * self._own / np.maximum(self._mean, 1e-12)
-        paid = price * self._least * slow * self._per_unit
+        fixed, paid = slow * self._least * self._setup, price * self._least * slow * self._per_unit
+        # If it may be cut, half of it shows by the middle.
+        delay = slow * self._least * self._per_unit * (0.5 if self._cut else 1.0)
         taken = n
         if self._cut:
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -365,14 +362,13 @@ class _Group:
             taken = np.where(np.isfinite(worth), np.clip(worth, 0.0, n), n)
         value = self._weight * taken * (begin - self._end + fixed + delay * taken)
         value += price * self._least * slow * self._setup + paid * taken
-        if self._cut:
+        if self._cut and (self._least < self._mean).any():
             value = value - self._unread(to, since, n, slow, price)
         found: Floats = np.where(np.isfinite(times), value, math.inf)
         return found
 
     def _unread(self, to: Ints, since: Ints, n: Floats, slow: Floats, price: Floats) -> Floats:
-        """What the updates before the last one cost too much, if the last one also loads the rest of their last piece:
-        that may not show before the end. It does if they are done long before."""
+        """What is counted too much if the last update also has the rest of the piece before and is not in time."""
         piece = self._piece(since)
         together = self._edges[:, since] - self._edges[:, np.maximum(since - self._window, 0)]
         times = self._times[:, since]
@@ -395,7 +391,7 @@ class _Group:
         work = slow * (self._setup + self._per_unit * n)
         extra = self._extra[:, to, None] - self._extra[:, since]
         value = (
-            self._weight * n * (begin - self._end + slow * (self._mean * self._setup + self._own * n))
+            self._weight * n * (begin - self._end + slow * self._mean * (self._setup + self._per_unit * n))
             + np.where(begin + self._most * work <= self._extra_until, extra, 0.0)
             + self._lowest[self._step[:, to, None], -1] * self._mean * work
         )
@@ -404,14 +400,14 @@ class _Group:
 
     def _at_node(self, to: Ints, since: Ints) -> Floats:
         """The same for updates that begin before anything changes."""
-        factor, own = self._mean, self._own
+        factor = self._mean
         times, slow = self._times[:, to, None], self._slow[:, to, None]
         n = self._edges[:, to, None] - self._edges[:, since]
         work = slow * (self._setup + self._per_unit * n)
-        alone = self._weight * n * slow * (factor * self._setup + own * n)
+        alone = self._weight * n * factor * work
         extra = self._extra[:, to, None] - self._extra[:, since]
         longest = self._longest(n, slow)
-        if self._cut and self._price.steady:
+        if self._cut:
             late, setups = self._in_parts(n)
             alone, work = self._weight * slow * factor * late, slow * (setups * self._setup + self._per_unit * n)
         step = np.broadcast_to(self._step[:, to, None], n.shape)
@@ -433,7 +429,7 @@ class _Group:
         within = np.isfinite(change)
         change = np.where(within, change, 0.0)
         # Concave in the length of the update: the mean over chance is at least halfway between the extremes.
-        short, long = self._least * work, (2 * factor - self._least) * work
+        short, long = self._least * work, self._most * work
         charge = (self._charge(step, change, short) + self._charge(step, change, long)) / 2
         across = cost(np.maximum(begin, change - longest), charge)
         across = np.where(within & (self._next[:, to, None] + longest > change), across, math.inf)

@@ -16,9 +16,9 @@ What it relies on:
 * A derived table has data later than any of its sources, by its own update. So a part of its weight may be given to a
   source (``_holdings``): the staleness of the source then counts with that weight, plus the time of updates between.
 * What a recorded run did was possible, whatever costs are fitted to it: no table costs more than it did (``done``).
-* If updates can be cut (``portions``), data of an update shows one after the other, as if it were not cut but showed as
-  soon as it is read; then slow periods are not counted. Otherwise an update takes everything that waits.
-* Slow periods are not counted either if they act on running updates (``Slowdown.throughout``).
+* If updates can be cut (``portions``), data shows no earlier than the best way to cut it allows (``cut``). Slow periods
+  then count in the second bound only (``fluid``).
+* Slow periods are not counted if they act on running updates (``Slowdown.throughout``).
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class _Problem:
             amounts, came = (np.empty(0), np.empty(0)) if is_fed else (np.diff(known.edges), known.came[1:])
             costs = (table.priority, slowness * table.setup_time, slowness * table.time_per_unit)
             tables.append(FluidTable(*costs, amounts, came, readers))
-        chance = (self._least, 2 * self._mean - self._least)
+        chance = (self._least, self._most)
         loads_nothing = sum(k.table.priority * (self._length / 2 - float(k.edges[0])) for k in self._known)
         fluid = FluidBound(tables, slowdown, self._length, self._tracks, chance)
         value, price = fluid.best()
@@ -413,7 +413,6 @@ class _Problem:
                     slow=speed.at(times),
                     setup=table.setup_time,
                     per_unit=table.time_per_unit,
-                    own=self._mean * table.time_per_unit * (0.5 if self._portions else 1.0),
                     least=self._least,
                     mean=self._mean,
                     most=self._most,

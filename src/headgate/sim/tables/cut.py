@@ -17,7 +17,7 @@ import numpy as np
 
 from headgate.core import Floats
 
-#: of data cut into more parts than this, set-ups are next to nothing: then they are left out after the first
+#: in more parts than this, set-ups do not delay data
 _MOST_PARTS = 1e6
 
 

@@ -19,18 +19,18 @@ Data that came together, and is all worth loading, is later than that by what cu
 An update keeps the slowness of its beginning. Data that came in a slow period, and is worked on before its end, is in
 an update that began in it; for all other data the update may have begun at full speed.
 
-*Chance* makes an update longer by a factor f, which nobody knows before it has begun. If a table can choose y for each
-f, the mean of what that costs is low: where tracks are scarce, it would load only when it happens to be quick. So most
-tables have one y for all f, and pay the mean. That leaves out that a long update may run into times of a lower price.
-With G(f) for what an update of n seconds pays, and a price that falls by at most sigma a second,
+*Chance* makes an update longer by a factor f, which nobody knows before it has begun. If a table could choose y by f,
+overload would go away: it would load only when it happens to be quick. So it has one y, and pays the mean. A slow
+update may run into cheaper times. If the price falls by at most sigma a second, that saves at most
 
-    mean of G(f) >= G(mean f) - sigma var(f) (slow (alpha + beta n))^2 / 2
+    sigma var(f) (slow (alpha + beta n))^2 / 2
 
-This is made up for by its data: it shows at the end of the update, and not as it is read, as is counted here. With
-``rho = sigma slow var(f) beta / (p mean(f))``, what is missing then is at most ``slow sigma slow var(f) alpha^2 /
-(2 (1 - rho))``: so much less is paid for set-ups. Tables with rho above a half choose y for each f. A price that rises
-only helps, and the step by which it rises at the end of a slow period makes up for falling faster from there. The price
-is that of straight lines; what is paid is what the price is at the end of each step, or less.
+for n seconds of data. But its data shows only at its end, which costs more than is counted here. With ``rho = sigma
+slow var(f) beta / (p mean(f))``, what is still missing is at most ``slow alpha`` times ``sigma slow var(f) alpha / (2
+(1 - rho))``, which is taken off what set-ups pay. Tables with rho above a half do choose y by f. After a slow period,
+work counts at full speed, so what is charged falls no faster than before. Late updates may be in time by chance, and
+count as if they were as quick as can be. Readers have data when the quickest update would show it; that this follows
+the one y of the source is an approximation where prices rise, of one update for each slow period.
 
 The price falls while a backlog is worked off. It is a sum of lines that fall to 0 at some time after each slow period,
 or at some time of a run without any. The value is concave in their heights, which are searched one after the other.
@@ -41,6 +41,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,9 +49,11 @@ from headgate.core import Floats, Ints
 from headgate.sim.tables.cut import lateness, most_parts
 from headgate.sim.tables.scenario import Slowdown
 
-#: lines fall to 0 after so many lengths of the slow period, or parts of a run without any (the last never does) or with
+#: lines fall to 0 so many lengths of a slow period after it
 _AFTER = (0.06, 0.125, 0.25, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
+#: without slow periods: after such a part of the run; inf never does
 _PARTS = (0.125, 0.25, 0.5, 1.0, math.inf)
+#: with slow periods, lines over the run for an overload that lasts
 _WHOLE = (0.5, 1.0)
 #: each cycle, or a run without slow periods, is in so many steps, or fewer if they were too many
 _STEPS, _FEWEST_STEPS, _MOST_STEPS = 192, 48, 20_000
@@ -112,15 +115,15 @@ class FluidBound:
         self._slowness = 1.0 if slowdown is None else slowdown.factor
         self._chance = tuple(dict.fromkeys(chance))
         self._mean, self._variance = sum(chance) / 2, (chance[-1] - chance[0]) ** 2 / 12
-        lines = _lines(slowdown, end)
-        #: by line and step, what is paid in the step; and by line, the integral and by how much it falls
-        self._since, self._lines, self._integrals, self._falls = lines
-        #: {step: the first one after the slow period that it is in}; 0 if it is in none
-        self._until = _slow_until(self._since, slowdown)
+        self._lines = _lines(slowdown, end)
+        self._since, self._until = self._lines.since, self._lines.until
         self._same_period = _same_period(self._until)
         self._price = np.zeros(len(self._since))
         #: by table and step: the last step in which data may be worked on with y at the beginning of this one
         self._reach = [self._step(self._since + self._window(table)) for table in tables]
+        #: by table and step: whether an update that begins in it may be in time only if it happens to be quick
+        ends = np.append(self._since[1:], end)
+        self._late = [ends + 2 * self._chance[-1] * self._slowness * table.setup > end for table in tables]
         #: by table: the step in which its own data comes, and the last in which it may be worked on
         self._own_steps = [(self._step(t.came), self._step(t.came + self._window(t))) for t in tables]
         #: by table: what cutting its updates adds to the lateness of a second of data, and that of the last second
@@ -153,14 +156,13 @@ class FluidBound:
             searched = FluidBound([table.thinned(every) for table in self._tables], *self._conditions)
             searched._each = every
         heights = searched._search()
-        best, price = self.value(heights), float(heights @ self._integrals) / self._end if len(heights) else 0.0
-        return max((best, price), (self.value(np.zeros(len(heights))), 0.0))
+        price = float(heights @ self._lines.integrals) / self._end
+        return max((self.value(heights), price), (self.value(np.zeros(len(heights))), 0.0))
 
     def _search(self) -> Floats:
         """Heights of the lines at which the value is high."""
-        rates = [table.weight / table.work for table in self._tables if table.weight > 0 and table.work > 0]
-        rates = [rate for rate in rates if rate < math.inf]
-        heights = np.zeros(len(self._lines))
+        rates = [rate for t in self._tables if t.weight > 0 < t.work and (rate := t.weight / t.work) < math.inf]
+        heights = np.zeros(len(self._lines.paid))
         if not rates or not len(heights):
             return heights
         best = self.value(heights)
@@ -190,16 +192,16 @@ class FluidBound:
 
     def value(self, heights: Floats) -> float:
         """The value of the price that is the sum of the lines, each so many times as high."""
-        self._price = heights @ self._lines if len(heights) else self._price
+        self._price = heights @ self._lines.paid
         self._together = [
             self._best_together(table, root) for table, root in zip(self._tables, self._roots, strict=True)
         ]
-        fall = float(heights @ self._falls) if len(heights) else 0.0
+        fall = float(heights @ self._lines.falls)
         ways = [self._way(table, fall) for table in self._tables]
         self._factors, self._less = [factors for factors, _ in ways], [less for _, less in ways]
         for i in reversed(range(len(self._tables))):
             self._from_each_step(i)
-        total = -self._tracks * float(heights @ self._integrals) if len(heights) else 0.0
+        total = -self._tracks * float(heights @ self._lines.integrals)
         for i, table in enumerate(self._tables):
             if len(table.came):
                 total += self._each * float(table.amounts @ self._least(i, table.came, table))
@@ -234,10 +236,11 @@ class FluidBound:
         paid = table.work * self._lowest(steps, reach)
         is_slow = reach < self._until
         for factor in self._factors[i]:
-            plain = self._plain[i] + factor * table.weight * table.setup
-            fast = plain + factor * paid
+            times = self._times(i, factor)
+            plain = self._plain[i] + times * table.weight * table.setup
+            fast = plain + times * paid
             after = np.append(np.minimum.accumulate(fast[::-1])[::-1], math.inf)
-            slow = np.append(np.where(is_slow, plain + self._slowness * factor * paid, math.inf), math.inf)
+            slow = np.append(np.where(is_slow, plain + self._slowness * times * paid, math.inf), math.inf)
             # What is begun with in a slow period and may be worked on after it may be at full speed.
             crossing = np.append(np.where((self._until > 0) & ~is_slow, fast, math.inf), math.inf)
             for further, is_same in self._same_period:
@@ -266,7 +269,7 @@ class FluidBound:
         is_slow = reach < until
         plain = self._without_pay(i, came, root)
         lowest, slowness = self._lowest(step, reach), np.where(is_slow, self._slowness, 1.0)
-        candidates = [(plain, self._pay(i, lowest, slowness, self._share(i, came, root)))]
+        candidates = [(plain, self._pay(i, lowest, slowness, self._share(i, came, root)), step)]
         # The next steps one by one, as set-ups are shared with what has come by then; then all that follow.
         ahead = _AHEAD if root is not None else 0
         for further in range(1, ahead + 1):
@@ -276,7 +279,7 @@ class FluidBound:
             slowness = np.where((until > 0) & (last < until), self._slowness, 1.0)
             pay = self._pay(i, lowest, slowness, self._share(i, begins, root))
             exists = step + further < len(self._since)
-            candidates.append((np.where(exists, self._plain[i][place], math.inf), pay))
+            candidates.append((np.where(exists, self._plain[i][place], math.inf), pay, place))
         following = np.minimum(step + ahead + 1, len(self._since))
         found = np.zeros(len(came))
         for factor in self._factors[i]:
@@ -286,12 +289,18 @@ class FluidBound:
             # In a slow period it may be begun with near its end, and be worked on after it.
             near = np.where(in_slow, np.minimum(slow[following], self._crossing[i, factor][following]), math.inf)
             least = np.minimum(least, near)
-            for cost, pay in candidates:
-                least = np.minimum(least, cost + factor * (table.weight * table.setup + pay))
+            times = self._times(i, factor)
+            for cost, pay, place in candidates:
+                least = np.minimum(least, cost + times[place] * (table.weight * table.setup + pay))
             if is_own:
                 least = self._of_pieces(i, least)
             found += np.minimum(np.where(came < self._end, least, 0.0), 0.0)
         return found / len(self._factors[i])
+
+    def _times(self, i: int, factor: float) -> Floats:
+        """By step, how many times as long as stated an update of table i takes that begins in it."""
+        found: Floats = np.where(self._late[i] & (len(self._factors[i]) == 1), self._chance[0], factor)
+        return found
 
     def _pay(self, i: int, price: Floats, slowness: Floats, share: Floats | float) -> Floats:
         """What a second of data of table i pays for work and its share of a set-up, if updates take what is stated."""
@@ -308,10 +317,8 @@ class FluidBound:
             begun = np.where(first + rise > 0, -first * first / (2 * rise), first + rise / 2)
         # Also the last second is worth it, however long updates take.
         is_whole = first + self._chance[-1] * table.weight * last <= 0
-        if not self._variance:  # else that is counted already
-            more = self._chance[0] * table.weight * more
-        else:
-            more = np.zeros(len(first))
+        # With chance, this makes up for what slow updates save.
+        more = 0.0 if self._variance else self._chance[0] * table.weight * more
         found = np.where(is_whole, first + rise / 2 + more, begun)
         return np.where(first >= 0, 0.0, found)
 
@@ -366,59 +373,55 @@ def _roots(tables: Sequence[FluidTable]) -> list[FluidTable]:
     return found
 
 
-def _lines(cycle: Slowdown | None, end: float) -> tuple[Floats, Floats, Floats, Floats]:
-    """When each step of the prices begins; by line what is paid in each step, which is the lowest price in it; by line
-    its integral, and how fast it falls, times the slowness then. There are no lines if there would be too many steps.
-    """
+class _Lines(NamedTuple):
+    """Prices that fall in straight lines; what is paid in a step is the lowest price in it."""
+
+    #: by step: when it begins, and the first step after the slow period that it is in, 0 if it is in none
+    since: Floats
+    until: Ints
+    #: by line and step
+    paid: Floats
+    #: by line, and how fast it falls, times the slowness then
+    integrals: Floats
+    falls: Floats
+
+
+def _lines(cycle: Slowdown | None, end: float) -> _Lines:
+    """The lines for a run; none if there would be too many steps."""
     if cycle is None:
         since = np.linspace(0.0, end, _STEPS + 1)[:-1]
-        begins, ends = since, np.append(since[1:], end)
-        falling = [part for part in _PARTS if part < math.inf]
+        zero = np.array([part * end for part in _PARTS if part < math.inf])[:, None]
         steady = np.full((1, len(since)), end)
         high, low = (
-            np.vstack([*(np.maximum(0.0, part * end - moments) for part in falling), steady])
-            for moments in (begins, ends)
+            np.vstack([np.maximum(0.0, zero - moments), steady]) for moments in (since, np.append(since[1:], end))
         )
-        falls = np.append(np.ones(len(falling)), 0.0)
-    else:
-        length = cycle.normal + cycle.slow
-        cycles = math.ceil(end / length) + 1
-        if cycles * _FEWEST_STEPS > _MOST_STEPS:
-            return np.zeros(1), np.zeros((0, 1)), np.zeros(0), np.zeros(0)
-        steps = min(_STEPS, _MOST_STEPS // cycles // 4 * 4)
-        last = min(_AFTER[-1] * cycle.slow, cycle.normal)
-        busy = np.linspace(-cycle.slow, 0.0, steps // 4 + 1)[:-1]
-        calm = last * np.linspace(0.0, 1.0, steps - steps // 4 + 1) ** 2
-        cell = np.concatenate([busy, calm])
-        slowness = np.where(np.arange(len(cell)) < len(busy), cycle.factor, 1.0)
-        reach = [min(after * cycle.slow, last) for after in _AFTER]
-        # in each cycle, when a line is at 0: not after the end of the run
-        number = np.repeat(np.arange(cycles), len(cell))
-        zero = np.minimum(np.array(reach)[:, None], end - number * length)
-        begins, ends = np.tile(cell, cycles), np.tile(np.append(cell[1:], cycle.normal), cycles)
-        high, low = (np.maximum(0.0, zero - moments) / np.tile(slowness, cycles) for moments in (begins, ends))
-        since = number * length + begins
-        # nothing waits before the first slow period
-        high[:, since < cycle.normal] = low[:, since < cycle.normal] = 0.0
-        # and for an overload that lasts, lines over the whole run
-        whole = np.array(_WHOLE)[:, None] * end
-        high, low = (
-            np.vstack([lines, np.maximum(0.0, whole - (number * length + moments))])
-            for lines, moments in ((high, begins), (low, ends))
-        )
-        inside = np.append(since[1:], math.inf) > 0
-        inside &= since < end
-        since, high, low = np.maximum(since[inside], 0.0), high[:, inside], low[:, inside]
-        falls = np.append(np.ones(len(reach)), np.full(len(_WHOLE), cycle.factor))
-    return since, low, (high + low) / 2 @ np.diff(since, append=end), falls
-
-
-def _slow_until(since: Floats, cycle: Slowdown | None) -> Ints:
-    if cycle is None:
-        return np.zeros(len(since), dtype=np.intp)
+        falls, until = np.append(np.ones(len(zero)), 0.0), np.zeros(len(since), dtype=np.intp)
+        return _Lines(since, until, low, (high + low) / 2 @ np.diff(since, append=end), falls)
     length = cycle.normal + cycle.slow
-    bits = 1e-9 * (1.0 + since)
-    number = np.floor((since + bits) / length)
-    is_slow = (since + bits) - number * length >= cycle.normal
-    until = np.searchsorted(since + bits, (number + 1) * length)
-    return np.where(is_slow, until, 0)
+    cycles = math.ceil(end / length) + 1
+    if cycles * _FEWEST_STEPS > _MOST_STEPS:
+        return _Lines(np.zeros(1), np.zeros(1, dtype=np.intp), np.zeros((0, 1)), np.zeros(0), np.zeros(0))
+    steps = min(_STEPS, _MOST_STEPS // cycles // 4 * 4)
+    last, slow = min(_AFTER[-1] * cycle.slow, cycle.normal), steps // 4
+    busy = np.linspace(-cycle.slow, 0.0, slow + 1)[:-1]
+    cell = np.concatenate([busy, last * np.linspace(0.0, 1.0, steps - slow + 1) ** 2])
+    number, place = np.divmod(np.arange(cycles * len(cell)), len(cell))
+    begins, ends = cell[place], np.append(cell[1:], cycle.normal)[place]
+    # in each cycle, when a line is at 0: not after the end of the run
+    zero = np.minimum(np.array([min(after * cycle.slow, last) for after in _AFTER])[:, None], end - number * length)
+    slowness = np.where(place < slow, cycle.factor, 1.0)
+    # Nothing waits before the first slow period.
+    waits = number * length + begins >= cycle.normal
+    high, low = (np.maximum(0.0, zero - moments) / slowness * waits for moments in (begins, ends))
+    # and for an overload that lasts, lines over the whole run
+    whole = np.array(_WHOLE)[:, None] * end
+    high = np.vstack([high, np.maximum(0.0, whole - number * length - begins)])
+    low = np.vstack([low, np.maximum(0.0, whole - number * length - ends)])
+    falls = np.append(np.ones(len(zero)), np.full(len(whole), cycle.factor))
+    # The last bits of a moment may say that it is in the other stretch: full speed is a little longer here.
+    since = number * length + begins
+    since += 1e-9 * (1.0 + since) * ((place == 0) - 1.0 * (place == slow))
+    inside = np.flatnonzero((np.append(since[1:], math.inf) > 0) & (since < end))
+    until = np.where(place < slow, np.minimum(number * len(cell) + slow - inside[0], len(inside)), 0)[inside]
+    since, high, low = np.maximum(since[inside], 0.0), high[:, inside], low[:, inside]
+    return _Lines(since, until, low, (high + low) / 2 @ np.diff(since, append=end), falls)
