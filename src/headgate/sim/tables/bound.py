@@ -263,7 +263,7 @@ class _Problem:
         place = {i: k for k, i in enumerate(self._order)}
         slowdown, slowness = self._scenario.slowdown, 1.0
         if slowdown is not None and slowdown.normal == 0:  # it is always slow
-            slowdown, slowness = None, slowdown.factor
+            slowness, slowdown = slowdown.factor, None
         tables = []
         for i in self._order:
             known, is_fed = self._known[i], self._source[i] >= 0

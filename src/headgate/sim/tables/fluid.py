@@ -318,8 +318,8 @@ class FluidBound:
         # Also the last second is worth it, however long updates take.
         is_whole = first + self._chance[-1] * table.weight * last <= 0
         # With chance, this makes up for what slow updates save.
-        more = 0.0 if self._variance else self._chance[0] * table.weight * more
-        found = np.where(is_whole, first + rise / 2 + more, begun)
+        cut = 0.0 if self._variance else self._chance[0] * table.weight * more
+        found = np.where(is_whole, first + rise / 2 + cut, begun)
         return np.where(first >= 0, 0.0, found)
 
     def _share(self, i: int, moments: Floats, root: FluidTable | None) -> Floats | float:
