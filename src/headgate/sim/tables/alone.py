@@ -331,7 +331,7 @@ class _Group:
         return bool((begin + self._longest(n, self._slow[:, to, None]) > self._end).any())
 
     def _longest(self, n: Floats, slow: Floats) -> Floats:
-        """The longest that updates take for n seconds of data, and until one more second of data does not pay."""
+        """The longest that updates for n seconds of data can take, with one set-up to spare if they may be cut."""
         parts = most_parts(n, self._setup, self._per_unit) + 1 if self._cut else 1.0
         found: Floats = self._most * slow * (parts * self._setup + self._per_unit * n)
         return found

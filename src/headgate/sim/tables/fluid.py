@@ -89,7 +89,8 @@ class FluidTable:
 class FluidBound:
     """The value of a price for ``tables``, each of which comes before its readers, over a run of ``end`` seconds.
 
-    ``chance`` are the least and the greatest factor by which chance makes an update longer.
+    ``chance`` are the least and the greatest factor by which chance makes an update longer. Each piece of data stands
+    for ``each`` like it.
     """
 
     def __init__(
@@ -99,11 +100,11 @@ class FluidBound:
         end: float,
         tracks: int,
         chance: tuple[float, float],
+        each: int = 1,
     ) -> None:
         self._tables, self._end, self._tracks = tables, end, tracks
         self._conditions = (slowdown, end, tracks, chance)
-        #: how many pieces of data each stands for
-        self._each = 1
+        self._each = each
         self._slowness = 1.0 if slowdown is None else slowdown.factor
         self._chance = tuple(dict.fromkeys(chance))
         self._mean, self._variance = sum(chance) / 2, (chance[-1] - chance[0]) ** 2 / 12
@@ -145,8 +146,7 @@ class FluidBound:
         searched = self
         if pieces > _MOST_PIECES:
             every = math.ceil(pieces / _MOST_PIECES)
-            searched = FluidBound([table.thinned(every) for table in self._tables], *self._conditions)
-            searched._each = every
+            searched = FluidBound([table.thinned(every) for table in self._tables], *self._conditions, each=every)
         heights = searched._search()
         price = float(heights @ self._lines.integrals) / self._end
         return max((self.value(heights), price), (self.value(np.zeros(len(heights))), 0.0))
