@@ -16,8 +16,10 @@ _AFTER = (0.06, 0.125, 0.25, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 _PARTS = (0.125, 0.25, 0.5, 1.0, math.inf)
 #: with slow periods, lines over the run for an overload that lasts
 _WHOLE = (0.5, 1.0)
-#: each cycle, or a run without slow periods, is in so many steps, or fewer if they were too many
+#: each cycle is in so many steps, or fewer if they were too many
 _STEPS, _FEWEST_STEPS, _MOST_STEPS = 192, 48, 20_000
+#: a run without slow periods is in so many
+_PLAIN_STEPS = 1_536
 
 
 class PriceLines(NamedTuple):
@@ -36,7 +38,7 @@ class PriceLines(NamedTuple):
 def price_lines(cycle: Slowdown | None, end: float) -> PriceLines:
     """The lines for a run; none if there would be too many steps."""
     if cycle is None:
-        since = np.linspace(0.0, end, _STEPS + 1)[:-1]
+        since = np.linspace(0.0, end, _PLAIN_STEPS + 1)[:-1]
         zero = np.array([part * end for part in _PARTS if part < math.inf])[:, None]
         steady = np.full((1, len(since)), end)
         high, low = (
