@@ -47,13 +47,11 @@ import numpy as np
 
 from headgate.core import Floats, Ints
 from headgate.sim.tables.cut import lateness, most_parts
-from headgate.sim.tables.prices import price_lines
+from headgate.sim.tables.prices import blocks_ahead, least_between, price_lines, same_period
 from headgate.sim.tables.scenario import Slowdown
 
 #: tables for which the price falls faster than this, against what a second of their work is worth, may choose by chance
 _MOST_FALL = 0.5
-#: so many steps are looked at one by one, and then twice as many together each time
-_AHEAD = 4
 #: heights are searched with about so many pieces of data
 _MOST_PIECES = 40_000
 #: how often all heights are searched, how many are tried each time, and how far from the height that was found
@@ -123,7 +121,7 @@ class FluidBound:
         self._mean, self._variance = sum(chance) / 2, (chance[-1] - chance[0]) ** 2 / 12
         self._lines = price_lines(slowdown, end)
         self._since, self._until = self._lines.since, self._lines.until
-        self._same_period = _same_period(self._until)
+        self._same_period = same_period(self._until)
         self._price = np.zeros(len(self._since))
         #: by table and step: the last step in which data may be worked on with y at the beginning of this one
         self._reach = [self._step(self._since + self._window(table)) for table in tables]
@@ -210,7 +208,7 @@ class FluidBound:
         tables_and_roots = [*zip(self._tables, self._roots, strict=True)]
         self._together = [self._best_together(table, root) for table, root in tables_and_roots]
         self._blocks = [
-            _blocks(self._steps_in(float(together.max(initial=0.0)) * root.gap)) if together.any() else ()
+            blocks_ahead(self._steps_in(float(together.max(initial=0.0)) * root.gap)) if together.any() else ()
             for together, root in zip(self._together, self._roots, strict=True)
         ]
         fall = float(heights @ self._lines.falls)
@@ -329,8 +327,8 @@ class FluidBound:
         """The least that data costs with y in the steps of a block, without set-ups."""
         fast, slow = self._by_step[i, factor]
         # In the slow period in which it came, and after it.
-        inside = _least_of(slow, block.begins, np.minimum(block.ends, block.until - 1))
-        return np.minimum(inside, _least_of(fast, np.maximum(block.begins, block.until), block.ends))
+        inside = least_between(slow, block.begins, np.minimum(block.ends, block.until - 1))
+        return np.minimum(inside, least_between(fast, np.maximum(block.begins, block.until), block.ends))
 
     def _times(self, i: int, factor: float) -> Floats:
         """By step, how many times as long as stated an update of table i takes that begins in it."""
@@ -378,7 +376,7 @@ class FluidBound:
 
     def _lowest(self, first: Ints, last: Ints) -> Floats:
         """The lowest price from one step to another."""
-        return _least_of(self._price, first, last)
+        return least_between(self._price, first, last)
 
     def _step(self, moments: Floats) -> Ints:
         return np.maximum(np.searchsorted(self._since, moments, side="right") - 1, 0)
@@ -391,32 +389,6 @@ def _cutting(table: FluidTable) -> tuple[Floats, Floats]:
     late = lateness(table.amounts, table.setup, table.work, parts) / table.amounts
     work = table.work * table.amounts
     return late - table.setup - work / 2, table.setup * parts + 2 * work
-
-
-def _blocks(steps: int) -> Sequence[tuple[int, int]]:
-    """Steps ahead, as (from, to): the next ones one by one, then more and more together, until there are ``steps``."""
-    found = [(each, each) for each in range(1, _AHEAD + 1)]
-    while found[-1][1] < steps:
-        first = found[-1][1] + 1
-        found.append((first, 2 * (first - 1)))
-    return found
-
-
-def _least_of(values: Floats, first: Ints, last: Ints) -> Floats:
-    """The least value from one place to another; infinity if there is none between."""
-    pairs = np.stack([first, np.maximum(first, last) + 1], axis=1).ravel()
-    found: Floats = np.minimum.reduceat(np.append(values, (math.inf, math.inf)), pairs)[::2]
-    return np.where(first <= last, found, math.inf)
-
-
-def _same_period(until: Ints) -> list[tuple[int, Ints]]:
-    """(distance, the steps that have a step so much further in the same slow period), for 1, 2, 4 and so on."""
-    steps, further = np.flatnonzero(until), 1
-    found = []
-    while len(same := steps[steps + further < until[steps]]):
-        found.append((further, same))
-        further *= 2
-    return found
 
 
 def _roots(tables: Sequence[FluidTable]) -> list[FluidTable]:
