@@ -41,22 +41,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from headgate.core import Floats, Ints
 from headgate.sim.tables.cut import lateness, most_parts
-from headgate.sim.tables.prices import price_lines
+from headgate.sim.tables.prices import blocks_ahead, least_between, price_lines, same_period
 from headgate.sim.tables.scenario import Slowdown
 
 #: tables for which the price falls faster than this, against what a second of their work is worth, may choose by chance
 _MOST_FALL = 0.5
-#: so many steps are looked at one by one
-_AHEAD = 4
 #: heights are searched with about so many pieces of data
 _MOST_PIECES = 40_000
 #: how often all heights are searched, how many are tried each time, and how far from the height that was found
 _SWEEPS, _TRIED = 3, 7
+#: how far apart the heights of the first search are, and how much higher the highest may be than the lowest
+_APART, _MOST_APART = 2.5, 1e6
 _AROUND = (0.0, 0.5, 0.75, 0.9, 1.1, 1.3, 2.0)
 
 
@@ -86,6 +87,16 @@ class FluidTable:
         return replace(self, amounts=self.amounts[::every], came=self.came[::every])
 
 
+class _Block(NamedTuple):
+    """Steps in which data may be begun with, for each piece of it: from which to which, the first step after the slow
+    period in which it came, and what it pays for set-ups at the least."""
+
+    begins: Ints
+    ends: Ints
+    until: Ints
+    pay: Floats
+
+
 class FluidBound:
     """The value of a price for ``tables``, each of which comes before its readers, over a run of ``end`` seconds.
 
@@ -110,7 +121,7 @@ class FluidBound:
         self._mean, self._variance = sum(chance) / 2, (chance[-1] - chance[0]) ** 2 / 12
         self._lines = price_lines(slowdown, end)
         self._since, self._until = self._lines.since, self._lines.until
-        self._same_period = _same_period(self._until)
+        self._same_period = same_period(self._until)
         self._price = np.zeros(len(self._since))
         #: by table and step: the last step in which data may be worked on with y at the beginning of this one
         self._reach = [self._step(self._since + self._window(table)) for table in tables]
@@ -122,12 +133,18 @@ class FluidBound:
         #: by table: what cutting its updates adds to the lateness of a second of data, and that of the last second
         self._cutting = [_cutting(table) for table in tables]
         self._roots = _roots(tables)
-        self._together: list[float] = []
+        #: by table and step: about how many pieces of data it is best to take together; 0 if that is unknown
+        self._together: list[Floats] = []
+        #: by table: the steps later, from one to another, in which what has waited may still pay for a set-up
+        self._blocks: list[Sequence[tuple[int, int]]] = []
         #: by table: the factors for which it chooses y, and how much less it pays for set-ups
         self._factors: list[tuple[float, ...]] = []
         self._less: list[float] = []
         #: by table: what data costs with y at the beginning of each step, without what it pays
         self._plain: dict[int, Floats] = {}
+        #: by table and factor: what data costs with y in each step, without set-ups: at full speed, and if it came in
+        #: the slow period of that step
+        self._by_step: dict[tuple[int, float], tuple[Floats, Floats]] = {}
         #: by table and factor: the least cost from each step on, at full speed and slow within the slow period
         self._after: dict[tuple[int, float], tuple[Floats, Floats]] = {}
         self._crossing: dict[tuple[int, float], Floats] = {}
@@ -158,7 +175,10 @@ class FluidBound:
         if not rates or not len(heights):
             return heights
         best = self.value(heights)
-        dear = np.geomspace(max(rates), float(np.median(rates)) / 8, _TRIED).tolist()
+        # At a height of weight by work, it begins to pay to leave the data of a table.
+        highest = max(rates)
+        lowest = max(min(rates) / 8, highest / _MOST_APART)
+        dear = np.geomspace(highest, lowest, math.ceil(math.log(highest / lowest, _APART)) + 1).tolist()
         # The best line alone, and then all of them in turn.
         alone = [self._height(np.zeros(len(heights)), line, best, dear) for line in range(len(heights))]
         line = max(range(len(heights)), key=lambda each: alone[each][0])
@@ -185,8 +205,11 @@ class FluidBound:
     def value(self, heights: Floats) -> float:
         """The value of the price that is the sum of the lines, each so many times as high."""
         self._price = heights @ self._lines.paid
-        self._together = [
-            self._best_together(table, root) for table, root in zip(self._tables, self._roots, strict=True)
+        tables_and_roots = [*zip(self._tables, self._roots, strict=True)]
+        self._together = [self._best_together(table, root) for table, root in tables_and_roots]
+        self._blocks = [
+            blocks_ahead(self._steps_in(float(together.max(initial=0.0)) * root.gap)) if together.any() else ()
+            for together, root in zip(self._together, self._roots, strict=True)
         ]
         fall = float(heights @ self._lines.falls)
         ways = [self._way(table, fall) for table in self._tables]
@@ -209,16 +232,21 @@ class FluidBound:
             return self._chance, 0.0
         return (self._mean,), steep * table.setup / (2 * (1 - rho))
 
-    def _best_together(self, table: FluidTable, root: FluidTable) -> float:
-        """About how many pieces of data it is best to take together where tracks are dearest; 0 if that is unknown."""
+    def _best_together(self, table: FluidTable, root: FluidTable) -> Floats:
+        """By step, about how many pieces of data it is best to take together at its price; 0 if that is unknown."""
         if not (table.weight > 0 and 0 < root.gap < math.inf):
-            return 0.0
-        highest = float((self._price * np.where(self._until > 0, self._slowness, 1.0)).max(initial=0.0))
+            return np.zeros(len(self._since))
+        price = self._price * np.where(self._until > 0, self._slowness, 1.0)
         amount = float(root.amounts.mean())
-        worth, most = table.weight * amount * root.gap, len(root.came)
-        if 2 * table.setup * highest >= worth * most * most:
-            return float(most)
-        return max(1.0, round(math.sqrt(2 * table.setup * highest / worth)))
+        # Rounded up: then waiting costs no less than it saves of a set-up, at a steady price.
+        with np.errstate(over="ignore"):
+            found: Floats = np.ceil(np.sqrt(2 * table.setup * price / (table.weight * amount * root.gap)))
+        return np.clip(found, 1.0, len(root.came))
+
+    def _steps_in(self, seconds: float) -> int:
+        """The most steps that begin in any stretch of so many seconds."""
+        ends = np.searchsorted(self._since, self._since + seconds, side="right")
+        return int((ends - np.arange(len(ends))).max(initial=0))
 
     def _from_each_step(self, i: int) -> None:
         """Note the least that data costs table i with y at the beginning of some step, or of a later one."""
@@ -231,6 +259,7 @@ class FluidBound:
             times = self._times(i, factor)
             plain = self._plain[i] + times * table.weight * table.setup
             fast = plain + times * paid
+            self._by_step[i, factor] = fast, np.where(is_slow, plain + self._slowness * times * paid, fast)
             after = np.append(np.minimum.accumulate(fast[::-1])[::-1], math.inf)
             slow = np.append(np.where(is_slow, plain + self._slowness * times * paid, math.inf), math.inf)
             # What is begun with in a slow period and may be worked on after it may be at full speed.
@@ -261,17 +290,11 @@ class FluidBound:
         is_slow = reach < until
         plain = self._without_pay(i, came, root)
         lowest, slowness = self._lowest(step, reach), np.where(is_slow, self._slowness, 1.0)
-        candidates = [(plain, self._pay(i, lowest, slowness, self._share(i, came, root)), step)]
-        # The next steps one by one, as set-ups are shared with what has come by then; then all that follow.
-        ahead = _AHEAD if root is not None else 0
-        for further in range(1, ahead + 1):
-            place = np.minimum(step + further, len(self._since) - 1)
-            begins, last = self._since[place], self._reach[i][place]
-            lowest = np.minimum(lowest, self._lowest(place, last))
-            slowness = np.where((until > 0) & (last < until), self._slowness, 1.0)
-            pay = self._pay(i, lowest, slowness, self._share(i, begins, root))
-            exists = step + further < len(self._since)
-            candidates.append((np.where(exists, self._plain[i][place], math.inf), pay, place))
+        now = plain, self._pay(i, lowest, slowness, self._share(i, came, root, step, step))
+        # The next steps, as set-ups are shared with what has come by then; then all that follow.
+        blocks = self._blocks[i] if root is not None else ()
+        later = [self._later(i, step, first, last, root) for first, last in blocks]
+        ahead = blocks[-1][1] if blocks else 0
         following = np.minimum(step + ahead + 1, len(self._since))
         found = np.zeros(len(came))
         for factor in self._factors[i]:
@@ -282,12 +305,30 @@ class FluidBound:
             near = np.where(in_slow, np.minimum(slow[following], self._crossing[i, factor][following]), math.inf)
             least = np.minimum(least, near)
             times = self._times(i, factor)
-            for cost, pay, place in candidates:
-                least = np.minimum(least, cost + times[place] * (table.weight * table.setup + pay))
+            least = np.minimum(least, now[0] + times[step] * (table.weight * table.setup + now[1]))
+            for block in later:
+                least = np.minimum(least, self._of_block(i, factor, block) + times[block.ends] * block.pay)
             if is_own:
                 least = self._of_pieces(i, least)
             found += np.minimum(np.where(came < self._end, least, 0.0), 0.0)
         return found / len(self._factors[i])
+
+    def _later(self, i: int, step: Ints, first: int, last: int, root: FluidTable | None) -> _Block:
+        """Data of table i may be begun with from ``first`` to ``last`` steps later."""
+        end = len(self._since) - 1
+        begins, ends = np.minimum(step + first, end), np.minimum(step + last, end)
+        reach, until = self._reach[i][ends], self._until[step]
+        share = self._share(i, self._since[begins], root, begins, ends)
+        slowness = np.where((until > 0) & (reach < until), self._slowness, 1.0)
+        pay = slowness * np.maximum(self._lowest(begins, reach) - self._less[i], 0.0) * share
+        return _Block(begins, ends, until, np.where(step + first <= end, pay, math.inf))
+
+    def _of_block(self, i: int, factor: float, block: _Block) -> Floats:
+        """The least that data costs with y in the steps of a block, without set-ups."""
+        fast, slow = self._by_step[i, factor]
+        # In the slow period in which it came, and after it.
+        inside = least_between(slow, block.begins, np.minimum(block.ends, block.until - 1))
+        return np.minimum(inside, least_between(fast, np.maximum(block.begins, block.until), block.ends))
 
     def _times(self, i: int, factor: float) -> Floats:
         """By step, how many times as long as stated an update of table i takes that begins in it."""
@@ -314,24 +355,28 @@ class FluidBound:
         found = np.where(is_whole, first + rise / 2 + cut, begun)
         return np.where(first >= 0, 0.0, found)
 
-    def _share(self, i: int, moments: Floats, root: FluidTable | None) -> Floats | float:
-        """What a second of data has to pay at least of the set-up of its update, in seconds of a track.
+    def _share(self, i: int, moments: Floats, root: FluidTable | None, first: Ints, last: Ints) -> Floats | float:
+        """What a second of data has to pay at least of the set-up of its update, in seconds of a track, if the update
+        begins in the steps from ``first`` to ``last``, at these moments or later.
 
         Data that came in r pieces before others is in an update with at most r later ones. Let it pay for the share
-        ``2 / (K + 1) (1 - r / K)``, if that is above 0. For every K, all of an update together pay for no more than it.
+        ``2 / (K + 1) (1 - r / K)``, if that is above 0. For every K, all of an update together pay for no more than it,
+        so K may depend on when the update begins. In between, the share is no less than for the least and the most K.
         """
         together = self._together[i]
-        if root is None or together <= 0:
+        if root is None or not together.any():
             return 0.0
-        waited = (moments - root.came) / (together * root.gap)
-        found: Floats = 2 / (together + 1) * np.maximum(0.0, 1 - waited) * self._tables[i].setup / root.amounts
-        return found
+        waited = (moments - root.came) / root.gap
+        pairs = np.stack([first, last + 1], axis=1).ravel()
+        found: Floats | float = math.inf
+        for extreme, beyond in ((np.minimum, math.inf), (np.maximum, 0.0)):
+            k = together[first] if first is last else extreme.reduceat(np.append(together, beyond), pairs)[::2]
+            found = np.minimum(found, 2 / (k + 1) * np.maximum(0.0, 1 - waited / k))
+        return found * self._tables[i].setup / root.amounts
 
     def _lowest(self, first: Ints, last: Ints) -> Floats:
         """The lowest price from one step to another."""
-        pairs = np.stack([first, last + 1], axis=1).ravel()
-        found: Floats = np.minimum.reduceat(np.append(self._price, math.inf), pairs)[::2]
-        return found
+        return least_between(self._price, first, last)
 
     def _step(self, moments: Floats) -> Ints:
         return np.maximum(np.searchsorted(self._since, moments, side="right") - 1, 0)
@@ -344,16 +389,6 @@ def _cutting(table: FluidTable) -> tuple[Floats, Floats]:
     late = lateness(table.amounts, table.setup, table.work, parts) / table.amounts
     work = table.work * table.amounts
     return late - table.setup - work / 2, table.setup * parts + 2 * work
-
-
-def _same_period(until: Ints) -> list[tuple[int, Ints]]:
-    """(distance, the steps that have a step so much further in the same slow period), for 1, 2, 4 and so on."""
-    steps, further = np.flatnonzero(until), 1
-    found = []
-    while len(same := steps[steps + further < until[steps]]):
-        found.append((further, same))
-        further *= 2
-    return found
 
 
 def _roots(tables: Sequence[FluidTable]) -> list[FluidTable]:

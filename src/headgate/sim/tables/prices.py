@@ -1,8 +1,12 @@
-"""Prices of the tracks over time for the fluid bound: sums of lines, each of which falls to 0 at some time."""
+"""Prices of the tracks over time for the fluid bound: sums of lines, each of which falls to 0 at some time.
+
+Time is in steps; what data costs in many steps is looked up with what is here.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +20,12 @@ _AFTER = (0.06, 0.125, 0.25, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 _PARTS = (0.125, 0.25, 0.5, 1.0, math.inf)
 #: with slow periods, lines over the run for an overload that lasts
 _WHOLE = (0.5, 1.0)
-#: each cycle, or a run without slow periods, is in so many steps, or fewer if they were too many
+#: each cycle is in so many steps, or fewer if they were too many
 _STEPS, _FEWEST_STEPS, _MOST_STEPS = 192, 48, 20_000
+#: a run without slow periods is in so many
+_PLAIN_STEPS = 1_536
+#: so many steps ahead are looked at one by one, and then twice as many together each time
+_AHEAD = 4
 
 
 class PriceLines(NamedTuple):
@@ -36,7 +44,7 @@ class PriceLines(NamedTuple):
 def price_lines(cycle: Slowdown | None, end: float) -> PriceLines:
     """The lines for a run; none if there would be too many steps."""
     if cycle is None:
-        since = np.linspace(0.0, end, _STEPS + 1)[:-1]
+        since = np.linspace(0.0, end, _PLAIN_STEPS + 1)[:-1]
         zero = np.array([part * end for part in _PARTS if part < math.inf])[:, None]
         steady = np.full((1, len(since)), end)
         high, low = (
@@ -72,3 +80,32 @@ def price_lines(cycle: Slowdown | None, end: float) -> PriceLines:
     until = np.where(place < slow, np.minimum(number * len(cell) + slow - inside[0], len(inside)), 0)[inside]
     since, high, low = np.maximum(since[inside], 0.0), high[:, inside], low[:, inside]
     return PriceLines(since, until, low, (high + low) / 2 @ np.diff(since, append=end), falls)
+
+
+# --- steps ------------------------------------------------------------------------------------------------------
+
+
+def least_between(values: Floats, first: Ints, last: Ints) -> Floats:
+    """The least value from one place to another; infinity if there is none between."""
+    pairs = np.stack([first, np.maximum(first, last) + 1], axis=1).ravel()
+    found: Floats = np.minimum.reduceat(np.append(values, (math.inf, math.inf)), pairs)[::2]
+    return np.where(first <= last, found, math.inf)
+
+
+def blocks_ahead(steps: int) -> Sequence[tuple[int, int]]:
+    """Steps ahead, as (from, to): the next ones one by one, then more and more together, until there are ``steps``."""
+    found = [(each, each) for each in range(1, _AHEAD + 1)]
+    while found[-1][1] < steps:
+        first = found[-1][1] + 1
+        found.append((first, 2 * (first - 1)))
+    return found
+
+
+def same_period(until: Ints) -> list[tuple[int, Ints]]:
+    """(distance, the steps that have a step so much further in the same slow period), for 1, 2, 4 and so on."""
+    steps, further = np.flatnonzero(until), 1
+    found = []
+    while len(same := steps[steps + further < until[steps]]):
+        found.append((further, same))
+        further *= 2
+    return found
