@@ -35,10 +35,10 @@ def warehouse(folder: Path, target: str | None) -> Warehouse:
     return wh
 
 
-def scheduler_of(folder: Path, target: str | None, tracks: int = 1) -> Scheduler:
+def scheduler_of(folder: Path, target: str | None, tracks: int = 1, before: Scheduler | None = None) -> Scheduler:
     spec = warehouse(folder, target).spec()
     nodes = {name: Endless(name, TableStore(folder / name), 10.0) for name in spec.names()}
-    return Scheduler(OpenWarehouse(spec, spec.graph(), nodes), RunOptions(tracks=tracks, budget=1e9), 0.0)
+    return Scheduler(OpenWarehouse(spec, spec.graph(), nodes), RunOptions(tracks=tracks, budget=1e9), 0.0, before)
 
 
 def run_updates(scheduler: Scheduler, count: int, seconds: float = 2.0) -> float:
@@ -89,6 +89,15 @@ def test_users_are_told_when_more_tracks_have_helped(tmp_path: Path) -> None:
     run_updates(scheduler, 4 * LOOK_AGAIN_AFTER, seconds=7.0)
     assert scheduler.notices[-1].text == "all target lags can be met again"
     assert not notes(scheduler, now)
+
+
+def test_nothing_is_said_of_targets_that_are_not_stated_any_more(tmp_path: Path) -> None:
+    scheduler = scheduler_of(tmp_path, "1 s")
+    now = run_updates(scheduler, 10 * LOOK_AGAIN_AFTER)
+    assert list(notes(scheduler, now)) == ["hot", "cold"]
+    saved_without = scheduler_of(tmp_path, None, before=scheduler)
+    saved_without.decide(now)
+    assert (notes(saved_without, now), saved_without.notices) == ({}, [])
 
 
 # --- before a run ---------------------------------------------------------------------------------------------------

@@ -69,13 +69,13 @@ class TargetWatch:
         priority = np.array([self._ledger.of(name).priority for name in names])
         target = self._targets(names)
         fill_targets(self._nodes.matrix, target, priority, tracks)
-        if np.isinf(target).all():
-            self.plan = None
-            return []
-        before, self.plan = self.plan, plan_targets(self._known_tables(), tracks)
-        notes = notes_of(self.plan)
+        before, self.plan = self.plan, None if np.isinf(target).all() else plan_targets(self._known_tables(), tracks)
+        # Also if no target is left: the pipeline file may have been saved without them.
+        notes = {} if self.plan is None else notes_of(self.plan)
         for name in self._graph.names:
             self._ledger.of(name).target_note = notes.get(name, "")
+        if self.plan is None:
+            return []
         text = "; ".join(plan_lines(self.plan, readable)) if self.plan.verdict == "impossible" else ""
         still = before is None or before.verdict == self.plan.verdict
         # Figures differ a little from look to look: it is told again only if it is about something else.
