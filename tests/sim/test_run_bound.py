@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from headgate.core import CostModel
-from headgate.core.trace import Change, RunBound, Trace
+from headgate.core.trace import Change, RunBound, Trace, TraceTable
 from headgate.sim import Table, TableScenario, replay_of, run_bound
 from headgate.sim.run_bound import settled
 from tests.sim.recording import BUSY, START, recorded
@@ -138,6 +138,13 @@ def test_a_run_has_begun_when_most_tables_have_rows(names: tuple[str, ...], afte
 def test_a_table_that_is_empty_at_first_is_in_neither_figure() -> None:
     found = bounded(late(recorded(BUSY, "fifo")[1], "meters"))
     assert (found.tables, found.left_out) == (2, 1)
+
+
+def test_tables_without_event_time_are_not_said_to_be_left_out() -> None:
+    _, trace = recorded(BUSY, "fifo")
+    more = (TraceTable("zones", kind="dimension"), TraceTable("areas", sources=("zones",)))
+    found = bounded(replace(trace, header=replace(trace.header, tables=(*trace.header.tables, *more))))
+    assert (found.tables, found.left_out) == (3, 0)
 
 
 def test_a_run_of_a_policy_that_nobody_knows_may_have_cut_its_updates() -> None:
