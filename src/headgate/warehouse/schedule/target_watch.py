@@ -34,6 +34,11 @@ from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
 LOOK_AGAIN_AFTER = 20
 #: a cost is known when the updates that it is learned from weigh this much, each one at most 1
 _LEAST_WEIGHT = 2.5
+#: what users are told when no target is impossible any more
+_BETTER = {
+    "kept": "all target lags can be met again",
+    "tight": "the target lags take no more than the tracks now; some may still be missed now and then",
+}
 
 
 class TargetWatch:
@@ -83,7 +88,7 @@ class TargetWatch:
         if not still or about == self._told:
             return []
         self._told = about
-        return [RunNotice(now, None, text or "all target lags can be met again")]
+        return [RunNotice(now, None, text or _BETTER[self.plan.verdict])]
 
     def _targets(self, names: tuple[str, ...]) -> Floats:
         stated = [self._ledger.of(name).lag.target for name in names]
