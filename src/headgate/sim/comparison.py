@@ -240,7 +240,8 @@ def _stated_priorities(scenario: OperatorScenario) -> Mapping[str, float]:
 class ReplayRow:
     """How a run went or would have gone. What a trace does not tell is None where it was measured.
 
-    ``lower_bound`` is what no policy could have beaten in the simulator, if it was asked for.
+    ``lower_bound`` is what no policy could have beaten in the simulator, if it was asked for; of the measured run, what
+    it could not have beaten itself: see ``run_bound``.
     """
 
     run: Literal["measured", "simulated"]
