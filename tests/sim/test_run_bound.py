@@ -156,6 +156,14 @@ def test_a_run_of_a_policy_that_nobody_knows_may_have_cut_its_updates() -> None:
     assert bounded(limited).portions
 
 
+def test_a_run_with_a_table_that_takes_the_newest_first_may_have_cut_its_updates() -> None:
+    """Also without a budget: such a table takes in ten periods at once."""
+    _, trace = recorded(BUSY, "max-benefit")
+    air, *others = trace.header.tables
+    newest = replace(trace, header=replace(trace.header, tables=(replace(air, catch_up="newest"), *others)))
+    assert not bounded(trace).portions and bounded(newest).portions
+
+
 def test_a_bound_of_nothing_is_no_number_of_times() -> None:
     nothing = RunBound(0.0, 0.0, 0.0, 10.0, 1, False, 0, 0)
     assert nothing.times is None
