@@ -128,7 +128,7 @@ def _simulated(
 
     def run(one: Policy) -> BoundRow:
         result = simulated(scenario, one, placed, seed)
-        cut = portions or scenario.cuts or one.cuts
+        cut = portions or scenario.cuts_under(one)
         most = with_all_tracks(scenario, one)
         least = lower_bound(most, result.seconds, seed=seed, portions=cut, certain=certain)
         return _row(result.policy, result.placement, result.weighted_staleness, least)
@@ -165,7 +165,7 @@ def _recorded(
         for one in known_policies(policy, ("max-benefit",), path):
             refuse_replay(one)
             result = replay.run(one, placed, workers, seed)
-            cut = portions or replay.scenario.cuts or one.cuts
+            cut = portions or replay.scenario.cuts_under(one)
             yield _row(result.policy, result.placement, result.weighted_staleness, replay.lower_bound(workers, cut))
 
     return replay.scenario.name, list(rows())

@@ -21,6 +21,7 @@ from headgate.core import (
     Graph,
     Inheritance,
     PeriodReading,
+    Policy,
     ScenarioError,
     TargetPlan,
     TargetTables,
@@ -200,6 +201,10 @@ class TableScenario:
     def cuts(self) -> bool:
         """Whether ``chop`` or ``budget`` lets an update take less than everything that waits, whatever the policy."""
         return self.chop < math.inf or self.budget < math.inf
+
+    def cuts_under(self, policy: Policy) -> bool:
+        """Whether an update may take less than everything that waits, by the scenario or by the policy."""
+        return self.cuts or policy.cuts
 
     def graph(self) -> Graph:
         edges = [(source, table.name) for table in self.tables for source in table.sources]
