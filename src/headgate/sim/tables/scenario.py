@@ -28,6 +28,7 @@ from headgate.core import (
     derive_periods,
     inherit_priorities,
     plan_targets,
+    work_per_second,
 )
 from headgate.core.trace.lines import MOST
 
@@ -234,7 +235,8 @@ class TableScenario:
 
     def priorities(self, inheritance: Inheritance) -> Floats:
         """The priorities after inheritance in this way."""
-        work = _column(self.tables, "time_per_unit") + _column(self.tables, "setup_time") / self.periods()
+        alpha, beta = _column(self.tables, "setup_time"), _column(self.tables, "time_per_unit")
+        work = work_per_second(alpha, beta, self.periods())
         return inherit_priorities(self.graph(), self.stated_priorities(), inheritance, self.inheritance_k, work)
 
     def target_lags(self) -> Floats:
