@@ -10,11 +10,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core import Dispatch, FeatureMatrix, FeatureView, Graph, Workers, features_named, policy_from
+from headgate.core import (
+    LEAST_UPDATE_TIME,
+    Dispatch,
+    FeatureMatrix,
+    FeatureView,
+    Graph,
+    Workers,
+    features_named,
+    policy_from,
+)
 from headgate.core.observe import TABLE_FEATURES
 from headgate.core.placements import Anywhere
 from headgate.core.policies import Layered, MaxBenefit, PricedBenefit
-from headgate.core.policies.priced import Overload, _is_waiting, _waiting, price_of, worth_of
+from headgate.core.policies.priced import (
+    KNOWN_SHARE,
+    Overload,
+    _is_known,
+    _is_waiting,
+    _waiting,
+    costs_are_known,
+    price_of,
+    worth_of,
+)
 from headgate.testing import check_policy, make_view, ranking
 
 WHOLE = math.inf
@@ -258,6 +276,27 @@ def test_a_table_of_unknown_slope_passes_the_gate_at_any_price(features: dict[st
     assert worth_of(make_view(tables))[0] == math.inf
     assert PricedBenefit().priorities(view_at(1e12, tables))[:, 0].tolist() == [1.0, 0.0, 0.0]
     assert "not known apart" in PricedBenefit().notes(make_view(tables), 0)[0]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.floats(0.0, 1e6), st.sampled_from([LEAST_UPDATE_TIME, KNOWN_SHARE, 1e-300])),
+            st.one_of(st.floats(0.0, 10.0), st.sampled_from([LEAST_UPDATE_TIME, KNOWN_SHARE, 1e-300])),
+            st.one_of(st.floats(0.0, 1e6), st.just(math.inf)),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+@settings(max_examples=200)
+def test_costs_of_one_table_are_known_exactly_if_they_are_among_those_of_all(costs: list[tuple[float, ...]]) -> None:
+    """One rule in two forms: for one table, numbers are faster than arrays."""
+    names = ("setup_time", "time_per_unit", "period")
+    tables = {f"t{i}": table(**dict(zip(names, each, strict=True))) for i, each in enumerate(costs)}
+    with np.errstate(invalid="ignore"):
+        known = costs_are_known(make_view(tables)).tolist()
+    assert known == [_is_known(*each) for each in costs]
 
 
 def test_a_policy_for_classes_tells_what_the_policy_of_the_class_tells() -> None:
