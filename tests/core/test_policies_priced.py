@@ -302,7 +302,7 @@ def test_costs_of_one_table_are_known_exactly_if_they_are_among_those_of_all(cos
 def test_a_policy_for_classes_tells_what_the_policy_of_the_class_tells() -> None:
     tables = {"a": {**table(1.0), "class": 0.0}, "b": {**table(1.0), "class": 1.0}}
     classes = policy_from("multi-class:0=priced-benefit")
-    assert "a second of a worker is worth" in classes.notes(make_view(tables), 0)[0]
+    assert "price of a track-second: 0 weighted" in classes.notes(make_view(tables), 0)[0]
     assert classes.notes(make_view(tables), 1) == ()
 
 

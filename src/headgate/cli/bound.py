@@ -72,7 +72,7 @@ def bound(
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of arrivals and runs.")] = 0,
     portions: Annotated[
-        bool, typer.Option("--portions", help="Bound policies, too, that take less than everything that waits.")
+        bool, typer.Option("--portions", help="Compute a bound that also holds for policies that cut updates.")
     ] = False,
     certain: Annotated[
         bool,

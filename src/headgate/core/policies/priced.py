@@ -198,14 +198,18 @@ def _goes_on(memory: Overload, view: FeatureView) -> bool:
 def _told(view: FeatureView, node: int, portion: float, gated: bool) -> str:
     """What ``explain`` says of a node: price, worth and portion."""
     if not costs_are_known(view)[node]:
-        return "its set-up and its time per second of data are not known apart, so it goes by its benefit, whole"
+        unknown = "its set-up and its time per second of data are not known apart"
+        return f"{unknown}, so it is ranked as by max-benefit, never cut"
     price, worth = price_of(view), float(worth_of(view)[node])
-    told = f"a second of a worker is worth {price:.4g} by those who have waited; this update {worth:.4g}"
+    told = (
+        f"price of a track-second: {price:.4g} weighted staleness; this update pays for its set-up up to a price of "
+        f"{worth:.4g}"
+    )
     if gated and price > 0:
-        told += f" of the {GATE * price:.4g} that it needs"
+        told += f", and needs {GATE * price:.4g} ({GATE:g} of the price)"
     if gated:
         earned = worth >= GATE * price
-        told += ", so it goes by its benefit" if earned else ", so it lets more data gather before others"
+        told += ", so it is ranked as by max-benefit" if earned else ", so updates that reach it go first"
     return told if portion == math.inf else f"{told}; one update takes in at most {portion:.4g} s of data"
 
 
