@@ -59,6 +59,16 @@ def test_what_the_bound_holds_for_is_said(headgate: Headgate, scenario: Path) ->
     assert "for any policy, and for every run" in cut
 
 
+def test_what_holds_for_some_rows_only_is_said_of_these(headgate: Headgate, scenario: Path) -> None:  # noqa: F811
+    policies = ("--policy", "max-benefit", "--policy", "priced-benefit", "--policy", "auto:tracks=3")
+    said = " ".join(headgate("bound", str(scenario), *policies)[1].split())
+    assert "beside priced-benefit, auto:tracks=3 holds for any policy, the others for any policy that loads all" in said
+    assert "two, for 3.33 min tracks weighted lower bound times the bound price max-benefit 1 " in said
+    assert re.search(r"auto:tracks=3 3 \d", said)
+    same = " ".join(headgate("bound", str(scenario), *policies[:2])[1].split())
+    assert "two on 1 track, for 3.33 min weighted" in same
+
+
 def test_a_recorded_run_stands_beside_its_bound(headgate: Headgate, tmp_path: Path) -> None:  # noqa: F811
     runs = tmp_path / "w" / "runs"
     runs.mkdir(parents=True)
@@ -112,7 +122,8 @@ def test_simulate_prints_the_bound_if_asked(headgate: Headgate, scenario: Path, 
     assert "times the bound" in headgate("simulate", str(scenario), "--policy", "fifo", "--bound")[1]
     code, out, _ = headgate("simulate", str(write(tmp_path / "run.jsonl")), "--bound")
     assert code == 0
-    assert "what no policy can beat" in out
+    said = " ".join(out.split())
+    assert "what no policy can beat in the simulator; beside the measured run, what no policy could have beaten" in said
 
 
 @pytest.mark.parametrize(

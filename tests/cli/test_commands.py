@@ -122,6 +122,17 @@ def test_policies_lists_every_policy_and_placement_with_its_paper(headgate: Head
     assert all(name in text for name in (*POLICIES, *PLACEMENTS))
 
 
+def test_policies_lists_parameters_that_are_policies_and_those_of_classes(headgate: Headgate) -> None:
+    entries = {
+        entry["name"]: entry["parameters"] for entry in json.loads(headgate("policies", "--json").stdout)["policies"]
+    }
+    assert entries["auto"] == {"now": "max-benefit", "window": 300.0, "gain": 0.03, "placements": True, "tracks": 0}
+    assert entries["multi-class"] == {"CLASS": None, "default": "hr"}
+    assert entries["cqc"] == {"CLASS": None}
+    text = headgate("policies").stdout
+    assert "(CLASS=POLICY, default=hr)" in text and "(CLASS=NUMBER)" in text and "(now=max-benefit, window=" in text
+
+
 CYCLE = TABLES.replace('name = "readings"\nperiod = 10', 'name = "readings"\nsources = ["alerts"]')
 
 BAD_SCENARIOS = {

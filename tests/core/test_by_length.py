@@ -120,6 +120,20 @@ def test_the_loop_shows_a_placement_what_was_placed_before() -> None:
     assert parted and changes == 1
 
 
+def test_the_lanes_of_another_placement_are_none_that_it_has_in_use() -> None:
+    limit = max(priority for priority, parted in between() if parted)
+    matrix = matrix_of(SHORT | with_priority(LONG, limit * 1.3), *LOOP_FEATURES, *MaxBenefit.needs)
+    loop = Dispatch(matrix, MaxBenefit(), Proportional(), TRACKS)
+    assert len(set(loop._lane_of)) > 1
+    loop.replace_placement(ByLength(gain=0.02))
+    assert len(set(loop._lane_of)) == 1
+    matrix.columns["priority"][4:] = limit * 0.9
+    loop.place_again()
+    matrix.columns["priority"][4:] = limit * 1.3
+    loop.replace_placement(ByLength(gain=0.02))
+    assert len(set(loop._lane_of)) > 1, "the same one again goes on with its own"
+
+
 def test_backfills_do_not_look_like_a_partition() -> None:
     matrix = matrix_of({**SHORT, "backfill": (3.0, 50.0, 0.0)}, "layer")
     matrix.fill("layer", [LIVE] * 4 + [BACKFILL])

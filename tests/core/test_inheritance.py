@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headgate.core.errors import ParameterError
 from headgate.core.graph import Floats, Graph
-from headgate.core.inheritance import derive_periods, inherit_priorities
+from headgate.core.inheritance import derive_periods, inherit_priorities, work_per_second
 
 #: base -> daily -> report, base -> alerts, other -> daily; and one table that nobody reads
 TABLES = ("base", "other", "daily", "alerts", "report", "alone")
@@ -88,6 +88,11 @@ def test_density_is_that_of_the_best_set_that_an_update_makes_possible(edges, pr
     graph = Graph("abcd"[: len(priority)], [tuple(edge) for edge in edges.split()])
     found = inherit_priorities(graph, np.array(priority, float), "density", work=np.array(work, float))
     assert found.tolist() == pytest.approx(inherited)
+
+
+def test_work_per_second_is_the_slope_and_a_set_up_for_each_period() -> None:
+    setup, slope, period = np.array([2.0, 2.0]), np.array([0.1, 0.0]), np.array([10.0, 0.0])
+    assert work_per_second(setup, slope, period).tolist() == pytest.approx([0.3, 2e6]), "a period that is not known"
 
 
 def test_without_costs_all_nodes_cost_the_same_for_density() -> None:

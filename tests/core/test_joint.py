@@ -71,10 +71,13 @@ def test_a_choice_says_what_the_job_takes_and_takes_away() -> None:
     assert choice.seconds == pytest.approx(2.8), "the smaller of the two set-ups is shared by half"
     assert choice.told() == (
         "together with 1 of 1 that could share its job: 2.8 s instead of 3 s one by one (a set-up shares 50%), which"
-        " takes away 5.714 a second, alone 10"
+        " removes 5.714 weighted staleness per second of work; the first update alone, 10"
     )
     alone = choose_together(FIRST, [update(1, 0.1, 2.0, 0.4)], [update(2, 50.0, 1.0, 0.4)], 0.5)
-    assert alone.told() == "alone: none of 1 that could share its job is worth its time now; it takes away 10 a second"
+    assert alone.told() == (
+        "alone: none of 1 that could share its job is worth its time now; it removes 10 weighted staleness per second"
+        " of work"
+    )
 
 
 def test_a_job_has_an_end() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from headgate.core.errors import ParameterError
 from headgate.core.graph import Graph
+from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView
 from headgate.core.policies import (
     FirstCome,
@@ -17,6 +19,7 @@ from headgate.core.policies import (
     LongestQueue,
     MinCost,
     MultiClass,
+    PricedBenefit,
     WeightedClasses,
 )
 from headgate.core.policy import Policy, rank
@@ -101,6 +104,33 @@ def test_a_class_cannot_be_given_twice() -> None:
 def test_a_class_is_given_a_policy_and_not_its_name() -> None:
     with pytest.raises(ParameterError, match="default must be a policy; got 'hr'"):
         MultiClass(default="hr")  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class BySum(FirstCome):
+    """Asks that sources inherit sums."""
+
+    name = "by-sum"
+
+    @property
+    def inheritance(self) -> Inheritance | None:
+        return "sum"
+
+
+@pytest.mark.parametrize(
+    ("policy", "inheritance"),
+    [
+        pytest.param(MultiClass(), None, id="nobody asks for anything"),
+        pytest.param(MultiClass(default=PricedBenefit()), "density", id="the default asks"),
+        pytest.param(MultiClass(((3, PricedBenefit()), (1, FirstCome()))), "density", id="one class asks"),
+        pytest.param(MultiClass(((3, PricedBenefit()), (1, BySum()))), None, id="two ask for different things"),
+        pytest.param(MultiClass(((3, BySum()),), default=BySum()), "sum", id="two ask for the same"),
+    ],
+)
+def test_sources_inherit_as_the_policies_inside_ask_if_they_agree(
+    policy: MultiClass, inheritance: Inheritance | None
+) -> None:
+    assert policy.inheritance == inheritance
 
 
 # --- cqc --------------------------------------------------------------------------------------------------------

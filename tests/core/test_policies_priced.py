@@ -10,11 +10,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core import Dispatch, FeatureMatrix, FeatureView, Graph, Workers, features_named, policy_from
+from headgate.core import (
+    LEAST_UPDATE_TIME,
+    Dispatch,
+    FeatureMatrix,
+    FeatureView,
+    Graph,
+    Workers,
+    features_named,
+    policy_from,
+)
 from headgate.core.observe import TABLE_FEATURES
 from headgate.core.placements import Anywhere
 from headgate.core.policies import Layered, MaxBenefit, PricedBenefit
-from headgate.core.policies.priced import Overload, price_of, worth_of
+from headgate.core.policies.priced import (
+    KNOWN_SHARE,
+    Overload,
+    _is_known,
+    _is_waiting,
+    _waiting,
+    costs_are_known,
+    price_of,
+    worth_of,
+)
 from headgate.testing import check_policy, make_view, ranking
 
 WHOLE = math.inf
@@ -99,6 +117,96 @@ def test_upkeep_of_no_priority_neither_waits_nor_sets_the_price() -> None:
     assert PricedBenefit().remember(alone, 0).since == 30.0
 
 
+# --- when nobody waits any more -------------------------------------------------------------------------------------
+
+#: b was left waiting when a node was started at 20
+LEFT = Overload(10.0, np.array([4.0, 3.0]), last=20.0, who=1)
+#: an update of a was to leave some of its data
+REST = Overload(10.0, np.array([4.0, 3.0]), last=20.0, who=0, rest=True)
+
+
+@pytest.mark.parametrize(
+    ("memory", "a", "b", "since"),
+    [
+        pytest.param(LEFT, {}, {"release_time": 15.0}, 10.0, id="who was left waiting still does"),
+        pytest.param(LEFT, {"release_time": 15.0}, {"ready": 0.0}, 10.0, id="another one who waited then does"),
+        pytest.param(LEFT, {"release_time": 25.0}, {"ready": 0.0}, 25.0, id="it was paused: another came later"),
+        pytest.param(LEFT, {"release_time": 28.0}, {"release_time": 25.0}, 25.0, id="it was paused and resumed"),
+        pytest.param(LEFT, {"release_time": 25.0}, {"priority": 0.0}, 25.0, id="it matters no more"),
+        pytest.param(REST, {"release_time": 15.0, "pending": 150.0}, {"ready": 0.0}, 10.0, id="the rest is there"),
+        pytest.param(REST, {"release_time": 25.0, "pending": 150.0}, {"ready": 0.0}, 10.0, id="released at the end"),
+        pytest.param(REST, {"release_time": 25.0, "pending": 105.0}, {"ready": 0.0}, 25.0, id="all was taken in"),
+    ],
+)
+def test_an_overload_is_over_if_nobody_who_waited_at_the_last_start_still_does(
+    memory: Overload, a: dict[str, float], b: dict[str, float], since: float
+) -> None:
+    """An engine may take in more than the portion, and who waits may be paused, or share the job of another one."""
+    others = {"b": table(**b), "waits": table(release_time=29.0)}
+    view = make_view({"a": table(**a), **others}, now=30.0)
+    view.memory = Overload(memory.since, np.array([4.0, 3.0, math.inf]), memory.last, memory.who, memory.rest)
+    assert price_of(view) == ((30.0 - 10.0) * 3.0 if since == 10.0 else 0.0)
+    for each in range(3):
+        assert price_of(view.only(np.array([each]))) == price_of(view)
+    assert PricedBenefit().remember(view, 0).since == since
+
+
+def loop_of(*names: str, period: float = 100.0, time_per_unit: float = 0.1, workers: int = 1) -> Dispatch:
+    """Tables with a set-up of 1 s."""
+    graph = Graph(names)
+    matrix = FeatureMatrix(graph, features_named(TABLE_FEATURES))
+    costs = {"period": period, "setup_time": 1.0, "time_per_unit": time_per_unit, "priority": 1.0}
+    for name, value in costs.items():
+        matrix.fill(name, [value] * len(graph))
+    return Dispatch(matrix, PricedBenefit(), Anywhere(), Workers.of(workers))
+
+
+def wait(loop: Dispatch, node: int, pending: float, now: float) -> None:
+    columns = loop.matrix.columns
+    columns["pending"][node] = columns["freshness_delta"][node] = pending
+    columns["execution_time"][node] = 1.0 + columns["time_per_unit"][node] * pending
+    columns["release_time"][node] = now
+    loop.set_ready(node, True, now)
+
+
+def test_there_is_no_price_after_idle_time_if_an_update_took_in_more_than_its_portion() -> None:
+    """As of tables that are never cut: all 1000 s are taken in within 51 s, and then nobody waits for long."""
+    loop = loop_of("a", period=10.0, time_per_unit=0.05)
+    wait(loop, 0, 1_000.0, 0.0)
+    (start,) = loop.decide(0.0)
+    assert start.portion == 640.0
+    loop.set_ready(0, False, 0.0)
+    loop.finished(start.worker, 51.0)
+    wait(loop, 0, 949.0, 1_000.0)
+    assert loop.explain(0, 1_000.0).portion == 640.0, "more at a price above 0"
+    (start,) = loop.decide(1_000.0)
+    wait(loop, 0, 309.0, 1_000.0)
+    loop.finished(start.worker, 1_034.0)
+    assert loop.explain(0, 1_100.0).portion == 640.0, "the overload began at 1000 s"
+
+
+def test_two_updates_that_start_at_once_and_take_in_everything_leave_nobody_waiting() -> None:
+    """When the second is started, the data of the first still waits beside it."""
+    loop = loop_of("a", "b", workers=2)
+    for node in range(2):
+        wait(loop, node, 250.0, 0.0)
+    starts = loop.decide(0.0)
+    assert [start.portion for start in starts] == [400.0, 400.0]
+    for start in starts:
+        loop.set_ready(start.node, False, 0.0)
+        loop.finished(start.worker, 26.0)
+    wait(loop, 0, 5_000.0, 100_000.0)
+    assert loop.explain(0, 100_000.0).portion == 400.0, "more at a price above 0"
+
+
+@given(st.tuples(*[st.sampled_from([0.0, 1.0, 2.0])] * 5))
+def test_one_table_waits_exactly_if_it_is_among_those_of_all_that_do(values: tuple[float, ...]) -> None:
+    """One rule in two forms: for one table, numbers are faster than arrays."""
+    names = ("workers", "pending", "period", "ready", "priority")
+    view = make_view({"a": table(**dict(zip(names, values, strict=True)))})
+    assert _waiting(view).tolist() == [_is_waiting(view, 0)]
+
+
 # --- gate -----------------------------------------------------------------------------------------------------------
 
 #: d is 9.1, 45.5 and 8; the worth is 13,500, 5,020 and 4,860
@@ -152,9 +260,10 @@ def test_between_equals_the_downstream_table_goes_first_then_the_most_pending() 
     ],
 )
 def test_portions_follow_set_up_and_price(features: dict[str, float], price: float, portion: float) -> None:
-    view = view_at(price, {"a": table(**features)}) if price else make_view({"a": table(**features)})
-    assert PricedBenefit().portion(view).tolist() == [pytest.approx(portion)]
-    assert PricedBenefit(portions=False).portion(view).tolist() == [WHOLE]
+    tables = {"a": table(**features), "other": table()}
+    view = view_at(price, tables) if price else make_view(tables)
+    assert PricedBenefit().portion(view)[0] == pytest.approx(portion)
+    assert PricedBenefit(portions=False).portion(view).tolist() == [WHOLE, WHOLE]
 
 
 @pytest.mark.parametrize(
@@ -169,10 +278,31 @@ def test_a_table_of_unknown_slope_passes_the_gate_at_any_price(features: dict[st
     assert "not known apart" in PricedBenefit().notes(make_view(tables), 0)[0]
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.floats(0.0, 1e6), st.sampled_from([LEAST_UPDATE_TIME, KNOWN_SHARE, 1e-300])),
+            st.one_of(st.floats(0.0, 10.0), st.sampled_from([LEAST_UPDATE_TIME, KNOWN_SHARE, 1e-300])),
+            st.one_of(st.floats(0.0, 1e6), st.just(math.inf)),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+@settings(max_examples=200)
+def test_costs_of_one_table_are_known_exactly_if_they_are_among_those_of_all(costs: list[tuple[float, ...]]) -> None:
+    """One rule in two forms: for one table, numbers are faster than arrays."""
+    names = ("setup_time", "time_per_unit", "period")
+    tables = {f"t{i}": table(**dict(zip(names, each, strict=True))) for i, each in enumerate(costs)}
+    with np.errstate(invalid="ignore"):
+        known = costs_are_known(make_view(tables)).tolist()
+    assert known == [_is_known(*each) for each in costs]
+
+
 def test_a_policy_for_classes_tells_what_the_policy_of_the_class_tells() -> None:
     tables = {"a": {**table(1.0), "class": 0.0}, "b": {**table(1.0), "class": 1.0}}
     classes = policy_from("multi-class:0=priced-benefit")
-    assert "a second of a worker is worth" in classes.notes(make_view(tables), 0)[0]
+    assert "price of a track-second: 0 weighted" in classes.notes(make_view(tables), 0)[0]
     assert classes.notes(make_view(tables), 1) == ()
 
 
@@ -232,16 +362,9 @@ def test_the_order_of_declaration_changes_nothing(names: list[str], price: float
 
 
 def test_a_loop_of_it_reaches_a_price_and_cuts_updates_under_overload() -> None:
-    graph = Graph(["a", "b", "c"])
-    matrix = FeatureMatrix(graph, features_named(TABLE_FEATURES))
-    for name, values in {"period": 100.0, "setup_time": 1.0, "time_per_unit": 0.1, "priority": 1.0}.items():
-        matrix.fill(name, [values] * 3)
-    loop = Dispatch(matrix, PricedBenefit(), Anywhere(), Workers.of(1))
+    loop = loop_of("a", "b", "c")
     for node in range(3):
-        for column, value in (("pending", 5_000.0), ("freshness_delta", 5_000.0), ("execution_time", 501.0)):
-            matrix.columns[column][node] = value
-        matrix.columns["release_time"][node] = 0.0
-        loop.set_ready(node, True, 0.0)
+        wait(loop, node, 5_000.0, 0.0)
     portions = []
     for now in (0.0, 1_000.0, 1_000_000.0):
         (start,) = loop.decide(now)

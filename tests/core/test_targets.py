@@ -357,6 +357,20 @@ def test_all_targets_are_stretched_alike_and_no_more_than_needed(tables: TargetT
         assert demand(tables.with_target(tables.target * factor / 1.02)).tracks > ROOM * tracks
 
 
+def test_a_table_that_cannot_keep_up_leaves_the_other_targets_stretched() -> None:
+    costs, targets = {f"t{i}": (10.0, 2.0, 0.05) for i in range(8)}, {f"t{i}": 12.0 for i in range(8)}
+    without = even_stretch(tables_of(costs, targets), 1)
+    late = tables_of(costs | {"late": (10.0, 1.0, 1.2)}, targets | {"late": 50.0})
+    assert even_stretch(late, 1) == without > 1.5
+
+
+def test_a_target_below_its_lowest_lag_takes_of_the_tracks_what_that_lag_takes() -> None:
+    """The policy keeps it as low as it can be, so the others have less."""
+    costs, targets = {f"t{i}": (10.0, 2.0, 0.05) for i in range(8)}, {f"t{i}": 12.0 for i in range(8)}
+    low = tables_of(costs | {"low": (10.0, 3.0, 0.0)}, targets | {"low": 2.0})
+    assert even_stretch(low, 1) > 1.2 * even_stretch(tables_of(costs, targets), 1)
+
+
 def test_the_features_are_filled_for_the_policy() -> None:
     names = ("period", "setup_time", "time_per_unit", "target_lag", "kept_target_lag")
     matrix = FeatureMatrix(Graph("sd", [("s", "d")]), features_named(names))

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from headgate.core import CostModel
-from headgate.core.trace import Change, RunBound, Trace
+from headgate.core.trace import Change, RunBound, Trace, TraceTable
 from headgate.sim import Table, TableScenario, replay_of, run_bound
 from headgate.sim.run_bound import settled
 from tests.sim.recording import BUSY, START, recorded
@@ -140,6 +140,13 @@ def test_a_table_that_is_empty_at_first_is_in_neither_figure() -> None:
     assert (found.tables, found.left_out) == (2, 1)
 
 
+def test_tables_without_event_time_are_not_said_to_be_left_out() -> None:
+    _, trace = recorded(BUSY, "fifo")
+    more = (TraceTable("zones", kind="dimension"), TraceTable("areas", sources=("zones",)))
+    found = bounded(replace(trace, header=replace(trace.header, tables=(*trace.header.tables, *more))))
+    assert (found.tables, found.left_out) == (3, 0)
+
+
 def test_a_run_of_a_policy_that_nobody_knows_may_have_cut_its_updates() -> None:
     _, trace = recorded(BUSY, "max-benefit")
     assert not bounded(trace).portions
@@ -147,6 +154,14 @@ def test_a_run_of_a_policy_that_nobody_knows_may_have_cut_its_updates() -> None:
     assert bounded(own).portions
     limited = replace(trace, changes=(Change(START + 5.0, {"budget": 2.0}),))
     assert bounded(limited).portions
+
+
+def test_a_run_with_a_table_that_takes_the_newest_first_may_have_cut_its_updates() -> None:
+    """Also without a budget: such a table takes in ten periods at once."""
+    _, trace = recorded(BUSY, "max-benefit")
+    air, *others = trace.header.tables
+    newest = replace(trace, header=replace(trace.header, tables=(replace(air, catch_up="newest"), *others)))
+    assert not bounded(trace).portions and bounded(newest).portions
 
 
 def test_a_bound_of_nothing_is_no_number_of_times() -> None:

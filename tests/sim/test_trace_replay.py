@@ -15,6 +15,7 @@ from headgate.core.update import Update
 from headgate.sim import Table, TableResult, TableScenario, TraceReplay, compare_replay, replay_of
 from headgate.sim.tables.replay import ReplayChange, ReplaySimulation
 from headgate.sim.trace_costs import brought
+from headgate.testing import Noted
 from tests.sim.recording import BUSY, START, recorded
 
 
@@ -321,6 +322,22 @@ def test_a_policy_that_learns_goes_by_what_it_has_learned() -> None:
     assert cheap_first["s"] < cheap_first["o"]
     cheap_last = staleness_if_thought_to_cost(5.0, 0.1)
     assert cheap_last["o"] < cheap_last["s"]
+
+
+def test_a_policy_that_learns_cannot_tell_set_up_from_slope_by_updates_of_nearly_one_size() -> None:
+    """As in the run: else the replay would gate and cut updates that the run does not."""
+    sizes = [10.2, 9.9, 10.3, 9.8, 10.1, 9.7, 10.2, 9.9]
+    times = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    updates = [
+        update("s", t, 0.05 * size, t - 1, arrived=(START + t, START + t, 1))
+        for t, size in zip(times, sizes, strict=True)
+    ]
+    replay = replay_of(run_of(STREAM, updates=updates), 0.0, CostModel)
+    assert replay.scenario.tables[0].time_per_unit > 0
+    noted = Noted(policy_from("fifo"), ("setup_time", "time_per_unit"))
+    replay.run(noted, placement_from("anywhere"))
+    assert {start.features["time_per_unit"] for start in noted.starts} == {0.0}
+    assert noted.starts[-1].features["setup_time"] == pytest.approx(0.5, rel=0.05)
 
 
 # --- side by side ---------------------------------------------------------------------------------------------

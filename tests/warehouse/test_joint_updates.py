@@ -236,7 +236,7 @@ def test_explain_counts_what_a_shared_job_takes_in_and_not_what_each_would_alone
     assert [update.gained for update in job] == pytest.approx([60.0, 60.0]), "as much as two may take in a second"
     # With the set-up shared by half: 0.406 s for one, and 1 s less 0.2 s for two.
     assert "together with 1 of 1 that could share its job: 1.21 s instead of 1.41 s" in told
-    assert "which takes away 99.5 a second, alone 4286" in told
+    assert "which removes 99.5 weighted staleness per second of work; the first update alone, 4286" in told
     assert "each takes in at most 1 min of data, the limit of two" in told
     assert "when it was last chosen" not in told
     for update in job:

@@ -401,3 +401,11 @@ def test_a_backfill_between_what_are_no_times_is_refused(tmp_path: Path, first: 
     runtime = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK)
     with pytest.raises(ParameterError, match=r"'hot' goes from one event time to another.*got (None|'yesterday')"):
         runtime.backfill("hot", first, last)
+
+
+@pytest.mark.parametrize("priority", [-1.0, 1e300, float("inf"), float("nan")])
+def test_a_priority_beyond_what_may_be_stated_is_refused(tmp_path: Path, priority: float) -> None:
+    runtime = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK)
+    with pytest.raises(ParameterError, match=r"the priority of 'hot' takes a number from 0 to 1e\+12; got "):
+        runtime.set_priority("hot", priority)
+    assert {row.name: row.priority for row in runtime.statistics()}["hot"] == 1.0

@@ -16,16 +16,26 @@ from headgate.core import (
     Inheritance,
     ParameterError,
     Policy,
+    Update,
     UserCodeError,
     placement_from,
     policy_from,
 )
 from headgate.core.policies import MaxBenefit
-from headgate.warehouse import Generator, Warehouse
+from headgate.warehouse import Files, Generator, Warehouse
+from headgate.warehouse.declare.analysis import Analysis
 from headgate.warehouse.declare.checks import DeclarationErrors
+from headgate.warehouse.declare.modes import TableMode
+from headgate.warehouse.declare.spec import TableSpec
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.derive import TableDeriver
+from headgate.warehouse.updates.derive_plan import SourceTable
+from headgate.warehouse.updates.derived_table import TableNode
+from headgate.warehouse.updates.hosted import HostedQueries
+from headgate.warehouse.updates.load import DimensionNode
+from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 from tests.warehouse.test_limits import Run
 from tests.warehouse.test_scheduler import PretendedNode
@@ -102,13 +112,49 @@ def test_explain_names_price_worth_and_portion(tmp_path: Path) -> None:
     costs = {name: ("", known_cost()) for name in waiting}
     run = Run(tmp_path, waiting, costs=costs, policy=policy_from("priced-benefit"), budget=math.inf, alpha=1.0)
     told = str(run.scheduler.explain("two", run.now))
-    assert "a second of a worker is worth 0 by those who have waited; this update 4.136e+07" in told
-    assert "so it goes by its benefit; one update takes in at most 3200 s of data" in told
+    assert "price of a track-second: 0 weighted staleness; this update pays for its set-up up to a price of 4.1" in told
+    assert "so it is ranked as by max-benefit; one update takes in at most 3200 s of data" in told
     assert "an update takes at most 53.3 min of the 2.5 h of data that wait" in told
     run.next()
     run.next()
     run.now += 10_000_000.0
-    assert "lets more data gather" in str(run.scheduler.explain("two", run.now))
+    assert "(0.7 of the price), so updates that reach it go first" in str(run.scheduler.explain("two", run.now))
+
+
+class WholeTable(TableNode):
+    """Is computed as a whole by every update, and has an hour of data pending."""
+
+    def __init__(self, spec: TableSpec, folder: Path) -> None:
+        types = pytest.importorskip("pyspark.sql.types")
+        store, rejected = TableStore(folder / "whole"), TableStore(folder / "rejected")
+        source = SourceTable("readings", TableStore(folder / "readings"), types.StructType(), "ts")
+        hosted = HostedQueries(spec, store, rejected, hosts=False, has_states=False)
+        mode = TableMode("whole", "it is stated")
+        super().__init__(TableDeriver(spec, store, [source], hosted, mode, Analysis(types.StructType())))
+
+    def plan(self) -> Update | None:
+        return Update(self.table, gained=3600.0)
+
+
+def test_explain_claims_no_portion_of_a_table_that_is_never_cut(tmp_path: Path) -> None:
+    wh = Warehouse("w", tmp_path)
+    wh.stream("readings", Generator(), time="ts", period="10 s")
+    wh.dimension("zones", Files(tmp_path / "zones", schema="id int", settle=0))
+    wh.sql("whole", "select ts from readings", time="ts", mode="whole")
+    spec = wh.spec()
+    (tmp_path / "zones").mkdir()
+    (tmp_path / "zones" / "all.csv").write_text("1\n")
+    nodes: dict[str, Node] = {
+        "readings": PretendedNode("readings", TableStore(tmp_path / "readings"), 3600.0),
+        "zones": DimensionNode(spec.dimensions[0], TableStore(tmp_path / "zones_table"), TableStore(tmp_path / "r")),
+        "whole": WholeTable(spec.tables[0], tmp_path),
+    }
+    scheduler = Scheduler(OpenWarehouse(spec, spec.graph(), nodes), RunOptions(policy=InPortions()), 100.0)
+    scheduler.poll(1e10)
+    told = {name: str(scheduler.explain(name, 1e10)) for name in nodes}
+    assert "an update takes at most 25 s of the 1 h of data that wait" in told["readings"]
+    assert "number " in told["zones"] and "number " in told["whole"]
+    assert "at most" not in told["zones"] + told["whole"]
 
 
 # --- inheritance ----------------------------------------------------------------------------------------------------

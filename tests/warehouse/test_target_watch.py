@@ -35,10 +35,10 @@ def warehouse(folder: Path, target: str | None) -> Warehouse:
     return wh
 
 
-def scheduler_of(folder: Path, target: str | None, tracks: int = 1) -> Scheduler:
+def scheduler_of(folder: Path, target: str | None, tracks: int = 1, before: Scheduler | None = None) -> Scheduler:
     spec = warehouse(folder, target).spec()
     nodes = {name: Endless(name, TableStore(folder / name), 10.0) for name in spec.names()}
-    return Scheduler(OpenWarehouse(spec, spec.graph(), nodes), RunOptions(tracks=tracks, budget=1e9), 0.0)
+    return Scheduler(OpenWarehouse(spec, spec.graph(), nodes), RunOptions(tracks=tracks, budget=1e9), 0.0, before)
 
 
 def run_updates(scheduler: Scheduler, count: int, seconds: float = 2.0) -> float:
@@ -89,6 +89,28 @@ def test_users_are_told_when_more_tracks_have_helped(tmp_path: Path) -> None:
     run_updates(scheduler, 4 * LOOK_AGAIN_AFTER, seconds=7.0)
     assert scheduler.notices[-1].text == "all target lags can be met again"
     assert not notes(scheduler, now)
+
+
+def test_users_are_not_told_that_all_is_well_if_targets_will_be_missed_now_and_then(tmp_path: Path) -> None:
+    """Updates of 5 s: on two tracks, one may have to wait for two others, and then has to wait for its source."""
+    scheduler = scheduler_of(tmp_path, "16 s")
+    now = run_updates(scheduler, 10 * LOOK_AGAIN_AFTER, seconds=5.0)  # three updates of 5 s every 10 s
+    assert "they take 1.50 tracks at least" in scheduler.notices[-1].text
+    scheduler.set_tracks(2)
+    run_updates(scheduler, 4 * LOOK_AGAIN_AFTER, seconds=5.0)
+    assert scheduler.notices[-1].text == (
+        "the target lags take no more than the tracks now; some may still be missed now and then"
+    )
+    assert not notes(scheduler, now)
+
+
+def test_nothing_is_said_of_targets_that_are_not_stated_any_more(tmp_path: Path) -> None:
+    scheduler = scheduler_of(tmp_path, "1 s")
+    now = run_updates(scheduler, 10 * LOOK_AGAIN_AFTER)
+    assert list(notes(scheduler, now)) == ["hot", "cold"]
+    saved_without = scheduler_of(tmp_path, None, before=scheduler)
+    saved_without.decide(now)
+    assert (notes(saved_without, now), saved_without.notices) == ({}, [])
 
 
 # --- before a run ---------------------------------------------------------------------------------------------------

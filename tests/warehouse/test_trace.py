@@ -189,11 +189,18 @@ def test_the_tables_of_a_warehouse_are_recorded_as_declared() -> None:
     warehouse = Warehouse("city")
     warehouse.stream("readings", SOURCE, time="ts", period="10 s", patience="1 min")
     warehouse.dimension("zones", SOURCE, priority=0.5)
-    warehouse.sql(
-        "hot", "select * from readings join zones", time="ts", priority=9, target_lag="5 s", importance_class=2
-    )
+    options: dict[str, Any] = {"target_lag": "5 s", "importance_class": 2, "catch_up": "newest"}
+    warehouse.sql("hot", "select * from readings join zones", time="ts", priority=9, **options)
     assert traced_tables(warehouse.spec(), {"hot": 7}) == (
         TraceTable("readings", period=10.0, patience=60.0, kind="stream"),
         TraceTable("zones", priority=0.5, kind="dimension"),
-        TraceTable("hot", ("readings", "zones"), priority=9, importance_class=2, target_lag=5.0, freshness=7),
+        TraceTable(
+            "hot",
+            ("readings", "zones"),
+            priority=9,
+            importance_class=2,
+            target_lag=5.0,
+            freshness=7,
+            catch_up="newest",
+        ),
     )

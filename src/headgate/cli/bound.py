@@ -72,7 +72,7 @@ def bound(
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of arrivals and runs.")] = 0,
     portions: Annotated[
-        bool, typer.Option("--portions", help="Bound policies, too, that take less than everything that waits.")
+        bool, typer.Option("--portions", help="Compute a bound that also holds for policies that cut updates.")
     ] = False,
     certain: Annotated[
         bool,
@@ -128,7 +128,7 @@ def _simulated(
 
     def run(one: Policy) -> BoundRow:
         result = simulated(scenario, one, placed, seed)
-        cut = portions or scenario.cuts or one.cuts
+        cut = portions or scenario.cuts_under(one)
         most = with_all_tracks(scenario, one)
         least = lower_bound(most, result.seconds, seed=seed, portions=cut, certain=certain)
         return _row(result.policy, result.placement, result.weighted_staleness, least)
@@ -165,7 +165,7 @@ def _recorded(
         for one in known_policies(policy, ("max-benefit",), path):
             refuse_replay(one)
             result = replay.run(one, placed, workers, seed)
-            cut = portions or replay.scenario.cuts or one.cuts
+            cut = portions or replay.scenario.cuts_under(one)
             yield _row(result.policy, result.placement, result.weighted_staleness, replay.lower_bound(workers, cut))
 
     return replay.scenario.name, list(rows())
@@ -179,24 +179,38 @@ def _row(policy: str, placement: str, weighted: float, least: LowerBound) -> Bou
 def _print(console: PlainConsole, name: str, rows: list[BoundRow], skipped: float, is_start: bool) -> None:
     """The rows as a table; ``is_start`` if what is ``skipped`` of a run is its start, and not what a user has said."""
     first = rows[0].bound
-    tracks = f"{first.tracks} track{'' if first.tracks == 1 else 's'}"
+    # What differs from row to row is a column of its own.
+    same_tracks = len({row.bound.tracks for row in rows}) == 1
+    on = f" on {first.tracks} track{'' if first.tracks == 1 else 's'}" if same_tracks else ""
     without = f", without its first {readable(skipped)}" if skipped > 0 else ""
-    console.print(f"{name} on {tracks}, for {readable(first.seconds)}{without}", style="bold")
+    console.print(f"{name}{on}, for {readable(first.seconds)}{without}", style="bold")
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("", overflow="fold")
-    for heading in ("weighted", "lower bound", "times the bound", "price"):
+    for heading in (*(() if same_tracks else ("tracks",)), "weighted", "lower bound", "times the bound", "price"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
+        tracks = () if same_tracks else (str(row.bound.tracks),)
         value = f"{row.bound.weighted_staleness:,.4g}"
         times = times_bound(row.weighted_staleness, row.bound.weighted_staleness)
-        table.add_row(row.policy, f"{row.weighted_staleness:,.4g}", value, times, f"{row.bound.price:,.3g}")
+        table.add_row(row.policy, *tracks, f"{row.weighted_staleness:,.4g}", value, times, f"{row.bound.price:,.3g}")
     console.print(table)
-    whom = "any policy" if any(row.bound.portions for row in rows) else "any policy that loads all that waits"
-    runs = "the mean over all runs" if first.on_average else "every run"
     start = " The start, until most tables had rows, does not count; --skip '0 s' counts it."
     console.print(
-        f"Weighted: sum over all tables of priority times mean staleness. The bound holds for {whom}, and for {runs}."
+        f"Weighted: sum over all tables of priority times mean staleness. {_holds_for(rows)}"
         " Price: what a second of a track is worth, in weighted staleness times seconds; 0 if tracks are not scarce."
         f"{start if is_start and skipped > 0 else ''}",
         style="dim",
     )
+
+
+def _holds_for(rows: list[BoundRow]) -> str:
+    """What the bounds hold for; of one for updates of any size and one for whole updates, that is not the same."""
+    runs = "the mean over all runs" if rows[0].bound.on_average else "every run"
+    any_policy = [row.policy for row in rows if row.bound.portions]
+    if any_policy and len(any_policy) < len(rows):
+        return (
+            f"The bound beside {', '.join(any_policy)} holds for any policy, the others for any policy that loads all "
+            f"that waits, and all of them for {runs}."
+        )
+    whom = "any policy" if any_policy else "any policy that loads all that waits"
+    return f"The bound holds for {whom}, and for {runs}."

@@ -179,7 +179,11 @@ def print_replay(console: PlainConsole, about: str, rows: Sequence[ReplayRow], m
     console.print(about)
     console.print(_replayed_runs(rows))
     if rows[0].lower_bound is not None:
-        console.print("Bound: what no policy can beat in the simulator. Times: weighted, divided by that.", style="dim")
+        console.print(
+            "Bound: what no policy can beat in the simulator; beside the measured run, what no policy could have beaten"
+            " in the run itself. Times: weighted, divided by that.",
+            style="dim",
+        )
     console.print(
         "Weighted: sum over all tables of priority times mean staleness. Relative: that, divided by the value of a"
         " run in which no update waits for a track. Latency: from the release of an update to its end. Busy: share of"

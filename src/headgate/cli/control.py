@@ -260,8 +260,7 @@ def _priority(text: str) -> tuple[str, float]:
         priority = math.nan
     if not (table and equals and 0 <= priority <= MOST_PRIORITY):
         raise ParameterError(
-            f"--priority takes TABLE=N with a number of at least 0, at most {MOST_PRIORITY:g}, such as alerts=100; "
-            f"got {text!r}"
+            f"--priority takes TABLE=N with a number from 0 to {MOST_PRIORITY:g}, such as alerts=100; got {text!r}"
         )
     return table, priority
 

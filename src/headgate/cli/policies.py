@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from headgate.cli.output import PlainConsole, say, styled
 from headgate.core import PLACEMENTS, POLICIES, Placement, Policy
+from headgate.core.registry import parameters_of
 
 
 def policies(
@@ -45,11 +45,10 @@ def _print_listing(
 
 
 def _parameters(kind: type[Policy] | type[Placement]) -> str:
-    return ", ".join(f"{field.name}={field.default}" for field in fields(kind) if _simple(field.default))  # type: ignore[arg-type]
-
-
-def _simple(value: object) -> bool:
-    return isinstance(value, int | float | str)
+    return ", ".join(
+        f"{each.name}={each.described.removeprefix('a ').upper() if each.default is None else each.default}"
+        for each in parameters_of(kind)
+    )
 
 
 def _entries(known: dict[str, type[Policy]] | dict[str, type[Placement]]) -> list[dict[str, object]]:
@@ -59,11 +58,7 @@ def _entries(known: dict[str, type[Policy]] | dict[str, type[Placement]]) -> lis
             "summary": kind.summary,
             "paper": kind.paper,
             "features": list(kind.needs),
-            "parameters": {
-                field.name: field.default
-                for field in fields(kind)  # type: ignore[arg-type]
-                if _simple(field.default)
-            },
+            "parameters": {each.name: each.default for each in parameters_of(kind)},
         }
         for name, kind in known.items()
     ]

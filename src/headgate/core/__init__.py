@@ -35,6 +35,7 @@ from headgate.core.inheritance import (
     derive_periods,
     inherit_priorities,
     inheritance_from,
+    work_per_second,
 )
 from headgate.core.joint import (
     JointChoice,
@@ -191,4 +192,5 @@ __all__ = [
     "user_error",
     "vet",
     "waiting_since",
+    "work_per_second",
 ]

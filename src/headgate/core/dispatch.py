@@ -340,9 +340,10 @@ class Dispatch:
         return self._lanes_from(placement, self.workers)
 
     def _lanes_from(self, placement: Placement, workers: Workers) -> Lanes:
-        # What was placed before lets a placement avoid changing its mind at every small change of costs.
-        view = self.matrix.view(self._now, self.turn, seed=self._seed, memory=self._placed)
         try:
+            # What it has placed before lets a placement avoid changing its mind at every small change of costs.
+            own = placement is self.placement or placement == self.placement
+            view = self.matrix.view(self._now, self.turn, seed=self._seed, memory=self._placed if own else None)
             placed = placement.lanes(view, workers)
         except Exception as error:
             raise user_error(f"placement {placement.name!r} failed", error) from error

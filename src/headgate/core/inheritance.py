@@ -21,6 +21,8 @@ PeriodReading = Literal["ancestors", "descendants"]
 
 #: seconds of work that a second of data costs at least
 LEAST_WORK = 1e-9
+#: the period counts as at least so many seconds
+LEAST_PERIOD = 1e-6
 
 #: the highest priority that may be stated; what is computed from priorities stays a finite number
 MOST_PRIORITY = 1e12
@@ -95,6 +97,12 @@ def inherit_priorities(
         best = np.maximum.reduceat(inherited[level.neighbours], level.starts)
         inherited[level.nodes] = np.maximum(inherited[level.nodes], factor * best)
     return inherited
+
+
+def work_per_second(setup_time: Floats, time_per_unit: Floats, period: Floats) -> Floats:
+    """What a second of data costs each table, in seconds of work, if it is updated once in each period: for
+    ``inherit_priorities``."""
+    return time_per_unit + setup_time / np.maximum(period, LEAST_PERIOD)
 
 
 def _densities(graph: Graph, priority: Floats, work: Floats | None) -> Floats:

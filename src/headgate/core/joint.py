@@ -103,11 +103,13 @@ class JointChoice:
         """Why together or alone, with numbers."""
         of = f"of {self.offered} that could share its job"
         if len(self.members) == 1:
-            return f"alone: none {of} is worth its time now; it takes away {self.first:.4g} a second"
+            removes = f"it removes {self.first:.4g} weighted staleness per second of work"
+            return f"alone: none {of} is worth its time now; {removes}"
         others = len(self.members) - 1
         return (
             f"together with {others} {of}: {self.seconds:.3g} s instead of {self.alone:.3g} s one by one"
-            f" (a set-up shares {self.share:.0%}), which takes away {self.benefit:.4g} a second, alone {self.first:.4g}"
+            f" (a set-up shares {self.share:.0%}), which removes {self.benefit:.4g} weighted staleness per second of"
+            f" work; the first update alone, {self.first:.4g}"
         )
 
 

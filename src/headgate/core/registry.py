@@ -19,7 +19,7 @@ import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any, Generic, Literal, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, NamedTuple, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from headgate.core.errors import (
     USER_ERRORS,
@@ -52,6 +52,31 @@ def policy_from(text: str, *, imports: bool = True) -> Policy:
 def placement_from(text: str, *, imports: bool = True) -> Placement:
     """The placement written as ``NAME[:parameter=value,...]``; see ``policy_from``."""
     return _PLACEMENT.read(text, imports)
+
+
+class Parameter(NamedTuple):
+    """What can be written after the name of a policy or placement: ``default`` is None if there is none, ``described``
+    says what it takes. ``CLASS`` stands for all parameters whose names are numbers of classes."""
+
+    name: str
+    default: object
+    described: str
+
+
+def parameters_of(owner: type[object]) -> tuple[Parameter, ...]:
+    """The parameters of a class; a default that is itself chosen by name is the text that names it."""
+    if not is_dataclass(owner):
+        return ()
+    kinds = _annotations(owner, f"the class {owner.__name__}")
+    found = []
+    for field in (field for field in fields(owner) if field.init):
+        kind, default = kinds.get(field.name), None if field.default is MISSING else field.default
+        if _numbered(kind):
+            found.append(Parameter("CLASS", None, _described(_numbered(kind))))
+        else:
+            text = str(default) if isinstance(default, Choosable) else default
+            found.append(Parameter(field.name, text, _described(kind)))
+    return tuple(found)
 
 
 # --- names ------------------------------------------------------------------------------------------------------

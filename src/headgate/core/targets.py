@@ -193,7 +193,11 @@ def kept_targets(tables: TargetTables, tracks: int) -> Floats:
 
 
 def even_stretch(tables: TargetTables, tracks: int) -> float:
-    """By how much all targets have to be coarser so that they take at most ``ROOM`` of the tracks; 1 if they do."""
+    """By how much all targets have to be coarser so that they take at most ``ROOM`` of the tracks; 1 if they do.
+
+    A table that cannot keep up at all does not count: no factor helps it, so with it none would help the others.
+    """
+    tables = tables.with_target(np.where(np.isinf(demand(tables).least), np.inf, tables.target))
 
     def fits(factor: float) -> bool:
         return demand(tables.with_target(tables.target * factor)).tracks <= ROOM * tracks

@@ -125,7 +125,7 @@ def compare(
 
 
 def _bound(scenario: TableScenario, policy: Policy, row: Compared, seed: int) -> float:
-    portions = scenario.cuts or policy.cuts
+    portions = scenario.cuts_under(policy)
     most = with_all_tracks(scenario, policy)
     return lower_bound(most, row.simulated_seconds, seed=seed, portions=portions).weighted_staleness
 
@@ -240,7 +240,8 @@ def _stated_priorities(scenario: OperatorScenario) -> Mapping[str, float]:
 class ReplayRow:
     """How a run went or would have gone. What a trace does not tell is None where it was measured.
 
-    ``lower_bound`` is what no policy could have beaten in the simulator, if it was asked for.
+    ``lower_bound`` is what no policy could have beaten in the simulator, if it was asked for; of the measured run, what
+    it could not have beaten itself: see ``run_bound``.
     """
 
     run: Literal["measured", "simulated"]
@@ -273,7 +274,7 @@ def compare_replay(
     yield replace(_measured(replay, ideal), lower_bound=least)
     for policy, placement in chosen:
         row = _simulated(replay.run(policy, placement, tracks, seed), ideal)
-        portions = replay.scenario.cuts or policy.cuts
+        portions = replay.scenario.cuts_under(policy)
         yield replace(row, lower_bound=replay.lower_bound(tracks, portions).weighted_staleness) if bound else row
 
 

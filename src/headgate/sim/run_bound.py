@@ -13,7 +13,7 @@ from dataclasses import replace
 from headgate.core import HeadgateError, Update, is_past, policy_from
 from headgate.core.trace import FreshnessHistory, RunBound, Trace, lag_of
 from headgate.sim.tables.bound import RecordedWork, lower_bound
-from headgate.sim.trace_replay import TraceReplay
+from headgate.sim.trace_replay import TraceReplay, without_time
 
 #: a run has begun when tables with this share of the priorities have rows
 SETTLED = 0.9
@@ -42,7 +42,7 @@ def run_bound(replay: TraceReplay, portions: bool | None = None, everything: boo
         for table, done in zip(replay.scenario.tables, work, strict=True)
         if done is not None
     ]
-    timed = sum(table.kind != "dimension" for table in replay.trace.tables)
+    timed = len(replay.trace.tables) - len(without_time(replay.trace.tables))
     return RunBound(
         weighted_staleness=sum(counted),
         least=bound.weighted_staleness,
@@ -138,6 +138,8 @@ def _at_a_time(spans: Iterable[Span]) -> int:
 
 def _cuts(replay: TraceReplay) -> bool:
     """Whether an update of the run may have taken less than everything that waited; if it is not known, it may have."""
+    if any(table.catch_up == "newest" for table in replay.trace.tables):
+        return True  # such a table takes in some periods at once, also without a budget
     changed = [change.what for change in replay.trace.changes]
     if replay.scenario.cuts or any(what.get("budget") is not None for what in changed):
         return True

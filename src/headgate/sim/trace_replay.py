@@ -273,9 +273,9 @@ def _inheritance(trace: Trace, begin: float) -> InheritanceRule | None:
 
 
 def _tables(trace: Trace, begin: float, costs: TraceCosts) -> Iterator[tuple[Table, RecordedTable]]:
-    without_time = _without_time(trace)
+    timeless = without_time(trace.header.tables)
     for table in trace.header.tables:
-        if table.name in without_time:
+        if table.name in timeless:
             if work := _work(trace, table.name, "live", begin, trace.priority(table, begin)):
                 yield work
             continue
@@ -291,7 +291,7 @@ def _tables(trace: Trace, begin: float, costs: TraceCosts) -> Iterator[tuple[Tab
         )
         stated = Table(
             name=table.name,
-            sources=tuple(source for source in table.sources if source not in without_time),
+            sources=tuple(source for source in table.sources if source not in timeless),
             period=(table.period or 1.0) if table.kind == "stream" else 0.0,
             priority=trace.priority(table, begin),
             setup_time=cost.alpha,
@@ -303,10 +303,10 @@ def _tables(trace: Trace, begin: float, costs: TraceCosts) -> Iterator[tuple[Tab
         yield _with_arrivals(trace, table, begin, stated, recorded) if table.kind == "stream" else (stated, recorded)
 
 
-def _without_time(trace: Trace) -> set[str]:
-    """Dimensions, and tables that are computed from nothing else."""
-    found = {table.name for table in trace.header.tables if table.kind == "dimension"}
-    while more := {t.name for t in trace.header.tables if t.sources and found.issuperset(t.sources)} - found:
+def without_time(tables: Sequence[TraceTable]) -> set[str]:
+    """Of the tables of a run, dimensions and those that are computed from nothing else: they have no staleness."""
+    found = {table.name for table in tables if table.kind == "dimension"}
+    while more := {table.name for table in tables if table.sources and found.issuperset(table.sources)} - found:
         found |= more
     return found
 

@@ -51,14 +51,14 @@ class MultiClass(Policy):
 
     @property
     def cuts(self) -> bool:
-        return any(policy.cuts for policy in self._inner())
+        return any(policy.cuts for policy in _inside(self))
 
-    def _inner(self) -> list[Policy]:
-        return [*([policy for _, policy in self.policies] or [_FIRST_COME]), self.default]
+    @property
+    def inheritance(self) -> Inheritance | None:
+        return _agreed(policy.inheritance for policy in _inside(self))
 
     def requires(self) -> tuple[str, ...]:
-        inner = (feature for policy in self._inner() for feature in policy.requires())
-        return tuple(dict.fromkeys((*self.needs, *inner)))
+        return tuple(dict.fromkeys((*self.needs, *(name for policy in _inside(self) for name in policy.requires()))))
 
     def priorities(self, view: FeatureView) -> Floats:
         groups = [group for group in _by_class(self, view) if group[1].any()]
@@ -140,6 +140,16 @@ class WeightedClasses(Policy):
 def _leads(view: FeatureView) -> tuple[tuple[float, float], ...]:
     """The memory of ``cqc``: (class, lead) of the classes that have a lead."""
     return view.memory if isinstance(view.memory, tuple) else ()
+
+
+def _inside(policy: MultiClass) -> list[Policy]:
+    return [*([inner for _, inner in policy.policies] or [_FIRST_COME]), policy.default]
+
+
+def _agreed(asked: Iterable[Inheritance | None]) -> Inheritance | None:
+    """What all policies ask for that ask for anything: there is one way for all tables."""
+    different = {each for each in asked if each is not None}
+    return different.pop() if len(different) == 1 else None
 
 
 def _by_class(policy: MultiClass, view: FeatureView) -> Iterator[tuple[Policy, NDArray[np.bool_], FeatureView]]:

@@ -36,20 +36,28 @@ KNOWN_SHARE = 1e-5
 @dataclass(frozen=True, slots=True, eq=False)
 class Overload:
     """The memory of ``priced-benefit``: since when somebody has always been waiting, and by node the weighted
-    staleness taken away per second of work when it was last started since then; infinity if it was not."""
+    staleness taken away per second of work when it was last started since then; infinity if it was not.
+
+    ``last`` is when a node was last started, and ``who`` was left waiting then, one of those that were. If it is what
+    the update was to leave of its own data that waits, it is a ``rest``."""
 
     since: float
     density: Floats
+    last: float = -math.inf
+    who: int = -1
+    rest: bool = False
     #: the least of ``density``; infinity if nobody was started
     least: float = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "least", self.density.item(self.density.argmin()) if len(self.density) else math.inf)
+        object.__setattr__(self, "last", max(self.since, self.last))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Overload):
             return NotImplemented
-        return self.since == other.since and bool(np.array_equal(self.density, other.density))
+        ours, theirs = ((each.since, each.last, each.who, each.rest) for each in (self, other))
+        return ours == theirs and bool(np.array_equal(self.density, other.density))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -132,23 +140,28 @@ def _remembered(policy: PricedBenefit, view: FeatureView, node: int) -> Overload
     """The memory from now on, when ``node`` was started: the overload goes on, or nobody waits at this moment."""
     waiting = _waiting(view)
     waiting[node] = False
-    if np.count_nonzero(waiting) or _leaves_much(policy, view, node):
-        return _after_start(view, node, waiting)
+    if np.count_nonzero(waiting):
+        return _after_start(view, node, waiting, who=int(waiting.argmax()), rest=False)
+    if _leaves_much(policy, view, node):
+        return _after_start(view, node, waiting, who=node, rest=True)
     return Overload.ended(view.now, len(view))
 
 
 def _leaves_much(policy: PricedBenefit, view: FeatureView, node: int) -> bool:
-    """Whether an update of ``node`` leaves so much that the rest counts as waiting."""
+    """Whether an update of ``node`` leaves so much that the rest counts as waiting, if the engine takes in no more than
+    the portion."""
     pending, period = view["pending"].item(node), view["period"].item(node)
     if pending <= period or view["priority"].item(node) <= 0:
         return False
     return bool(pending - portion_of(policy, view, node) > period)
 
 
-def _after_start(view: FeatureView, node: int, others: NDArray[np.bool_]) -> Overload:
+def _after_start(view: FeatureView, node: int, others: NDArray[np.bool_], who: int, rest: bool) -> Overload:
     """The memory from now on, when ``node`` was started and ``others`` wait, or it does itself."""
     now = view.now
     before = view.memory if isinstance(view.memory, Overload) else Overload.ended(now, len(view))
+    if before.least < math.inf and not _goes_on(before, view):
+        before = Overload.ended(before.last, len(view))
     since = before.since
     if before.least == math.inf:
         # The first that has to wait since then: nobody was waiting before its update was released.
@@ -159,20 +172,44 @@ def _after_start(view: FeatureView, node: int, others: NDArray[np.bool_]) -> Ove
     if priority > 0:
         seconds = max(view["execution_time"].item(node), LEAST_TIME)
         density[node] = priority * view["freshness_delta"].item(node) / seconds
-    return Overload(since, density)
+    return Overload(since, density, now, who, rest)
+
+
+def _goes_on(memory: Overload, view: FeatureView) -> bool:
+    """Whether somebody has always been waiting since the last start, by who waits now.
+
+    That cannot be known when a node is started: an engine may take in more than the portion, who waits may be paused or
+    share the job, and an update that was started at the same moment has not taken in its data yet.
+    """
+    everyone = view if view.rows is None else view.only(None)
+    who, last, released = memory.who, memory.last, everyone["release_time"]
+    if who >= 0 and released.item(who) <= last and _is_waiting(everyone, who):  # as usual
+        return True
+    waiting = _waiting(everyone)
+    if np.count_nonzero(released[waiting] <= last):
+        return True
+    if not memory.rest or not waiting[who]:
+        return False
+    # An engine may release the rest only when the update has ended; it is older than what came since the start.
+    older = everyone["pending"].item(who) - (everyone.now - last)
+    return bool(older > everyone["period"].item(who))
 
 
 def _told(view: FeatureView, node: int, portion: float, gated: bool) -> str:
     """What ``explain`` says of a node: price, worth and portion."""
     if not costs_are_known(view)[node]:
-        return "its set-up and its time per second of data are not known apart, so it goes by its benefit, whole"
+        unknown = "its set-up and its time per second of data are not known apart"
+        return f"{unknown}, so it is ranked as by max-benefit, never cut"
     price, worth = price_of(view), float(worth_of(view)[node])
-    told = f"a second of a worker is worth {price:.4g} by those who have waited; this update {worth:.4g}"
+    told = (
+        f"price of a track-second: {price:.4g} weighted staleness; this update pays for its set-up up to a price of "
+        f"{worth:.4g}"
+    )
     if gated and price > 0:
-        told += f" of the {GATE * price:.4g} that it needs"
+        told += f", and needs {GATE * price:.4g} ({GATE:g} of the price)"
     if gated:
         earned = worth >= GATE * price
-        told += ", so it goes by its benefit" if earned else ", so it lets more data gather before others"
+        told += ", so it is ranked as by max-benefit" if earned else ", so updates that reach it go first"
     return told if portion == math.inf else f"{told}; one update takes in at most {portion:.4g} s of data"
 
 
@@ -183,9 +220,19 @@ def _waiting(view: FeatureView) -> NDArray[np.bool_]:
     return waiting & (view["ready"] > 0) & (view["priority"] > 0)
 
 
+def _is_waiting(view: FeatureView, node: int) -> bool:
+    """``_waiting`` of one node, which is asked for several times at each start."""
+    if not view["ready"].item(node) > 0 or not view["priority"].item(node) > 0:
+        return False
+    return view["workers"].item(node) == 0 or view["pending"].item(node) > view["period"].item(node)
+
+
 def price_of(view: FeatureView) -> float:
     """The price of a worker's second by the memory of ``priced-benefit``; 0 while nobody has to wait for long."""
-    return view.memory.price(view.now) if isinstance(view.memory, Overload) else 0.0
+    memory = view.memory
+    if not isinstance(memory, Overload) or memory.least == math.inf or not _goes_on(memory, view):
+        return 0.0
+    return memory.price(view.now)
 
 
 def worth_of(view: FeatureView) -> Floats:

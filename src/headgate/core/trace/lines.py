@@ -27,7 +27,16 @@ from headgate.core.errors import DeclarationError
 from headgate.core.joint import DECLARED, Together
 from headgate.core.placement import MOST_TRACKS
 from headgate.core.trace.measures import MOST_STEPS
-from headgate.core.trace.records import Change, Redeclared, RunNotice, TableKind, Trace, TraceHeader, TraceTable
+from headgate.core.trace.records import (
+    CatchFirst,
+    Change,
+    Redeclared,
+    RunNotice,
+    TableKind,
+    Trace,
+    TraceHeader,
+    TraceTable,
+)
 from headgate.core.update import Layer, OperatorFigures, Update
 
 _Item = TypeVar("_Item")
@@ -243,7 +252,7 @@ def _read_tables(entry: _Entry) -> tuple[TraceTable, ...]:
 
 
 def _table(given: _Entry) -> TraceTable:
-    entry = {"freshness": None, "declared": None} | given
+    entry = {"freshness": None, "declared": None, "catch_up": "oldest"} | given
     return TraceTable(
         name=_text(entry, "name"),
         sources=tuple(_list(entry, "sources", str)),
@@ -255,6 +264,7 @@ def _table(given: _Entry) -> TraceTable:
         kind=_one_of(entry, "kind", get_args(TableKind)),
         freshness=_or_none(_whole, entry, "freshness"),
         declared=_or_none(_moment, entry, "declared"),
+        catch_up=_one_of(entry, "catch_up", get_args(CatchFirst)),
     )
 
 

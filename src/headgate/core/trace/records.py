@@ -18,6 +18,7 @@ from headgate.core.joint import DECLARED, Together, together_from
 from headgate.core.update import Layer, Update
 
 TableKind = Literal["stream", "dimension", "table"]
+CatchFirst = Literal["oldest", "newest"]
 Setting = TypeVar("Setting", bound=Hashable)
 
 
@@ -26,6 +27,7 @@ class TraceTable:
     """A table as it was declared. ``freshness`` is the event time up to which it was complete when the run began.
 
     If it was declared while the run went on, ``declared`` is when, and ``freshness`` is that of this moment.
+    ``catch_up`` is what an update takes first if it cannot take everything.
     """
 
     name: str
@@ -38,6 +40,7 @@ class TraceTable:
     kind: TableKind = "table"
     freshness: int | None = None
     declared: float | None = None
+    catch_up: CatchFirst = "oldest"
 
 
 @dataclass(frozen=True, slots=True)

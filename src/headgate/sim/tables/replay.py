@@ -147,7 +147,7 @@ class ReplaySimulation(TableSimulation):
             estimate = self._estimates[table]
             amount = float(self._columns.freshness_delta[table])
             self._columns.execution_time[table] = max(LEAST_UPDATE_TIME, estimate.predict(amount))
-            self._columns.set_cost(table, estimate.alpha, estimate.beta)
+            self._columns.set_cost(table, *estimate.setup_and_slope)  # as in the warehouse
             self.loop.note_change(table)
 
     def _duration(self, table: int, amount: float, now: float, first: int) -> float:

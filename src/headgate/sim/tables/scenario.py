@@ -21,12 +21,14 @@ from headgate.core import (
     Graph,
     Inheritance,
     PeriodReading,
+    Policy,
     ScenarioError,
     TargetPlan,
     TargetTables,
     derive_periods,
     inherit_priorities,
     plan_targets,
+    work_per_second,
 )
 from headgate.core.trace.lines import MOST
 
@@ -201,6 +203,10 @@ class TableScenario:
         """Whether ``chop`` or ``budget`` lets an update take less than everything that waits, whatever the policy."""
         return self.chop < math.inf or self.budget < math.inf
 
+    def cuts_under(self, policy: Policy) -> bool:
+        """Whether an update may take less than everything that waits, by the scenario or by the policy."""
+        return self.cuts or policy.cuts
+
     def graph(self) -> Graph:
         edges = [(source, table.name) for table in self.tables for source in table.sources]
         return Graph((table.name for table in self.tables), edges)
@@ -229,7 +235,8 @@ class TableScenario:
 
     def priorities(self, inheritance: Inheritance) -> Floats:
         """The priorities after inheritance in this way."""
-        work = _column(self.tables, "time_per_unit") + _column(self.tables, "setup_time") / self.periods()
+        alpha, beta = _column(self.tables, "setup_time"), _column(self.tables, "time_per_unit")
+        work = work_per_second(alpha, beta, self.periods())
         return inherit_priorities(self.graph(), self.stated_priorities(), inheritance, self.inheritance_k, work)
 
     def target_lags(self) -> Floats:

@@ -92,7 +92,8 @@ class RunningWarehouse:
         return str(self._ask("replace_placement", placement=placement))
 
     def set_inheritance(self, inheritance: str) -> None:
-        """Let sources inherit priorities in another way, such as ``sum``; ``default`` leaves it to the policy."""
+        """Let sources inherit priorities in another way, such as ``sum``; ``default`` leaves it to the pipeline, and
+        then to the policy."""
         self._ask("set_inheritance", inheritance=inheritance)
 
     def set_together(self, together: str) -> None:

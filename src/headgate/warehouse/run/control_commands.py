@@ -78,7 +78,8 @@ class Controlled(Protocol):
     def replace_placement(self, placement: Placement) -> None: ...
 
     def set_inheritance(self, inheritance: str) -> None:
-        """Let sources inherit priorities in another way, such as ``sum``; ``default`` leaves it to the policy."""
+        """Let sources inherit priorities in another way, such as ``sum``; ``default`` leaves it to the pipeline, and
+        then to the policy."""
 
     def set_together(self, together: str) -> None:
         """Let tables share jobs in another way, such as ``auto``; ``default`` leaves it to the pipeline."""

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.core import (
+    MOST_PRIORITY,
     MOST_TRACKS,
     Decision,
     DeclarationError,
@@ -406,8 +407,8 @@ class Runtime:
 
     def set_priority(self, name: str, priority: float) -> None:
         """Change the priority of a table, from the next decision on."""
-        if not 0 <= priority < math.inf:
-            raise ParameterError(f"the priority of {name!r} must be a finite number of at least 0; got {priority}")
+        if not 0 <= priority <= MOST_PRIORITY:
+            raise ParameterError(f"the priority of {name!r} takes a number from 0 to {MOST_PRIORITY:g}; got {priority}")
         what = {"priority": [name, priority]}
         self._change(what, lambda _: self._scheduler.set_priority(self._known(name), priority))
 

@@ -212,6 +212,7 @@ def _traced(node: NodeSpec, freshness: int | None, declared: float | None) -> Tr
         kind="stream" if isinstance(node, StreamSpec) else "table",
         freshness=freshness,
         declared=declared,
+        catch_up=node.catch_up,
     )
 
 

@@ -19,6 +19,7 @@ from headgate.core import (
     derive_periods,
     features_named,
     inherit_priorities,
+    work_per_second,
 )
 from headgate.warehouse.declare.spec import DimensionSpec, TableSpec
 from headgate.warehouse.schedule.ledger import Ledger
@@ -104,8 +105,9 @@ class ScheduledNodes:
         entries = [ledger.of(name) for name in self.names]
         stated = np.array([entry.priority for entry in entries])
         costs = [entry.cost.setup_and_slope for entry in entries]
-        setup = np.array([alpha for alpha, _ in costs]) / np.maximum(self.matrix.columns["period"], 1e-3)
-        work = setup + np.array([beta * entry.per_second for (_, beta), entry in zip(costs, entries, strict=True)])
+        setup = np.array([alpha for alpha, _ in costs])
+        slope = np.array([beta * entry.per_second for (_, beta), entry in zip(costs, entries, strict=True)])
+        work = work_per_second(setup, slope, self.matrix.columns["period"])
         self.matrix.fill("priority", inherit_priorities(self.graph, stated, inheritance.mode, inheritance.k, work))
 
     def fill_periods(self) -> None:

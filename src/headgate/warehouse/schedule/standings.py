@@ -5,6 +5,7 @@ Nothing here changes the scheduler. What a table's log does not tell at the mome
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -52,9 +53,9 @@ class Standings:
         """
         graph, table = self._nodes.graph, told.node
         above = [graph.names[i] for i in graph.ancestors(graph.index[table])]
-        standings = {name: self.of(name, now) for name in (table, *above)}
-        own = standings[table]
-        standings[table] = replace(own, most=min(own.most, told.portion), together=together, refresh=refresh)
+        standings = {name: self.of(name, now) for name in above}
+        own = self.of(table, now, told.portion)
+        standings[table] = replace(own, together=together, refresh=refresh)
         return explained(told, standings)
 
     def behind(self, catch_up: CatchUp, now: float) -> Behind:
@@ -70,8 +71,8 @@ class Standings:
                 found[node.table] = PublicationStanding(node.version, node.failures, node.problem)
         return found
 
-    def of(self, table: str, now: float) -> Standing:
-        """How one table stands."""
+    def of(self, table: str, now: float, portion: float = math.inf) -> Standing:
+        """How one table stands; ``portion`` is how much the policy lets its next update take in, in seconds of data."""
         node, index = self._nodes.by_name[table], self._nodes.graph.index[table]
         entry, backfill = self._ledger.of(table), node_name(table, "backfill")
         failed = entry
@@ -88,7 +89,7 @@ class Standings:
             recomputing=backfill in running,
             ready=index in self._planned,
             pending=float(self._columns.pending[index]),
-            most=self._most(index),
+            most=self._most(index, portion),
             paused=entry.paused,
             failures=failed.retries.failures,
             held=failed.retries.held,
@@ -104,10 +105,10 @@ class Standings:
             mode=str(node.mode) if isinstance(node, TableNode) else "",
         )
 
-    def _most(self, index: int) -> float:
+    def _most(self, index: int, portion: float) -> float:
         """How many seconds of data the planned update of a node takes in; none if there is none."""
         update = self._planned.get(index)
         if update is None:
             return 0.0
-        limit = self._limits.of(self._nodes[index], update, self._nodes.period(index))
-        return limit.part_of(update) * update.gained
+        limit = self._limits.of(self._nodes[index], update, self._nodes.period(index), portion=portion)
+        return limit.part_of(update) * float(self._columns.pending[index])

@@ -34,6 +34,11 @@ from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
 LOOK_AGAIN_AFTER = 20
 #: a cost is known when the updates that it is learned from weigh this much, each one at most 1
 _LEAST_WEIGHT = 2.5
+#: what users are told when no target is impossible any more
+_BETTER = {
+    "kept": "all target lags can be met again",
+    "tight": "the target lags take no more than the tracks now; some may still be missed now and then",
+}
 
 
 class TargetWatch:
@@ -69,13 +74,13 @@ class TargetWatch:
         priority = np.array([self._ledger.of(name).priority for name in names])
         target = self._targets(names)
         fill_targets(self._nodes.matrix, target, priority, tracks)
-        if np.isinf(target).all():
-            self.plan = None
-            return []
-        before, self.plan = self.plan, plan_targets(self._known_tables(), tracks)
-        notes = notes_of(self.plan)
+        before, self.plan = self.plan, None if np.isinf(target).all() else plan_targets(self._known_tables(), tracks)
+        # Also if no target is left: the pipeline file may have been saved without them.
+        notes = {} if self.plan is None else notes_of(self.plan)
         for name in self._graph.names:
             self._ledger.of(name).target_note = notes.get(name, "")
+        if self.plan is None:
+            return []
         text = "; ".join(plan_lines(self.plan, readable)) if self.plan.verdict == "impossible" else ""
         still = before is None or before.verdict == self.plan.verdict
         # Figures differ a little from look to look: it is told again only if it is about something else.
@@ -83,7 +88,7 @@ class TargetWatch:
         if not still or about == self._told:
             return []
         self._told = about
-        return [RunNotice(now, None, text or "all target lags can be met again")]
+        return [RunNotice(now, None, text or _BETTER[self.plan.verdict])]
 
     def _targets(self, names: tuple[str, ...]) -> Floats:
         stated = [self._ledger.of(name).lag.target for name in names]
