@@ -160,8 +160,13 @@ class DispatchThreads(EngineLoop):
                 operator.work(self._most(operator, mailbox.start))
                 after = self.clock()
                 operator = self._next_after(operator, worker, mailbox, after - before)
-            if self.stopping or self._mailboxes.get(worker) is not mailbox:
+            if self._may_leave(worker, mailbox):
                 return
+
+    def _may_leave(self, worker: int, mailbox: _Mailbox) -> bool:
+        """Whether a worker is to end: not before it has run what another one gave it since its last turn."""
+        with self.lock:
+            return mailbox.operator is None and (self.stopping or self._mailboxes.get(worker) is not mailbox)
 
     def _decide_first(self) -> None:
         with self.lock:
@@ -224,7 +229,7 @@ class DispatchThreads(EngineLoop):
 
     def _settle(self, now: float, asking: _Mailbox | None) -> Operator | None:
         """Decide for all free workers; returns the start for the calling worker."""
-        if self._dispatch is None or not self._idle or not self.started:
+        if self._dispatch is None or not self._idle or not self.started or self.stopping:
             return None
         chosen = None
         try:
