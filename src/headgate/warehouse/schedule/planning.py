@@ -99,6 +99,8 @@ class Planning:
                 self._read_unread(index)
                 update = node.plan()
                 self.note_source(node.name, node.last_poll, now)
+                if self._nodes.has_learned(index):
+                    self._state.use_periods()
                 if update is not None and allowed:
                     before = self._planned.get(index)
                     update.released = now if before is None else before.released

@@ -75,10 +75,13 @@ class Scheduler:
         ``costs`` and ``paces`` are those that an earlier run has learned.
         """
         self.warehouse = warehouse
+        learned = paces if before is None else before.paces()
         for name, node in warehouse.nodes.items():
             was = None if before is None else before.warehouse.nodes.get(name)
             if isinstance(node, StreamNode) and isinstance(was, StreamNode):
                 node.go_on_from(was)
+            elif isinstance(node, StreamNode):
+                node.expect_period(learned.get(name, KnownPace()).period)
         known = None if before is None else before._state
         self._state: ScheduleState = _opened(warehouse, options, now, known, costs, paces)
         state = self._state
