@@ -129,8 +129,8 @@ class LedgerEntry:
             self.per_second, self.is_pace_known = 1.0, False
         if not update.unit:
             self.per_second = 1.0
-        elif update.gained > 0 and update.size > 0:
-            self.per_second = update.size / update.gained
+        elif update.seconds_of_data > 0 and update.size > 0:
+            self.per_second = update.size / update.seconds_of_data
             self.is_pace_known = True
 
     def know(self, cost: KnownCost, pace: KnownPace) -> None:

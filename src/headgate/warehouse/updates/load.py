@@ -244,6 +244,8 @@ class StreamNode(LoadedNode):
         self._clock = clock
         self.period = spec.period
         self._last_arrival: float | None = None
+        #: the last arrival of what another process has loaded last; what came before that may still be waiting
+        self._arrived_before = None if self.state.range is None else Range.from_json(self.state.range).newest or None
         #: the newest arrival at the last look, and how many of the chunks seen then still wait, less those loaded since
         self._looked: tuple[float, int] | None = None
         #: the update that has begun does not load all that was waiting
@@ -300,9 +302,11 @@ class StreamNode(LoadedNode):
         arrived = None
         if waiting.oldest is not None and waiting.newest is not None:
             arrived = (waiting.oldest, waiting.newest, waiting.chunks)
+        gap = self._gap(waiting)
+        update = self._planned(gap + self._gain(waiting), arrived)
+        update.gap, update.size, update.unit = gap, float(waiting.bytes), "bytes"
+        if waiting.newest is not None:  # last: after a gap, the period that is learned from it would make it shorter
             self._learn_period(waiting.newest, waiting.chunks)
-        update = self._planned(self._gain(waiting), arrived)
-        update.size, update.unit = float(waiting.bytes), "bytes"
         return update
 
     def _start_to_keep(self) -> Offset | None:
@@ -345,7 +349,7 @@ class StreamNode(LoadedNode):
         self._looked = newest, chunks
 
     def _gain(self, waiting: Pending) -> float:
-        """How much event time is waiting: about as much as the time over which the data arrived.
+        """How much event time is waiting, after a gap: about as much as the time over which the data arrived.
 
         Event times themselves are not known before the data is read.
         """
@@ -355,6 +359,16 @@ class StreamNode(LoadedNode):
                 return 0.0  # older than what has been loaded already
             oldest = max(oldest, self._last_arrival)
         return max(newest - oldest, 0.0) + (self.period or 0.0)
+
+    def _gap(self, waiting: Pending) -> float:
+        """The time in which nothing came, from the last arrival that was loaded to the first that waits.
+
+        It is 0 if some of what waits came before that arrival.
+        """
+        last = self._arrived_before if self._last_arrival is None else self._last_arrival
+        if last is None or waiting.oldest is None:
+            return 0.0
+        return max(0.0, waiting.oldest - last - (self.period or 0.0))
 
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
         limit = Limit(
@@ -375,7 +389,7 @@ class StreamNode(LoadedNode):
         update.plan = LoadPlan(wanted, offset, after)
         self._is_cut = (waiting is not None and wanted.chunks < waiting[2]) or bool(self._parts_left(wanted))
         if self._is_cut and self.spec.catch_up == "oldest" and update.size > 0:
-            update.gained *= min(1.0, wanted.bytes / update.size)
+            update.gained = update.gain_of(min(1.0, wanted.bytes / update.size))
         update.size = float(wanted.bytes)
         return True
 
