@@ -14,7 +14,7 @@ import pytest
 
 from headgate.core import CostModel, ParameterError, Update
 from headgate.warehouse import Files, Generator, Warehouse
-from headgate.warehouse.schedule.kept_costs import costs_file, read_costs, write_costs
+from headgate.warehouse.schedule.kept_costs import KnownPace, costs_file, read_costs, write_costs
 from headgate.warehouse.schedule.limits import FIRST_SIZES
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.schedule.scheduler import Scheduler
@@ -331,19 +331,78 @@ def test_what_a_cut_update_leaves_still_makes_the_stream_fresher(tmp_path: Path)
     assert rest.gained >= 10.0
 
 
+class Ticking:
+    """A stream to which a chunk comes every 0.4 s, by a clock that is set; 1000 wait when it is declared."""
+
+    def __init__(self, folder: Path, *, comes: bool = True) -> None:
+        self.now = 400.0
+        wh = Warehouse("w", folder / "w")
+        source = Generator(every="400 ms", start=0.0, clock=lambda: self.now if comes else 400.0)
+        wh.stream("s", source, time="ts")
+        wh.sql("hot", "select ts from s", time="ts")
+        self.spec = wh.spec()
+        self.node = StreamNode(self.spec.streams[0], TableStore(folder / "s"), TableStore(folder / "s__rejected"))
+
+    def scheduler(self, folder: Path, paces: Mapping[str, KnownPace]) -> Scheduler:
+        nodes = {"s": self.node, "hot": BehindNode("hot", TableStore(folder / "hot"), 0.0)}
+        costs = {name: known((1.0, 0.5), unit="bytes") for name in paces}
+        opened = OpenWarehouse(self.spec, self.spec.graph(), nodes)
+        return Scheduler(opened, RunOptions(tracks=1), self.now, costs=costs, paces=paces)
+
+    def load(self, chunks: int) -> None:
+        planned = self.node.plan()
+        assert planned is not None and planned.arrived is not None
+        update = begun(self.node, most=chunks * planned.size / planned.arrived[2])
+        assert update.plan.range.chunks == chunks
+        self.now += 1.2
+        update.commits(1.2)
+        self.node.end(update)
+        self.node._known = self.node.source.advance(self.node.offset, update.plan.range)
+
+
 def test_no_period_is_learned_from_the_files_of_a_backlog(tmp_path: Path) -> None:
-    wh = Warehouse("w", tmp_path / "w")
-    wh.stream("s", Generator(every="10 ms", start=1000.0, clock=lambda: 1001.0), time="ts")
-    node = StreamNode(wh.spec().streams[0], TableStore(tmp_path / "s"), TableStore(tmp_path / "s__rejected"))
-    planned = node.plan()
-    assert planned is not None and planned.arrived is not None
+    stream = Ticking(tmp_path, comes=False)
     for _ in range(3):
-        update = begun(node, most=10.0 * planned.size / planned.arrived[2])
-        assert update.plan.range.chunks == 10
-        update.commits(1.0)
-        node.end(update)
-        node._known = node.source.advance(node.offset, update.plan.range)
-    assert node.period is None
+        stream.load(10)
+    stream.node.plan()
+    assert stream.node.period is None
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 10], ids=["falls behind", "stays behind", "catches up"])
+def test_a_stream_that_is_behind_learns_its_period_from_what_comes_while_it_loads(tmp_path: Path, at_once: int) -> None:
+    stream = Ticking(tmp_path)
+    for _ in range(3):
+        stream.load(at_once)
+    assert stream.node.period == pytest.approx(0.4)
+
+
+def test_a_stream_that_waits_for_a_track_learns_its_period_and_the_guard_goes_by_it(tmp_path: Path) -> None:
+    stream = Ticking(tmp_path)
+    scheduler = stream.scheduler(tmp_path, {})
+    for _ in range(4):
+        scheduler.poll(stream.now)
+        stream.now += 1.0
+    assert stream.node.period == pytest.approx(0.4, rel=0.3)
+    assert "the guard puts it in front in 17 s" in str(scheduler.explain("s", stream.now - 1.0))
+
+
+def test_a_restarted_stream_goes_by_the_period_that_is_kept_until_it_has_learned_one(tmp_path: Path) -> None:
+    stream = Ticking(tmp_path)
+    scheduler = stream.scheduler(tmp_path, {"s": KnownPace(1e3, 6.0)})
+    scheduler.poll(stream.now)
+    assert [row.name for row in scheduler.statistics(stream.now)] == ["s", "hot"]
+    assert [scheduler._nodes.period(index) for index in (0, 1)] == [6.0, 6.0]
+    assert "the guard puts it in front in 120 s" in str(scheduler.explain("s", stream.now))
+    for _ in range(30):
+        stream.now += 1.2
+        scheduler.poll(stream.now)
+    assert scheduler.paces()["s"].period == pytest.approx(0.4, abs=0.01)
+
+
+def test_a_period_that_is_declared_holds_whatever_an_earlier_run_has_learned(tmp_path: Path) -> None:
+    node = stream_of(tmp_path, [100])
+    node.expect_period(3.0)
+    assert node.period == 10.0
 
 
 def test_a_backlog_of_a_stream_is_loaded_in_parts_even_if_nothing_is_known_about_its_cost(tmp_path: Path) -> None:

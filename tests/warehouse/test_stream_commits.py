@@ -11,9 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.core import Update
-from headgate.warehouse import Warehouse
+from headgate.core import CostModel, Update
+from headgate.warehouse import Generator, Warehouse
 from headgate.warehouse.declare.spec import Place, StreamSpec
+from headgate.warehouse.schedule.kept_costs import KnownPace
+from headgate.warehouse.schedule.limits import UpdateLimit
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.sources import Limit, Offset, Pending, Range
@@ -41,9 +43,10 @@ class NoSpark:
 
 @dataclass
 class Records:
-    """A source of numbered records, of which ``end`` are there."""
+    """A source of numbered records, of which ``end`` are there; those that wait came between two moments."""
 
     end: int = 10
+    came: tuple[float, float] = (1.0, 1.0)
     schema: str = "ts timestamp, v long"
     starts: list[int] = field(default_factory=list)
 
@@ -60,12 +63,15 @@ class Records:
 
     def latest(self, offset: Offset) -> Pending:
         at, end = self._waiting(offset)
-        return Pending(chunks=end - at, bytes=end - at, oldest=1.0, newest=1.0) if at < end else Pending()
+        oldest, newest = self.came
+        return Pending(chunks=end - at, bytes=end - at, oldest=oldest, newest=newest) if at < end else Pending()
 
     def next_range(self, offset: Offset, limit: Limit) -> KafkaRange | None:
         at, end = self._waiting(offset)
         begin = {} if at else {0: 0}
-        return KafkaRange("topic", (Run(0, at, end),), begin, oldest=1.0, newest=1.0) if at < end else None
+        end = end if limit.bytes is None else min(end, at + limit.bytes)
+        oldest, newest = self.came
+        return KafkaRange("topic", (Run(0, at, end),), begin, oldest=oldest, newest=newest) if at < end else None
 
     def advance(self, offset: Offset, loaded: Range) -> KafkaOffset:
         assert isinstance(offset, KafkaOffset) and isinstance(loaded, KafkaRange)
@@ -249,3 +255,67 @@ def test_what_waits_for_a_paused_stream_is_known(opened: Callable[[Any], StreamN
     scheduler.poll(20.0)
     assert scheduler.statistics(21.0)[0].lag == 20.0, "since the moment that the source says"
     assert scheduler.decide(21.0) == []
+
+
+# --- how much fresher a load makes the stream -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_restarted", [True, False], ids=["restarted", "the same run"])
+@pytest.mark.parametrize(
+    ("came", "gained"),
+    [
+        pytest.param((1900.0, 1906.0), 906.0, id="after a gap"),
+        pytest.param((1002.0, 1006.0), 8.0, id="without a gap"),
+        pytest.param((1003.0, 1003.0), 4.0, id="within a period"),
+        pytest.param((998.0, 1006.0), None, id="some came before what was loaded"),
+    ],
+)
+def test_a_load_gains_all_of_the_time_since_what_was_loaded_before(
+    opened: Callable[[Any], StreamNode], is_restarted: bool, came: tuple[float, float], gained: float | None
+) -> None:
+    source = Records(came=(990.0, 1000.0))
+    node = opened(source)
+    assert node.update(NoSpark()) is not None  # type: ignore[arg-type]
+    if is_restarted:
+        node = opened(source)
+    node.expect_period(4.0)
+    source.end, source.came = 20, came
+    update = node.plan()
+    assert update is not None
+    if gained is None:  # what of it the table has is not known after a restart
+        gained = 12.0 if is_restarted else 10.0
+    assert update.gained == gained
+    assert update.seconds_of_data == min(gained, came[1] - came[0] + 4.0), "in which data came"
+
+
+def test_a_part_of_what_came_after_a_gap_gains_the_gap(opened: Callable[[Any], StreamNode]) -> None:
+    source = Records(came=(990.0, 1000.0))
+    node = opened(source)
+    assert node.update(NoSpark()) is not None  # type: ignore[arg-type]
+    node.expect_period(4.0)
+    source.end, source.came = 20, (1900.0, 1906.0)
+    update = node.plan()
+    assert update is not None
+    limit = UpdateLimit(seconds=5.0)
+    assert (limit.part_of(update), update.gain_of(0.5)) == (0.5, 896.0 + 5.0)
+    update.most = 5.0
+    assert node.begin(update)
+    assert (update.size, update.gained) == (5.0, 896.0 + 5.0)
+
+
+def test_a_stream_is_ranked_by_its_gain_after_a_gap_and_its_pace_is_that_of_the_data(
+    opened: Callable[[Any], StreamNode], tmp_path: Path
+) -> None:
+    source = Records(came=(990.0, 1000.0))
+    assert opened(source).update(NoSpark()) is not None  # type: ignore[arg-type]
+    source.end, source.came = 30, (1900.0, 1906.0)
+    wh = Warehouse("w", tmp_path / "w")
+    wh.stream("s", Generator(), time="ts")
+    spec, node = wh.spec(), opened(source)
+    costs, paces = {"s": ("bytes", CostModel.fitted([(1.0, 0.5), (9.0, 2.5)]))}, {"s": KnownPace(7.0, 4.0)}
+    scheduler = Scheduler(
+        OpenWarehouse(spec, spec.graph(), {"s": node}), RunOptions(), 1906.0, costs=costs, paces=paces
+    )
+    scheduler.poll(1906.0)
+    assert scheduler._nodes.matrix.columns["freshness_delta"][0] == pytest.approx(906.0)
+    assert scheduler.paces()["s"].per_second == pytest.approx(20 / 10)

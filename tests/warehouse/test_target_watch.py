@@ -11,12 +11,15 @@ from typer.testing import CliRunner
 from headgate.cli import app
 from headgate.core import CostModel, TargetPlan, Update, plan_lines
 from headgate.warehouse import Generator, Warehouse
+from headgate.warehouse.run.runtime import Runtime
 from headgate.warehouse.schedule.kept_costs import KnownCost, KnownPace, read_costs, read_paces, write_costs
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.schedule.target_watch import LOOK_AGAIN_AFTER, plan_before_run
 from headgate.warehouse.storage.store import TableStore
+from headgate.warehouse.updates.load import StreamNode
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
+from tests.warehouse.test_notices import NO_SPARK
 from tests.warehouse.test_scheduler import PretendedNode
 
 
@@ -156,6 +159,36 @@ def test_the_pace_of_data_is_kept_beside_the_costs_and_older_files_are_still_rea
     del old["paces"]
     (tmp_path / "costs.json").write_text(json.dumps(old))
     assert (list(read_costs(tmp_path)), read_paces(tmp_path)) == (["t"], {})
+
+
+@pytest.mark.parametrize(
+    "pace",
+    [KnownPace(150e3, 0.4), KnownPace(150e3, None), KnownPace(None, 0.4)],
+    ids=["both", "no period", "no pace"],
+)
+def test_a_run_that_loads_nothing_keeps_the_paces_that_an_earlier_one_has_learned(
+    tmp_path: Path, pace: KnownPace
+) -> None:
+    wh = Warehouse("w", tmp_path)
+    wh.stream("readings", Generator(start="2999-01-01T00:00:00Z"), time="ts")
+    spec = wh.spec()
+    node = StreamNode(spec.streams[0], TableStore(tmp_path / "readings"), TableStore(tmp_path / "rejected"))
+    write_costs(tmp_path, {"readings": ("bytes", learned(0.5))}, {"readings": pace})
+    opened = OpenWarehouse(spec, spec.graph(), {"readings": node})
+    runtime = Runtime(opened, NO_SPARK, RunOptions(tracks=1))
+    runtime.start()
+    runtime.stop()
+    assert read_paces(tmp_path)["readings"] == pace
+
+
+def test_a_pace_in_bytes_tells_nothing_about_one_in_rows(tmp_path: Path) -> None:
+    scheduler = scheduler_of(tmp_path, None)
+    entry = scheduler._ledger.of("hot")
+    entry.know(("bytes", learned(0.5)), KnownPace(150e3))
+    entry.planned(Update("hot", gained=0.0, size=5.0, unit="rows"))
+    assert (entry.pace.per_second, entry.per_second) == (None, 1.0)
+    entry.planned(Update("hot", gained=10.0, size=500.0, unit="rows"))
+    assert entry.pace.per_second == 50.0
 
 
 PIPELINE = """

@@ -71,11 +71,12 @@ class Update:
     """One update. Its status goes *planned -> running -> committed or failed*.
 
     Planned: ``gained`` is how much fresher the table should become, in seconds of event time; an update that only
-    recomputes the past gains nothing. ``size`` is how much data it reads, in ``unit``, if its duration depends on that
-    rather than on ``gained``. Both are about all that is waiting, and, from when the update begins, about what it takes
-    in. ``most`` is the largest ``size`` that it may have. ``arrived`` is, for data from a source, when the first and
-    the last chunk arrived and the number of chunks. ``released`` is since when the update could have run. ``plan`` is
-    what the update reads; only the node that planned it uses it.
+    recomputes the past gains nothing. ``gap`` is the part of it in which no data came, before the data that waits: any
+    part of that data gains all of it, and it is no work. ``size`` is how much data it reads, in ``unit``, if its
+    duration depends on that rather than on ``gained``. These are about all that is waiting, and, from when the update
+    begins, about what it takes in. ``most`` is the largest ``size`` that it may have. ``arrived`` is, for data from a
+    source, when the first and the last chunk arrived and the number of chunks. ``released`` is since when the update
+    could have run. ``plan`` is what the update reads; only the node that planned it uses it.
 
     Running: it began on ``track`` at ``began``. The rest of what was waiting needs about ``left`` more updates.
     ``together`` are the tables whose updates share its job, in the order in which they run; none if it has its own.
@@ -106,6 +107,7 @@ class Update:
     together: tuple[str, ...] = ()
     # The fields below, but for ``work``, are not in the trace of a run, so they do not count when updates are compared.
     status: Status = field(default="planned", compare=False)
+    gap: float = field(default=0.0, compare=False)
     size: float = field(default=0.0, compare=False)
     unit: str = field(default="", compare=False)
     most: float = field(default=math.inf, compare=False)
@@ -125,6 +127,15 @@ class Update:
     def amount(self) -> float:
         """How much data it takes in, in the unit that its duration depends on."""
         return self.size if self.unit else self.gained
+
+    @property
+    def seconds_of_data(self) -> float:
+        """The seconds of event time in which the data came that it takes in."""
+        return self.gained - self.gap
+
+    def gain_of(self, part: float) -> float:
+        """How much fresher the table becomes if it takes in only a part of the data, the oldest."""
+        return self.gap + part * self.seconds_of_data
 
     @property
     def has_joined(self) -> bool:

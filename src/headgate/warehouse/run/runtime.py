@@ -50,7 +50,7 @@ from headgate.warehouse.run.tracks import Tracks
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp, NotFreshError
 from headgate.warehouse.schedule.explaining import with_autopilot
 from headgate.warehouse.schedule.glance import Glance
-from headgate.warehouse.schedule.kept_costs import read_costs, write_costs
+from headgate.warehouse.schedule.kept_costs import read_costs, read_paces, write_costs
 from headgate.warehouse.schedule.ledger import NodeStatistics
 from headgate.warehouse.schedule.planning import LONGEST_BETWEEN_POLLS
 from headgate.warehouse.schedule.run_options import RunOptions
@@ -127,7 +127,8 @@ class Runtime:
         self._clock = clock
         # Costs are kept beside the tables, so that a restarted run need not learn them again.
         self._directory = warehouse.spec.folder()
-        self._scheduler = Scheduler(warehouse, self.options, clock(), costs=read_costs(self._directory))
+        costs, paces = read_costs(self._directory), read_paces(self._directory)
+        self._scheduler = Scheduler(warehouse, self.options, clock(), costs=costs, paces=paces)
         self._costs_kept = clock()
         self._inbox: queue.SimpleQueue[Update | Callable[[], None]] = queue.SimpleQueue()
         self._tracks = Tracks(spark, self._node_of, self._inbox.put, clock)

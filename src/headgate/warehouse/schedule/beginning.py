@@ -76,7 +76,7 @@ class Beginnings:
         node, update = self._nodes[index], self._planned[index]
         waiting, update.most = update.amount, limit.amount
         # What fits is not cut: a table that is computed in blocks would else stop at the end of a block.
-        begun = node.begin(update, limit.seconds if limit.seconds < update.gained else math.inf)
+        begun = node.begin(update, limit.seconds if limit.seconds < update.seconds_of_data else math.inf)
         del self._planned[index]
         self._loop.set_ready(index, False, now)
         if not begun:

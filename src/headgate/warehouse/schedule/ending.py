@@ -77,10 +77,6 @@ class Endings:
             self._ledger.of(update.table).staleness.refresh(now, update.freshness / MICROS)
         if isinstance(node, StreamNode) and update.arrived is not None:
             self._state.lags.loaded(update.name, update.arrived[0], update.freshness)
-            if self._nodes.has_learned(self._graph.index[update.table]):
-                self._nodes.fill_periods()
-                self._loop.refresh_patience()
-                self._state.note_change_everywhere()
         if isinstance(node, BackfillNode) and node.of.rebuilds:
             self._ledger.of(update.table).retries.reset()  # the table was rebuilt, so earlier failures do not count
         if node.store.exists:

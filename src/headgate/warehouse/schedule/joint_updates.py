@@ -221,4 +221,4 @@ class JointUpdates:
         update, cost = self.state.planned[index], self.state.ledger.of(self.state.nodes.names[index]).cost
         part, priority = limit.part_of(update), float(self.state.nodes.matrix.columns["priority"][index])
         seconds = max(cost.predict(part * update.amount), LEAST_UPDATE_TIME)
-        return WaitingUpdate(index, priority * part * update.gained, seconds, cost.setup_and_slope[0])
+        return WaitingUpdate(index, priority * update.gain_of(part), seconds, cost.setup_and_slope[0])

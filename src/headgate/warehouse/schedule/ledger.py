@@ -89,6 +89,8 @@ class LedgerEntry:
         #: how much of that there is in a second of data
         self.per_second = 1.0
         self.is_pace_known = False
+        #: the period of a stream that an earlier run has learned
+        self.known_period: float | None = None
         #: what the last update left waiting when it began, because it was cut
         self.left = 0.0
         self.updates_left = 0
@@ -124,11 +126,27 @@ class LedgerEntry:
         """Note in which unit the updates of this node are measured."""
         if update.unit != self.unit:
             self.unit, self.cost, self.left = update.unit, CostModel(), 0.0
+            self.per_second, self.is_pace_known = 1.0, False
         if not update.unit:
             self.per_second = 1.0
-        elif update.gained > 0 and update.size > 0:
-            self.per_second = update.size / update.gained
+        elif update.seconds_of_data > 0 and update.size > 0:
+            self.per_second = update.size / update.seconds_of_data
             self.is_pace_known = True
+
+    def know(self, cost: KnownCost, pace: KnownPace) -> None:
+        """Go on with what an earlier run has learned."""
+        self.unit, self.cost = cost
+        self.known_period = pace.period
+        if pace.per_second is not None:
+            self.per_second, self.is_pace_known = pace.per_second, True
+
+    @property
+    def pace(self) -> KnownPace:
+        """How fast data comes to the node; what is not known in this run is as in the one before."""
+        period = self.node.period if isinstance(self.node, StreamNode) else None
+        return KnownPace(
+            self.per_second if self.is_pace_known else None, self.known_period if period is None else period
+        )
 
     def committed(self, update: Update, now: float, alone: float | None) -> None:
         """``alone`` is what it took, or would have taken in a job of its own; None if that is not known."""
@@ -236,10 +254,11 @@ class Ledger:
         now: float,
         before: Ledger | None = None,
         costs: Mapping[str, KnownCost] = MappingProxyType({}),
+        paces: Mapping[str, KnownPace] = MappingProxyType({}),
     ) -> None:
         """``before`` is the ledger before the warehouse was declared anew: what it knows is kept.
 
-        ``costs`` are those of an earlier run.
+        ``costs`` and ``paces`` are those of an earlier run.
         """
         self._spec = spec
         declared = {node.name: node for node in spec.nodes()}
@@ -252,7 +271,7 @@ class Ledger:
             if known is None:
                 entry = self._entries[name] = LedgerEntry(node, priority, target, now)
                 if name in costs:
-                    entry.unit, entry.cost = costs[name]
+                    entry.know(costs[name], paces.get(name, KnownPace()))
                 continue
             known.opened_again(node, priority, target, is_changed=before is not None and before._spec is not spec)
             self._entries[name] = known
@@ -264,13 +283,7 @@ class Ledger:
 
     def paces(self) -> dict[str, KnownPace]:
         """How fast data comes to each node, for a later run."""
-        return {
-            name: KnownPace(
-                entry.per_second if entry.is_pace_known else None,
-                entry.node.period if isinstance(entry.node, StreamNode) else None,
-            )
-            for name, entry in self._entries.items()
-        }
+        return {name: entry.pace for name, entry in self._entries.items()}
 
     def of(self, name: str) -> LedgerEntry:
         return self._entries[name]

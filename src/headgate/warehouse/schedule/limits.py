@@ -43,8 +43,8 @@ class UpdateLimit:
 
     def part_of(self, update: Update) -> float:
         """The share of what is waiting that a planned update takes in."""
-        waiting = update.amount
-        return min(1.0, self.seconds / update.gained, self.amount / waiting if waiting > 0 else 1.0)
+        seconds, waiting = update.seconds_of_data, update.amount
+        return min(1.0, self.seconds / seconds if seconds > 0 else 1.0, self.amount / waiting if waiting > 0 else 1.0)
 
 
 def smallest(limits: Sequence[UpdateLimit]) -> UpdateLimit:

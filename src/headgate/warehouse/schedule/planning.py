@@ -99,6 +99,8 @@ class Planning:
                 self._read_unread(index)
                 update = node.plan()
                 self.note_source(node.name, node.last_poll, now)
+                if self._nodes.has_learned(index):
+                    self._state.use_periods()
                 if update is not None and allowed:
                     before = self._planned.get(index)
                     update.released = now if before is None else before.released
@@ -148,7 +150,8 @@ class Planning:
         entry.updates_left = updates_for(1.0 - part, part)
         alpha, beta = cost.setup_and_slope
         columns.set_cost(index, alpha, beta * entry.per_second)
-        columns.set_pending(index, gained, part * gained, max(1e-3, cost.predict(part * waiting)))
+        seconds = max(1e-3, cost.predict(part * waiting))
+        columns.set_pending(index, gained, max(part * gained, update.gain_of(part)), seconds)
         columns.set_release(index, update.released, update.released if update.arrived is None else update.arrived[0])
         columns.set_next_release(index, update.released + self._nodes.period(index))
         since = update.arrived[0] if update.arrived is not None else self._state.lags.since(self._nodes.names[index])

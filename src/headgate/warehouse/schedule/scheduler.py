@@ -68,17 +68,22 @@ class Scheduler:
         now: float,
         before: Scheduler | None = None,
         costs: Mapping[str, KnownCost] = MappingProxyType({}),
+        paces: Mapping[str, KnownPace] = MappingProxyType({}),
     ) -> None:
         """``before`` is the scheduler before the warehouse was declared anew: what it learned is kept.
 
-        ``costs`` are those that an earlier run has learned.
+        ``costs`` and ``paces`` are those that an earlier run has learned.
         """
         self.warehouse = warehouse
+        learned = paces if before is None else before.paces()
         for name, node in warehouse.nodes.items():
             was = None if before is None else before.warehouse.nodes.get(name)
             if isinstance(node, StreamNode) and isinstance(was, StreamNode):
                 node.go_on_from(was)
-        self._state: ScheduleState = _opened(warehouse, options, now, None if before is None else before._state, costs)
+            elif isinstance(node, StreamNode):
+                node.expect_period(learned.get(name, KnownPace()).period)
+        known = None if before is None else before._state
+        self._state: ScheduleState = _opened(warehouse, options, now, known, costs, paces)
         state = self._state
         self._nodes = state.nodes
         self._graph = state.nodes.graph
@@ -333,10 +338,11 @@ def _opened(
     now: float,
     before: ScheduleState | None,
     costs: Mapping[str, KnownCost],
+    paces: Mapping[str, KnownPace],
 ) -> ScheduleState:
     """What the scheduler of a warehouse knows when it begins; ``before`` as for ``Scheduler``."""
     nodes = ScheduledNodes(warehouse)
-    ledger = Ledger(nodes.by_name, warehouse.spec, now, None if before is None else before.ledger, costs)
+    ledger = Ledger(nodes.by_name, warehouse.spec, now, None if before is None else before.ledger, costs, paces)
     limits = UpdateLimits(ledger, options.budget, options.chop)
     policy: Policy = Layered(options.policy)
     placement: Placement = LayeredPlacement(options.placement)

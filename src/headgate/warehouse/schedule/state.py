@@ -78,6 +78,12 @@ class ScheduleState:
         for index in range(len(self.nodes)):
             self.loop.note_change(index)
 
+    def use_periods(self) -> None:
+        """Go by the periods that streams have learned by now."""
+        self.nodes.fill_periods()
+        self.loop.refresh_patience()
+        self.note_change_everywhere()
+
     def place_again(self, now: float) -> None:
         """Place all tables by what is known of costs now; they stay where they are if the placement fails."""
         try:

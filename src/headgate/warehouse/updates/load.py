@@ -221,14 +221,18 @@ class LoadPlan:
 
 
 class StreamNode(LoadedNode):
-    """A stream: a table loaded from a source. ``period`` is declared, or learned; None before there were two arrivals.
+    """A stream: a table loaded from a source.
+
+    ``period`` is declared, or learned from what comes while the stream is polled, whether that is loaded at once or has
+    to wait. What was waiting at first tells nothing: files of a backlog may have been copied in a moment. It is None
+    until it is known.
 
     Invariant: ``_known`` is what had been loaded after update number ``_known_after``, and ``_unwritten`` how many
     commits since the one that has the whole offset; None if there is none.
     """
 
-    #: the weight of the latest arrivals when a period is learned
-    LEARNING = 0.3
+    #: the weight of the latest arrivals when a period is learned, and the least seconds between the newest of two looks
+    LEARNING, LEAST_LOOK = 0.3, 1.0
     #: so many commits are looked at to find since when tables have been waiting
     MOST_LOADS = 50
 
@@ -240,6 +244,10 @@ class StreamNode(LoadedNode):
         self._clock = clock
         self.period = spec.period
         self._last_arrival: float | None = None
+        #: the last arrival of what another process has loaded last; what came before that may still be waiting
+        self._arrived_before = None if self.state.range is None else Range.from_json(self.state.range).newest or None
+        #: the newest arrival at the last look, and how many of the chunks seen then still wait, less those loaded since
+        self._looked: tuple[float, int] | None = None
         #: the update that has begun does not load all that was waiting
         self._is_cut = False
         #: the last update left data that comes after what it loaded, whenever that arrived
@@ -294,8 +302,11 @@ class StreamNode(LoadedNode):
         arrived = None
         if waiting.oldest is not None and waiting.newest is not None:
             arrived = (waiting.oldest, waiting.newest, waiting.chunks)
-        update = self._planned(self._gain(waiting), arrived)
-        update.size, update.unit = float(waiting.bytes), "bytes"
+        gap = self._gap(waiting)
+        update = self._planned(gap + self._gain(waiting), arrived)
+        update.gap, update.size, update.unit = gap, float(waiting.bytes), "bytes"
+        if waiting.newest is not None:  # last: after a gap, the period that is learned from it would make it shorter
+            self._learn_period(waiting.newest, waiting.chunks)
         return update
 
     def _start_to_keep(self) -> Offset | None:
@@ -316,11 +327,29 @@ class StreamNode(LoadedNode):
         """Take over what is known of bad chunks and of arrivals; ``before`` is this stream as it was opened before."""
         if self.source == before.source:
             self._bad_chunks = before._bad_chunks
-            self._last_arrival = before._last_arrival
+            self._last_arrival, self._looked = before._last_arrival, before._looked
             self.period = self.spec.period or before.period
 
+    def expect_period(self, period: float | None) -> None:
+        """Go by the period that an earlier run has learned, until this one has."""
+        self.period = self.period or period
+
+    def _learn_period(self, newest: float, chunks: int) -> None:
+        """Learn the period from the chunks that have come since the last look; ``chunks`` wait now."""
+        if self.spec.period is not None:
+            return
+        if self._looked is not None:
+            before, waited = self._looked
+            came = chunks - waited
+            if came == 0 or newest - before < self.LEAST_LOOK:
+                return  # perhaps the last chunk grows, as those of a topic do
+            if came > 0:
+                seen = (newest - before) / came
+                self.period = seen if self.period is None else self.period + self.LEARNING * (seen - self.period)
+        self._looked = newest, chunks
+
     def _gain(self, waiting: Pending) -> float:
-        """How much event time is waiting: about as much as the time over which the data arrived.
+        """How much event time is waiting, after a gap: about as much as the time over which the data arrived.
 
         Event times themselves are not known before the data is read.
         """
@@ -330,6 +359,16 @@ class StreamNode(LoadedNode):
                 return 0.0  # older than what has been loaded already
             oldest = max(oldest, self._last_arrival)
         return max(newest - oldest, 0.0) + (self.period or 0.0)
+
+    def _gap(self, waiting: Pending) -> float:
+        """The time in which nothing came, from the last arrival that was loaded to the first that waits.
+
+        It is 0 if some of what waits came before that arrival.
+        """
+        last = self._arrived_before if self._last_arrival is None else self._last_arrival
+        if last is None or waiting.oldest is None:
+            return 0.0
+        return max(0.0, waiting.oldest - last - (self.period or 0.0))
 
     def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
         limit = Limit(
@@ -350,7 +389,7 @@ class StreamNode(LoadedNode):
         update.plan = LoadPlan(wanted, offset, after)
         self._is_cut = (waiting is not None and wanted.chunks < waiting[2]) or bool(self._parts_left(wanted))
         if self._is_cut and self.spec.catch_up == "oldest" and update.size > 0:
-            update.gained *= min(1.0, wanted.bytes / update.size)
+            update.gained = update.gain_of(min(1.0, wanted.bytes / update.size))
         update.size = float(wanted.bytes)
         return True
 
@@ -423,13 +462,10 @@ class StreamNode(LoadedNode):
             return
         self._bad_chunks.note_load()
         _, newest, chunks = update.arrived
-        catches_up = self._is_cut or self._newer_is_left
         self._newer_is_left = self._is_cut and self.spec.catch_up == "oldest"
-        before, self._last_arrival = self._last_arrival, max(newest, self._last_arrival or newest)
-        # Files of a backlog may have been copied in a moment, which tells nothing about how often data comes.
-        if self.spec.period is None and before is not None and newest > before and not catches_up:
-            seen = (newest - before) / max(1, chunks)
-            self.period = seen if self.period is None else self.period + self.LEARNING * (seen - self.period)
+        self._last_arrival = max(newest, self._last_arrival or newest)
+        if self._looked is not None:
+            self._looked = self._looked[0], self._looked[1] - chunks
 
 
 class DimensionNode(LoadedNode):
