@@ -84,6 +84,23 @@ def test_a_recorded_run_stands_beside_its_bound(headgate: Headgate, tmp_path: Pa
         assert measured["bound"]["weighted_staleness"] == pytest.approx(simulated["bound"]["weighted_staleness"])
 
 
+def test_tables_are_named_of_which_nobody_knows_what_waited(headgate: Headgate, tmp_path: Path) -> None:  # noqa: F811
+    untold, told = tmp_path / "untold.jsonl", tmp_path / "told.jsonl"
+    lines = [
+        line for line in write(tmp_path / "run.jsonl").read_text().splitlines() if '"update":"readings"' not in line
+    ]
+    untold.write_text("\n".join([*lines, ""]))
+    told.write_text("\n".join([*lines[:-1], '{"not_loaded":{},"at":1794736919.0}', lines[-1], ""]))
+    for command in ("bound", "simulate"):
+        said = " ".join(headgate(command, str(untold))[1].split())
+        assert "Of readings, alerts, archive it is not recorded whether data came that was never loaded." in said
+        assert "is not recorded whether" not in headgate(command, str(told))[1]
+    whole = json.loads(headgate("bound", str(untold), "--json")[1])
+    assert len(whole["notes"]) == 1
+    (measured, *_) = json.loads(headgate("simulate", str(untold), "--json", "--bound")[1])["results"]
+    assert measured["lower_bound"] is None, "it would be one of other tables"
+
+
 def test_the_start_of_a_recorded_run_does_not_count_unless_asked_for(headgate: Headgate, tmp_path: Path) -> None:  # noqa: F811
     path = write(tmp_path / "run.jsonl")
     settles = json.loads(headgate("bound", str(path), "--json")[1])
