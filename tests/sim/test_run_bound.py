@@ -243,6 +243,11 @@ def test_a_source_that_has_fallen_silent_is_silent_in_a_replay() -> None:
     same = replayed(told)
     assert same == pytest.approx(told.measured().weighted_staleness, rel=0.01)
     assert replayed(untold) < same / 2, "it is taken to go on"
+    assert told.notes == ()
+    assert untold.notes == (
+        "Nothing is recorded to have come to a in the last 100 s or more, nor that nothing came. Replays assume that"
+        " data went on coming at the usual pace.",
+    )
 
 
 def replayed(replay: TraceReplay) -> float:

@@ -10,7 +10,7 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Literal, TypeVar
@@ -56,6 +56,8 @@ _NO_DATA = 1e-6
 #: a replay ends with the run, after at most so many events; those of the run itself are arrivals and updates
 _MOST_EVENTS = 100_000
 _MOST_EVENTS_PER_RECORDED = 100
+#: a stream for which more arrivals than so many are made up is named
+_SEVERAL = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class TraceReplay:
     ``scenario`` is the run in the words of a scenario file; ``recorded`` is what those cannot say, one for each of its
     tables. ``new_estimate`` makes the model by which costs are learned, if policies do not know them. Of ``unknown``
     tables nobody knows whether they could have been fresher: data may have come that the trace does not tell of.
+    ``made_up`` are streams that are taken to have got data in so many of the last seconds, which nobody knows either.
     """
 
     trace: Trace
@@ -73,6 +76,7 @@ class TraceReplay:
     recorded: tuple[RecordedTable, ...]
     new_estimate: NewEstimate | None = None
     unknown: tuple[str, ...] = ()
+    made_up: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def begin(self) -> float:
@@ -105,12 +109,19 @@ class TraceReplay:
     @property
     def notes(self) -> tuple[str, ...]:
         """What users should know of data that the trace does not tell of, in sentences."""
-        if not self.unknown:
-            return ()
-        return (
-            f"Of {', '.join(self.unknown)} it is not recorded whether data came that was never loaded. Replays assume"
-            " that none came; the bound of the recorded run leaves these tables out.",
-        )
+        notes = []
+        if self.unknown:
+            notes.append(
+                f"Of {', '.join(self.unknown)} it is not recorded whether data came that was never loaded. Replays"
+                " assume that none came; the bound of the recorded run leaves these tables out."
+            )
+        if self.made_up:
+            notes.append(
+                f"Nothing is recorded to have come to {', '.join(self.made_up)} in the last"
+                f" {min(self.made_up.values()):.0f} s or more, nor that nothing came. Replays assume that data went on"
+                " coming at the usual pace."
+            )
+        return tuple(notes)
 
     def measured(self) -> Measured:
         """What really happened."""
@@ -271,7 +282,8 @@ def replay_of(
         horizon=length,
     )
     replayed = tuple(recorded for _, recorded in entries)
-    return TraceReplay(trace, skip, scenario, replayed, new_estimate, unknown_tables(trace, streams))
+    made_up = {name: data.seconds for name, data in streams.items() if len(data.made_up) > _SEVERAL}
+    return TraceReplay(trace, skip, scenario, replayed, new_estimate, unknown_tables(trace, streams), made_up)
 
 
 def _inheritance(trace: Trace, begin: float) -> InheritanceRule | None:
