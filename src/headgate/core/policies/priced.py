@@ -84,7 +84,8 @@ class PricedBenefit(Policy):
     periods, at least three; everything if ``beta >= 1``. ``density``: sources inherit by inheritance ``density``.
     A table whose alpha or beta is not known passes the gate, and its updates are whole.
     Features: those of max-benefit; ready, workers, pending, period, release_time, setup_time, time_per_unit.
-    Fails: costs that are wrong mislead it, as they do Max Benefit; a table with a low ratio can wait for ever.
+    Fails: costs that are wrong mislead it, as they do Max Benefit; a table with a low ratio can wait for ever. With
+    ``density``, a source of many tables whose updates are mostly set-up is updated too rarely.
     Paper: none; a Lagrangian price of the tracks (Whittle's index of weighted age with a set-up cost).
     """
 
