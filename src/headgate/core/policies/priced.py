@@ -13,6 +13,7 @@ from headgate.core.cost import LEAST_UPDATE_TIME
 from headgate.core.flow import LEAST_TIME
 from headgate.core.graph import Floats
 from headgate.core.inheritance import Inheritance
+from headgate.core.lengths import in_seconds
 from headgate.core.matrix import FeatureView
 from headgate.core.policies.tables import MaxBenefit, marginal_benefit
 from headgate.core.policy import Policy, portion_of
@@ -211,7 +212,7 @@ def _told(view: FeatureView, node: int, portion: float, gated: bool) -> str:
     if gated:
         earned = worth >= GATE * price
         told += ", so it is ranked as by max-benefit" if earned else ", so updates that reach it go first"
-    return told if portion == math.inf else f"{told}; one update takes in at most {portion:.4g} s of data"
+    return told if portion == math.inf else f"{told}; one update takes in at most {in_seconds(portion)} of data"
 
 
 def _waiting(view: FeatureView) -> NDArray[np.bool_]:
