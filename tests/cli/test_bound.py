@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from headgate.core.trace import Change
+from headgate.core.trace.lines import change_line
 from headgate.sim.run_bound import settled
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.trace import read_trace
 from tests.cli.test_replay import Headgate, headgate, write  # noqa: F401
+from tests.sim.recording import START
 
 SCENARIO = """
 grain = "tables"
@@ -82,6 +85,19 @@ def test_a_recorded_run_stands_beside_its_bound(headgate: Headgate, tmp_path: Pa
         assert simulated["times"] >= 1
         assert measured["times"] >= 1
         assert measured["bound"]["weighted_staleness"] == pytest.approx(simulated["bound"]["weighted_staleness"])
+
+
+def test_a_run_that_had_more_tracks_for_a_while_says_of_each_row_on_how_many(
+    headgate: Headgate,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "run.jsonl")
+    changes = [change_line(Change(START + at, {"tracks": count})) for at, count in ((100.0, 2), (110.0, 1))]
+    *lines, end = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, *changes, end]))
+    said = " ".join(headgate("bound", str(path))[1].split())
+    assert " on 1 track" not in said
+    assert re.search(r"2 min tracks weighted .* measured 2 \d.* max-benefit 1 \d", said), said
 
 
 def test_tables_are_named_of_which_nobody_knows_what_waited(headgate: Headgate, tmp_path: Path) -> None:  # noqa: F811
