@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from headgate.core.trace import Change
+from headgate.core.trace.lines import change_line
 from headgate.sim.run_bound import settled
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.trace import read_trace
 from tests.cli.test_replay import Headgate, headgate, write  # noqa: F401
+from tests.sim.recording import START
 
 SCENARIO = """
 grain = "tables"
@@ -82,6 +85,36 @@ def test_a_recorded_run_stands_beside_its_bound(headgate: Headgate, tmp_path: Pa
         assert simulated["times"] >= 1
         assert measured["times"] >= 1
         assert measured["bound"]["weighted_staleness"] == pytest.approx(simulated["bound"]["weighted_staleness"])
+
+
+def test_a_run_that_had_more_tracks_for_a_while_says_of_each_row_on_how_many(
+    headgate: Headgate,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "run.jsonl")
+    changes = [change_line(Change(START + at, {"tracks": count})) for at, count in ((100.0, 2), (110.0, 1))]
+    *lines, end = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, *changes, end]))
+    said = " ".join(headgate("bound", str(path))[1].split())
+    assert " on 1 track" not in said
+    assert re.search(r"2 min tracks weighted .* measured 2 \d.* max-benefit 1 \d", said), said
+
+
+def test_tables_are_named_of_which_nobody_knows_what_waited(headgate: Headgate, tmp_path: Path) -> None:  # noqa: F811
+    untold, told = tmp_path / "untold.jsonl", tmp_path / "told.jsonl"
+    lines = [
+        line for line in write(tmp_path / "run.jsonl").read_text().splitlines() if '"update":"readings"' not in line
+    ]
+    untold.write_text("\n".join([*lines, ""]))
+    told.write_text("\n".join([*lines[:-1], '{"not_loaded":{},"at":1794736919.0}', lines[-1], ""]))
+    for command in ("bound", "simulate"):
+        said = " ".join(headgate(command, str(untold))[1].split())
+        assert "Of readings, alerts, archive it is not recorded whether data came that was never loaded." in said
+        assert "is not recorded whether" not in headgate(command, str(told))[1]
+    whole = json.loads(headgate("bound", str(untold), "--json")[1])
+    assert len(whole["notes"]) == 1
+    (measured, *_) = json.loads(headgate("simulate", str(untold), "--json", "--bound")[1])["results"]
+    assert measured["lower_bound"] is None, "it would be one of other tables"
 
 
 def test_the_start_of_a_recorded_run_does_not_count_unless_asked_for(headgate: Headgate, tmp_path: Path) -> None:  # noqa: F811

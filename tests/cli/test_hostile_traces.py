@@ -16,11 +16,12 @@ import pytest
 from headgate.cli import main
 from headgate.core.errors import HeadgateError
 from headgate.core.registry import placement_from, policy_from
-from headgate.core.trace import Change, Redeclared, RunNotice, Trace, TraceError, arrivals, trace_from
+from headgate.core.trace import Change, NotLoaded, Redeclared, RunNotice, Trace, TraceError, arrivals, trace_from
 from headgate.core.trace.lines import (
     change_line,
     end_line,
     header_line,
+    not_loaded_line,
     notice_line,
     redeclared_line,
     update_line,
@@ -62,6 +63,7 @@ def good_lines() -> list[str]:
         change_line(Change(START + 30, {"priority": ["alerts", 7.0]})),
         notice_line(RunNotice(START + 31, "readings", "waiting for the directory /landing")),
         redeclared_line(Redeclared(START + 40, trace.header.tables)),
+        not_loaded_line(NotLoaded(START + 59, {"readings": (START + 57, START + 58, 2)})),
         end_line(START + 60),
     ]
 
@@ -93,7 +95,7 @@ def changed(line: str, **values: object) -> str:
 
 
 def test_the_good_trace_that_is_damaged_below_is_good(tmp_path: Path) -> None:
-    assert len(use(written(tmp_path, *GOOD)).updates) == len(GOOD) - 7
+    assert len(use(written(tmp_path, *GOOD)).updates) == len(GOOD) - 8
 
 
 # --- what a trace may make happen ---------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ NAMED = {
 def test_a_trace_imports_no_module_that_it_names(
     headgate: Callable[..., Answer], tmp_path: Path, named: dict[str, str]
 ) -> None:
-    path = written(tmp_path, changed(GOOD[0], **named), *GOOD[1:-6], GOOD[-1])
+    path = written(tmp_path, changed(GOOD[0], **named), *GOOD[1:-7], GOOD[-1])
     code, out, err = headgate("simulate", str(path))
     assert (code, out) == (2, "")
     assert "lying_here" in err
@@ -184,7 +186,7 @@ def test_a_file_that_lies_there_takes_the_place_of_no_installed_module(headgate:
 
 def test_the_user_may_name_the_module(headgate: Callable[..., Answer], tmp_path: Path) -> None:
     path = written(
-        tmp_path, changed(GOOD[0], policy="lying_here.Mine", placement="lying_here.Here"), *GOOD[1:-6], GOOD[-1]
+        tmp_path, changed(GOOD[0], policy="lying_here.Mine", placement="lying_here.Here"), *GOOD[1:-7], GOOD[-1]
     )
     code, out, _ = headgate("simulate", str(path), "--policy", "lying_here.Mine", "--placement", "lying_here.Here")
     assert (code, (tmp_path / "imported").exists()) == (0, True)

@@ -308,7 +308,7 @@ def test_an_autopilot_is_written_with_the_policy_that_it_has_chosen(policy: Auto
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("auto:now=auto", "now must be another policy"),
+        ("auto:now=auto", "now must be another policy; got auto$"),
         (f"auto:now={__name__}.Own", "now must be a policy that comes with Headgate.*; got Own. Name a policy of your"),
         ("auto:window=0", "window is a number of seconds above 0"),
         ("auto:gain=1", "gain is a share between 0 and 1"),

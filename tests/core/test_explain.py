@@ -210,6 +210,8 @@ EPOCH = 1.79489e9
     [
         pytest.param((-EPOCH,), EPOCH + 5, "5 s ago", id="a release"),
         pytest.param((1.0, -(EPOCH + 90)), EPOCH, "1, in 90 s", id="a deadline behind a class"),
+        pytest.param((-(EPOCH + 5660),), EPOCH, "in 1.57 h", id="a deadline that is far away"),
+        pytest.param((-EPOCH,), EPOCH + 4 * 86400, "4 d ago", id="a release long ago"),
         pytest.param((2.5e9,), EPOCH, "2.5e+09", id="a large benefit"),
         pytest.param((-3.0,), 10.0, "-3", id="a moment of a clock that begins at 0"),
         pytest.param((-math.inf,), EPOCH, "-inf", id="never"),

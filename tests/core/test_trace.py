@@ -16,6 +16,7 @@ from headgate.core.staleness import LagMeter
 from headgate.core.trace import (
     Change,
     FreshnessHistory,
+    NotLoaded,
     Redeclared,
     RunNotice,
     StreamArrival,
@@ -37,6 +38,7 @@ from headgate.core.trace.lines import (
     end_line,
     full_line,
     header_line,
+    not_loaded_line,
     notice_line,
     redeclared_line,
     update_line,
@@ -155,11 +157,18 @@ CHANGES = st.builds(Change, MOMENTS, st.dictionaries(st.text(), st.text() | WHOL
 
 NOTICES = st.builds(RunNotice, MOMENTS, st.none() | st.text(), st.text())
 REDECLARED = st.builds(Redeclared, MOMENTS, HEADERS.map(lambda header: header.tables))
+NOT_LOADED = st.builds(
+    NotLoaded,
+    MOMENTS,
+    st.dictionaries(st.text(), st.tuples(MOMENTS, MOMENTS, st.integers(0, 1000)), max_size=2),
+    st.lists(st.text(), max_size=2).map(tuple),
+)
 
 
 def lines_of(trace: Trace) -> list[str]:
     lines = [header_line(trace.header), *map(update_line, trace.updates), *map(change_line, trace.changes)]
     lines += [*map(redeclared_line, trace.redeclared), *map(notice_line, trace.notices)]
+    lines += [] if trace.not_loaded is None else [not_loaded_line(trace.not_loaded)]
     lines += [] if trace.full is None else [full_line(trace.full, 10)]
     return lines + ([] if trace.end is None else [end_line(trace.end)])
 
@@ -173,6 +182,7 @@ TRACES = st.builds(
     full=st.none() | MOMENTS,
     redeclared=st.lists(REDECLARED, max_size=2).map(tuple),
     notices=st.lists(NOTICES, max_size=2).map(tuple),
+    not_loaded=st.none() | NOT_LOADED,
 )
 
 
@@ -239,6 +249,11 @@ BAD_LINES = {
         [GOOD, update_line(update("s", 1.0, 0.5, 1.0)).replace('"arrived":null', '"arrived":[1,2]')],
         ("line 2",),
     ),
+    "a stream that waits for a text": (
+        [GOOD, '{"not_loaded": {"s": ["a", "b", "c"]}, "at": 1}'],
+        ("line 2", "first arrived"),
+    ),
+    "streams that wait in a list": ([GOOD, '{"not_loaded": ["s"], "at": 1}'], ("line 2", "'not_loaded'")),
     "an operator without its rows": (
         [GOOD, update_line(update("s", 1.0, 0.5, 1.0, operators=(FILTER,))).replace('"rows_in"', '"rows_on"')],
         ("line 2", "'rows_in'"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core.trace import RunBound
+from headgate.core.trace import NotLoaded, RunBound
 from headgate.monitor.bounding import EVERY, FIRST, TIMES, WINDOW, RunBounds, bound_apart, bound_of
 from headgate.monitor.recorded import RecordedRun
 from headgate.monitor.top_rows import headline
@@ -60,6 +60,14 @@ def test_the_bound_is_the_same_apart_and_here_and_beside_the_run(trace: Path) ->
     assert told["times"] == pytest.approx(here.times, rel=1e-6)
     assert told["why"] == ""
     assert run.overview()["bound"] == told
+
+
+def test_without_a_table_of_which_it_is_known_what_waited_there_is_no_bound() -> None:
+    whole = recorded(BUSY, "fifo")[1]
+    first = {update.table: update for update in reversed(whole.updates)}
+    loaded_once = replace(whole, updates=tuple(first.values()))
+    assert bound_of(loaded_once) == "it is not recorded whether data waits that is not loaded"
+    assert isinstance(bound_of(replace(loaded_once, not_loaded=NotLoaded(whole.finish, {}))), RunBound)
 
 
 @pytest.mark.parametrize(

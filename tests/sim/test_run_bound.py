@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
-from headgate.core import CostModel
-from headgate.core.trace import Change, RunBound, Trace, TraceTable
-from headgate.sim import Table, TableScenario, replay_of, run_bound
+from headgate.core import CostModel, Update
+from headgate.core.registry import placement_from, policy_from
+from headgate.core.trace import Change, NotLoaded, RunBound, Trace, TraceHeader, TraceTable, lag_of
+from headgate.sim import Table, TableScenario, TraceReplay, replay_of, run_bound
 from headgate.sim.run_bound import settled
 from tests.sim.recording import BUSY, START, recorded
 from tests.sim.test_bound import some_scenario
@@ -169,3 +170,91 @@ def test_a_bound_of_nothing_is_no_number_of_times() -> None:
     assert nothing.times is None
     assert replace(nothing, weighted_staleness=1.0 - 1e-12, least=1.0).times == 1.0
     assert math.isclose(replace(nothing, weighted_staleness=1.06, least=1.0).times or 0.0, 1.06)
+
+
+# --- data that was never loaded --------------------------------------------------------------------------------------
+
+
+def stream(name: str) -> TraceTable:
+    return TraceTable(name, kind="stream", period=10.0, freshness=round(START * 1e6))
+
+
+def load(name: str, first: float, last: float, chunks: int, began: float) -> Update:
+    """Chunks that came every 10 s, loaded in half a second."""
+    update = Update(name, track=0, released=START + first, began=START + began, seconds=0.5, gained=last - first + 10)
+    update.freshness, update.arrived = round((START + last) * 1e6), (START + first, START + last, chunks)
+    return update
+
+
+def starving(*more: Update, not_loaded: NotLoaded | None = None, end: float = 300.0) -> Trace:
+    """Stream a is loaded every 10 s; to b, of which c is computed, data comes as often, and nobody loads it."""
+    tables = (stream("a"), stream("b"), TraceTable("c", sources=("b",), freshness=round(START * 1e6)))
+    header = TraceHeader("city", START, 1, "max-benefit", "anywhere", "max", None, tables)
+    updates = (*(load("a", 10.0 * n, 10.0 * n, 1, 10.0 * n) for n in range(1, 31)), *more)
+    return Trace(header, updates, (), START + end, not_loaded=not_loaded)
+
+
+def waits(at: float, first: float, last: float, unknown: tuple[str, ...] = ()) -> NotLoaded:
+    return NotLoaded(START + at, {"b": (START + first, START + last, round((last - first) / 10) + 1)}, unknown)
+
+
+def of_everything(trace: Trace) -> RunBound:
+    return run_bound(replay_of(trace, 0.0, CostModel), everything=True)
+
+
+def test_a_stream_that_is_starved_could_have_been_loaded() -> None:
+    found = of_everything(starving(not_loaded=waits(300.0, 10.0, 300.0)))
+    assert (found.tables, found.left_out) == (3, 0)
+    loaded = load("b", 10.0, 300.0, 30, began=300.5)
+    at_last = of_everything(starving(loaded, end=301.5))
+    assert found.least == pytest.approx(at_last.least, rel=0.1)
+    assert found.times is not None and found.times > 10
+
+
+def test_what_waits_after_a_part_was_loaded_could_have_been_loaded_too() -> None:
+    part = load("b", 10.0, 50.0, 5, began=290.0)
+    after = of_everything(starving(part, not_loaded=waits(300.0, 60.0, 300.0)))
+    before = of_everything(starving(part, not_loaded=waits(280.0, 10.0, 280.0)))
+    for found in (after, before):
+        assert found.tables == 3
+        assert found.least < 40
+        assert not is_below(found)
+
+
+def test_tables_of_which_nobody_knows_whether_data_waited_are_in_neither_figure() -> None:
+    for untold in (None, replace(waits(300.0, 10.0, 300.0, ("b",)), streams={})):
+        found = of_everything(starving(not_loaded=untold))
+        assert (found.tables, found.left_out) == (1, 2), "b, and c which is computed from it"
+        assert found.weighted_staleness < 10
+
+
+def test_nothing_can_be_gained_of_a_stream_to_which_nothing_came() -> None:
+    loaded = load("b", 10.0, 10.0, 1, began=10.5)
+    found = of_everything(starving(loaded, not_loaded=NotLoaded(START + 300, {})))
+    assert found.tables == 3
+    assert found.least > 250
+
+
+def test_a_source_that_has_fallen_silent_is_silent_in_a_replay() -> None:
+    header = TraceHeader("city", START, 1, "fifo", "anywhere", "max", None, (stream("a"),))
+    updates = tuple(load("a", 10.0 * n, 10.0 * n, 1, 10.0 * n) for n in range(1, 11))
+    told = replay_of(Trace(header, updates, (), START + 200, not_loaded=NotLoaded(START + 200, {})))
+    untold = replay_of(Trace(header, updates, (), START + 200))
+    same = replayed(told)
+    assert same == pytest.approx(told.measured().weighted_staleness, rel=0.01)
+    assert replayed(untold) < same / 2, "it is taken to go on"
+    assert told.notes == ()
+    assert untold.notes == (
+        "Nothing is recorded to have come to a in the last 100 s or more, nor that nothing came. Replays assume that"
+        " data went on coming at the usual pace.",
+    )
+
+
+def replayed(replay: TraceReplay) -> float:
+    return replay.run(policy_from("fifo"), placement_from("anywhere")).weighted_staleness
+
+
+def test_what_waited_counts_for_the_lag() -> None:
+    trace = starving(not_loaded=waits(300.0, 10.0, 300.0))
+    lag = lag_of(trace, trace.tables[1])
+    assert lag is not None and lag.maximum == pytest.approx(290.0)

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.core import CostModel, FeatureView, Floats, ParameterError, Policy, Update
 from headgate.core.graph import Ints
-from headgate.core.trace import RunNotice
+from headgate.core.trace import NotLoaded, RunNotice
 from headgate.errors import RunFailedError
 from headgate.warehouse import Files, Generator, NodeStatistics, Notice, Pending, Warehouse
 from headgate.warehouse.declare.spec import WarehouseSpec
@@ -92,6 +92,24 @@ def test_a_source_whose_directory_is_missing_waits_and_says_for_what_and_other_t
     assert f"directory {landing / 'shops'}" in shops.note
     assert orders.note in str(scheduler.explain("orders", NOW))
     assert names(scheduler.decide(NOW)) == [["daily"]]
+
+
+def test_what_has_come_to_a_stream_and_is_not_loaded_is_known(tmp_path: Path) -> None:
+    scheduler, landing = loading(tmp_path)
+    (landing / "ordres").mkdir(parents=True)
+    scheduler.poll(NOW)
+    assert scheduler.not_loaded(NOW) == NotLoaded(NOW, {})
+    for number in range(3):
+        (landing / "ordres" / f"{number}.json").write_text("{}")
+    scheduler.poll(NOW + 1)
+    first, last, chunks = scheduler.not_loaded(NOW + 1).streams["orders"]
+    assert (first < last, chunks) == (True, 3)
+
+
+def test_what_waits_for_a_stream_that_is_held_is_not_known(tmp_path: Path) -> None:
+    scheduler, _ = loading(tmp_path)
+    scheduler._ledger.of("orders").retries.hold()
+    assert scheduler.not_loaded(NOW) == NotLoaded(NOW, {}, ("orders",))
 
 
 def test_a_user_is_told_once_of_a_missing_directory_and_the_table_is_new_when_it_is_there(tmp_path: Path) -> None:
@@ -334,6 +352,27 @@ def test_whoever_asks_a_run_gets_its_notices(tmp_path: Path, told: Told) -> None
     told.until("notices")
     assert [(notice.table, notice.text) for notice in runtime.notices()] == [("readings", "waiting for it")]
     runtime.stop()
+
+
+def test_a_run_tells_at_its_end_what_is_not_loaded(tmp_path: Path) -> None:
+    told: list[NotLoaded] = []
+    warehouse = opened(declared(tmp_path, "hot"), tmp_path, pending=0.0)
+    runtime = Runtime(warehouse, NO_SPARK, on_waiting=told.append, clock=lambda: NOW)
+    runtime.start()
+    runtime.stop()
+    assert told == [NotLoaded(NOW, {}, ("readings",))], "it is no node that can be asked"
+
+
+def test_a_run_in_which_nothing_happens_tells_once_what_is_not_loaded(tmp_path: Path) -> None:
+    told: list[NotLoaded] = []
+    warehouse = opened(declared(tmp_path, "hot"), tmp_path, pending=0.0)
+    clock = iter(NOW + 30.0 * number for number in range(10**6))
+    runtime = Runtime(warehouse, NO_SPARK, on_waiting=told.append, clock=lambda: next(clock))
+    for _ in range(50):
+        runtime._step()
+    assert len(told) == 1
+    assert NOW + 15 <= told[0].at < NOW + 100
+    assert told[0].unknown == ("readings",)
 
 
 def test_a_run_goes_on_with_other_declarations_and_says_so(idle: Runtime, told: Told, tmp_path: Path) -> None:

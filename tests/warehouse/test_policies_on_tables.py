@@ -113,7 +113,7 @@ def test_explain_names_price_worth_and_portion(tmp_path: Path) -> None:
     run = Run(tmp_path, waiting, costs=costs, policy=policy_from("priced-benefit"), budget=math.inf, alpha=1.0)
     told = str(run.scheduler.explain("two", run.now))
     assert "price of a track-second: 0 weighted staleness; this update pays for its set-up up to a price of 4.1" in told
-    assert "so it is ranked as by max-benefit; one update takes in at most 3200 s of data" in told
+    assert "so it is ranked as by max-benefit; one update takes in at most 53.3 min of data" in told
     assert "an update takes at most 53.3 min of the 2.5 h of data that wait" in told
     run.next()
     run.next()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headgate.core import MOST_PRIORITY, MOST_SECONDS
-from headgate.core.trace import Change, Trace, TraceError, TraceHeader, TraceTable
+from headgate.core.trace import Change, NotLoaded, Trace, TraceError, TraceHeader, TraceTable
 from headgate.core.update import Update
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.run.trace import (
@@ -78,6 +78,15 @@ def test_what_is_noted_is_read_back(new_writer: NewWriter) -> None:
         HEADER, (update(1.0), update(3.0, "it is »broken«\nin two lines")), changes, START + 4
     )
     assert writer.trouble is None
+
+
+def test_what_waited_last_is_read_back_and_ends_the_trace_of_a_killed_run(new_writer: NewWriter) -> None:
+    writer = new_writer()
+    first, last = (NotLoaded(START + at, {"s": (START, START + at, 2)}, ("t",)) for at in (60.0, 120.0))
+    writer.not_loaded(first)
+    writer.not_loaded(last)
+    trace = read_trace(writer.path)
+    assert (trace.not_loaded, trace.finish) == (last, START + 120)
 
 
 def test_a_trace_is_called_by_the_start_of_its_run_in_utc(new_writer: NewWriter) -> None:

@@ -22,6 +22,7 @@ from headgate.sim import (
     CostModel,
     LowerBound,
     TableScenario,
+    TraceReplay,
     lower_bound,
     read_scenario,
     replay_of,
@@ -91,18 +92,21 @@ def bound(
             raise ParameterError("--events and --certain are for scenarios; leave them out with a trace")
         trace = read_trace(what)
         skipped = _start(trace) if skip is None else seconds(skip, "--skip")
-        name, rows = _recorded(trace, what, policy, placement, workers, skipped, seed, portions)
+        replay = replay_of(trace, skipped, CostModel)
+        name, notes = replay.scenario.name, replay.notes
+        rows = _recorded(replay, what, policy, placement, workers, seed, portions)
     else:
         if skip is not None:
             raise ParameterError("--skip is for traces; leave it out with a scenario")
         assert isinstance(what, Path), "only traces are read from object stores"
-        skipped = 0.0
+        skipped, notes = 0.0, ()
         name, rows = _simulated(what, policy, placement, workers, events, seed, portions, certain)
     if as_json:
-        whole = {"scenario": name, "seed": seed, "skipped": skipped, "results": [asdict(row) for row in rows]}
+        whole = {"scenario": name, "seed": seed, "skipped": skipped, "notes": notes}
+        whole["results"] = [asdict(row) for row in rows]
         say(json.dumps(finite(whole), indent=2, allow_nan=False))
         return
-    _print(PlainConsole(), name, rows, skipped, is_start=skip is None)
+    _print(PlainConsole(), name, rows, skipped, skip is None, notes)
 
 
 def _simulated(
@@ -145,16 +149,14 @@ def _start(trace: Trace) -> float:
 
 
 def _recorded(
-    trace: Trace,
+    replay: TraceReplay,
     path: AnyPath,
     policy: list[str] | None,
     placement: str | None,
     workers: int | None,
-    skipped: float,
     seed: int,
     portions: bool,
-) -> tuple[str, list[BoundRow]]:
-    replay = replay_of(trace, skipped, CostModel)
+) -> list[BoundRow]:
     placed: Placement = known_placements([placement] if placement else None, (replay.placement,), path)[0]
 
     def rows() -> Iterator[BoundRow]:
@@ -168,7 +170,7 @@ def _recorded(
             cut = portions or replay.scenario.cuts_under(one)
             yield _row(result.policy, result.placement, result.weighted_staleness, replay.lower_bound(workers, cut))
 
-    return replay.scenario.name, list(rows())
+    return list(rows())
 
 
 def _row(policy: str, placement: str, weighted: float, least: LowerBound) -> BoundRow:
@@ -176,7 +178,9 @@ def _row(policy: str, placement: str, weighted: float, least: LowerBound) -> Bou
     return BoundRow(policy, placement, weighted, least, times)
 
 
-def _print(console: PlainConsole, name: str, rows: list[BoundRow], skipped: float, is_start: bool) -> None:
+def _print(
+    console: PlainConsole, name: str, rows: list[BoundRow], skipped: float, is_start: bool, notes: tuple[str, ...]
+) -> None:
     """The rows as a table; ``is_start`` if what is ``skipped`` of a run is its start, and not what a user has said."""
     first = rows[0].bound
     # What differs from row to row is a column of its own.
@@ -201,6 +205,8 @@ def _print(console: PlainConsole, name: str, rows: list[BoundRow], skipped: floa
         f"{start if is_start and skipped > 0 else ''}",
         style="dim",
     )
+    for note in notes:
+        console.print(note)
 
 
 def _holds_for(rows: list[BoundRow]) -> str:

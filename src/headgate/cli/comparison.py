@@ -174,7 +174,9 @@ _MEASURES: dict[str, Callable[[Compared], str]] = {
 # --- replays of traces ---------------------------------------------------------------------------------------
 
 
-def print_replay(console: PlainConsole, about: str, rows: Sequence[ReplayRow], most_tables: int) -> None:
+def print_replay(
+    console: PlainConsole, about: str, rows: Sequence[ReplayRow], most_tables: int, notes: Sequence[str] = ()
+) -> None:
     """A line per run, then a line per table with its mean staleness in every run."""
     console.print(about)
     console.print(_replayed_runs(rows))
@@ -190,6 +192,8 @@ def print_replay(console: PlainConsole, about: str, rows: Sequence[ReplayRow], m
         " time in which a track was running updates.",
         style="dim",
     )
+    for note in notes:
+        console.print(note)
     if most_tables:
         console.print("\nMean staleness per table", style="bold")
         console.print(_replayed_tables(rows, most_tables))

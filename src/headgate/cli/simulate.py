@@ -188,9 +188,10 @@ def _replay(
     rows = list(compare_replay(replay, chosen, tracks, seed, bound))
     if as_json:
         whole = {"scenario": replay.scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
+        whole["notes"] = replay.notes
         say(json.dumps(finite(whole), indent=2, allow_nan=False))
         return
-    print_replay(PlainConsole(), replay.about, rows, nodes)
+    print_replay(PlainConsole(), replay.about, rows, nodes, replay.notes)
 
 
 def _inheriting(scenario: TableScenario, inheritance: str) -> TableScenario:

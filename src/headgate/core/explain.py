@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.core.lengths import in_seconds
 from headgate.core.matrix import FeatureView
 from headgate.core.placement import Lane
 from headgate.core.policy import Policy, as_table, best_first, priorities_of, ties
@@ -36,7 +37,7 @@ class Ranked:
 
     def told(self, now: float) -> str:
         """As text; priorities that are moments are told from ``now``, if it is finite."""
-        return f"{self.name} ({_numbers(self.priority, now)}; waiting {self.waiting:.3g} s)"
+        return f"{self.name} ({_numbers(self.priority, now)}; waiting {in_seconds(self.waiting)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,8 @@ class Explanation:
 
     def _guard(self, where: str = "") -> str:
         if self.overdue:
-            return f"overdue for {self.now - self.guard_deadline:.3g} s: the guard puts it in front{where}"
-        return f"the guard puts it in front in {self.guard_deadline - self.now:.3g} s"
+            return f"overdue for {in_seconds(self.now - self.guard_deadline)}: the guard puts it in front{where}"
+        return f"the guard puts it in front in {in_seconds(self.guard_deadline - self.now)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ class RoundsExplanation(Explanation):
                 f"{self.node}: {doing} worker {self.worker}, place {self.place} of {self.of} "
                 f"by {self.policy}, priority ({_numbers(self.priority, self.now)})",
                 f"  ahead of it: {_some(self.ahead) or 'nobody'}; equal to it: {_some(self.equal) or 'nobody'}",
-                f"  last ran {self.now - self.last_run:.3g} s ago; {self._forced()}",
+                f"  last ran {in_seconds(self.now - self.last_run)} ago; {self._forced()}",
                 f"  {self._guarded()}",
             ]
         )
@@ -171,7 +172,7 @@ class RoundsExplanation(Explanation):
             return "never forced"
         if self.forced_next:
             return "longer than the delay, so it is forced in the next round"
-        return f"forced in a round that begins more than {self.forced_after - self.now:.3g} s from now"
+        return f"forced in a round that begins more than {in_seconds(self.forced_after - self.now)} from now"
 
     def _guarded(self) -> str:
         if self.guard_deadline < math.inf:
@@ -186,7 +187,7 @@ def _numbers(priority: Sequence[float], now: float) -> str:
 
 
 def _moment(moment: float, now: float) -> str:
-    return f"{now - moment:.3g} s ago" if moment <= now else f"in {moment - now:.3g} s"
+    return f"{in_seconds(now - moment)} ago" if moment <= now else f"in {in_seconds(moment - now)}"
 
 
 def _time_of(now: float) -> str:

@@ -58,9 +58,12 @@ def bound_of(trace: Trace, window: float | None = None) -> RunBound | str:
     if length - skip < LEAST_SECONDS:
         return f"most tables have had rows for less than {LEAST_SECONDS:g} s"
     try:
-        found = run_bound(replay_of(trace, skip, CostModel))
+        replay = replay_of(trace, skip, CostModel)
+        found = run_bound(replay)
     except HeadgateError as error:
         return str(error)
+    if replay.unknown and not found.tables:
+        return "it is not recorded whether data waits that is not loaded"
     if found.times is None:
         return "no table has become stale yet" if found.tables else "no table with data of the present has rows yet"
     return found

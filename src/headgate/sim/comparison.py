@@ -241,7 +241,7 @@ class ReplayRow:
     """How a run went or would have gone. What a trace does not tell is None where it was measured.
 
     ``lower_bound`` is what no policy could have beaten in the simulator, if it was asked for; of the measured run, what
-    it could not have beaten itself: see ``run_bound``.
+    it could not have beaten itself: see ``run_bound``. There is none of the latter if there are unknown tables.
     """
 
     run: Literal["measured", "simulated"]
@@ -270,7 +270,7 @@ def compare_replay(
     for policy, _ in chosen:
         refuse_replay(policy)
     ideal = replay.without_waiting(seed).weighted_staleness
-    least = run_bound(replay, everything=True).least if bound else None
+    least = run_bound(replay, everything=True).least if bound and not replay.unknown else None
     yield replace(_measured(replay, ideal), lower_bound=least)
     for policy, placement in chosen:
         row = _simulated(replay.run(policy, placement, tracks, seed), ideal)

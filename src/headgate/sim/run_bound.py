@@ -28,10 +28,14 @@ def run_bound(replay: TraceReplay, portions: bool | None = None, everything: boo
     ``portions`` is whether updates may take less than everything that waits; by default if those of the run might.
     Unless ``everything`` counts, tables with data of the past are left out, whose staleness is the age of the data,
     beside which all others vanish, and those that have no rows to begin with: little can be said of when they get them.
+    Tables for which data may have waited that nobody has recorded are always left out.
     """
     measured = {table.name: table.mean_staleness for table in replay.measured().tables}
     spans = _spans(replay)
-    work = [_work(replay, number, measured, spans, everything) for number in range(len(replay.recorded))]
+    work = [
+        None if table.name in replay.unknown else _work(replay, number, measured, spans, everything)
+        for number, table in enumerate(replay.scenario.tables)
+    ]
     pairs = zip(replay.recorded, work, strict=True)
     recorded = [each if done is not None else replace(each, counts=False) for each, done in pairs]
     scenario = replace(replay.scenario, tracks=_tracks(replay, work))

@@ -10,9 +10,8 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
@@ -35,12 +34,13 @@ from headgate.core.autopilot import autopilot_in
 from headgate.core.joint import AUTO
 from headgate.core.placements import Anywhere
 from headgate.core.policies import MaxBenefit
-from headgate.core.trace import FreshnessHistory, Measured, StreamArrival, Trace, TraceTable, arrivals, measured
+from headgate.core.trace import FreshnessHistory, Measured, Trace, TraceTable, measured, never_loaded
 from headgate.core.trace.measures import MICROS
 from headgate.sim.tables.bound import LowerBound, lower_bound
 from headgate.sim.tables.replay import NewEstimate, OnUpdate, RecordedTable, ReplayChange, ReplaySimulation
 from headgate.sim.tables.scenario import Table, TableScenario
 from headgate.sim.tables.simulation import TableResult
+from headgate.sim.trace_arrivals import StreamData, data_of, unknown_tables
 from headgate.sim.trace_costs import TraceCosts, seen_before
 
 Setting = TypeVar("Setting")
@@ -56,8 +56,8 @@ _NO_DATA = 1e-6
 #: a replay ends with the run, after at most so many events; those of the run itself are arrivals and updates
 _MOST_EVENTS = 100_000
 _MOST_EVENTS_PER_RECORDED = 100
-#: how much more may have come to a stream after what was recorded
-_MOST_UNRECORDED = 1_000_000
+#: a stream for which more arrivals than so many are made up is named
+_SEVERAL = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,9 @@ class TraceReplay:
     """A recorded run without its first ``skip`` seconds, ready to be simulated.
 
     ``scenario`` is the run in the words of a scenario file; ``recorded`` is what those cannot say, one for each of its
-    tables. ``new_estimate`` makes the model by which costs are learned, if policies do not know them.
+    tables. ``new_estimate`` makes the model by which costs are learned, if policies do not know them. Of ``unknown``
+    tables nobody knows whether they could have been fresher: data may have come that the trace does not tell of.
+    ``made_up`` are streams that are taken to have got data in so many of the last seconds, which nobody knows either.
     """
 
     trace: Trace
@@ -73,6 +75,8 @@ class TraceReplay:
     scenario: TableScenario
     recorded: tuple[RecordedTable, ...]
     new_estimate: NewEstimate | None = None
+    unknown: tuple[str, ...] = ()
+    made_up: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def begin(self) -> float:
@@ -101,6 +105,23 @@ class TraceReplay:
             f"A run of {self.scenario.name} from {began:%Y-%m-%d %H:%M:%S} UTC on, under "
             f"{self.trace.policy(self.begin)} and {self.placement}: {self.scenario.horizon:.0f} s of it{skipped}."
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What users should know of data that the trace does not tell of, in sentences."""
+        notes = []
+        if self.unknown:
+            notes.append(
+                f"Of {', '.join(self.unknown)} it is not recorded whether data came that was never loaded. Replays"
+                " assume that none came; the bound of the recorded run leaves these tables out."
+            )
+        if self.made_up:
+            notes.append(
+                f"Nothing is recorded to have come to {', '.join(self.made_up)} in the last"
+                f" {min(self.made_up.values()):.0f} s or more, nor that nothing came. Replays assume that data went on"
+                " coming at the usual pace."
+            )
+        return tuple(notes)
 
     def measured(self) -> Measured:
         """What really happened."""
@@ -241,7 +262,8 @@ def replay_of(
             f"nothing is left of it after the first {skip:g} s: skip less"
         )
     priced = TraceCosts(trace, begin, costs)
-    entries = [*_tables(trace, begin, priced), *_below(trace, begin)]
+    streams = {table.name: data_of(trace, table) for table in trace.header.tables if table.kind == "stream"}
+    entries = [*_tables(trace, begin, priced, streams), *_below(trace, begin)]
     rule = _inheritance(trace, begin)
     known = len(trace.updates) + sum(len(table.arrivals) for table, _ in entries)
     scenario = TableScenario(
@@ -259,7 +281,9 @@ def replay_of(
         events=_MOST_EVENTS + _MOST_EVENTS_PER_RECORDED * known,
         horizon=length,
     )
-    return TraceReplay(trace, skip, scenario, tuple(recorded for _, recorded in entries), new_estimate)
+    replayed = tuple(recorded for _, recorded in entries)
+    made_up = {name: data.seconds for name, data in streams.items() if len(data.made_up) > _SEVERAL}
+    return TraceReplay(trace, skip, scenario, replayed, new_estimate, unknown_tables(trace, streams), made_up)
 
 
 def _inheritance(trace: Trace, begin: float) -> InheritanceRule | None:
@@ -272,7 +296,9 @@ def _inheritance(trace: Trace, begin: float) -> InheritanceRule | None:
 # --- tables -------------------------------------------------------------------------------------------------------
 
 
-def _tables(trace: Trace, begin: float, costs: TraceCosts) -> Iterator[tuple[Table, RecordedTable]]:
+def _tables(
+    trace: Trace, begin: float, costs: TraceCosts, streams: Mapping[str, StreamData]
+) -> Iterator[tuple[Table, RecordedTable]]:
     timeless = without_time(trace.header.tables)
     for table in trace.header.tables:
         if table.name in timeless:
@@ -300,7 +326,10 @@ def _tables(trace: Trace, begin: float, costs: TraceCosts) -> Iterator[tuple[Tab
             patience=table.patience,
             target_lag=table.target_lag,
         )
-        yield _with_arrivals(trace, table, begin, stated, recorded) if table.kind == "stream" else (stated, recorded)
+        if table.kind == "stream":
+            yield _with_arrivals(trace, streams[table.name], begin, stated, recorded)
+        else:
+            yield stated, recorded
 
 
 def without_time(tables: Sequence[TraceTable]) -> set[str]:
@@ -325,18 +354,19 @@ def _fresh_at(trace: Trace, table: TraceTable, history: FreshnessHistory, begin:
 def _waiting_since(trace: Trace, table: TraceTable, begin: float) -> float:
     """Since when a table's next update had been waiting when the replay begins, at most 0."""
     following = (update.released - begin for update in trace.updates_of(table.name) if update.began >= begin)
-    return min(0.0, next(following, 0.0))
+    waits = never_loaded(trace, table)
+    return min(0.0, next(following, 0.0 if waits is None else waits[0] - begin))
 
 
 def _with_arrivals(
-    trace: Trace, table: TraceTable, begin: float, stated: Table, recorded: RecordedTable
+    trace: Trace, data: StreamData, begin: float, stated: Table, recorded: RecordedTable
 ) -> tuple[Table, RecordedTable]:
     """What comes to a stream, and what lay there when the replay begins."""
-    known = [arrival for arrival in arrivals(trace, table) if arrival.reaches < math.inf]
+    known = data.recorded
     waiting = max((arrival.reaches - begin for arrival in known if arrival.at <= begin), default=-math.inf)
     had = ((arrival.reaches - begin, arrival.at - begin) for arrival in known if arrival.at <= begin)
     came: dict[float, float] = {}
-    for arrival in (*known, *_unrecorded(trace, table, known)):
+    for arrival in (*known, *data.made_up):
         if arrival.at > begin and arrival.reaches - begin > recorded.fresh:
             came[arrival.at - begin] = max(arrival.reaches - begin, came.get(arrival.at - begin, -math.inf))
     recorded = replace(
@@ -349,26 +379,6 @@ def _with_arrivals(
         return replace(stated, offset=trace.finish - begin + 1.0), recorded
     delay = statistics.median(max(0.0, arrival.at - arrival.reaches) for arrival in known)
     return replace(stated, arrivals=tuple(sorted(came)), delay=delay), recorded
-
-
-def _unrecorded(trace: Trace, table: TraceTable, known: Sequence[StreamArrival]) -> Iterator[StreamArrival]:
-    """What came after the last load began is not recorded: a stream that flowed until then is taken to flow on."""
-    if len(known) < 2:
-        return
-    period = statistics.median(later.at - earlier.at for earlier, later in pairwise(known[-16:]))
-    last_load = trace.updates_of(table.name)[-1].began
-    last = known[-1]
-    if period <= 0 or last_load - last.at > 2 * period:
-        return
-    more = (trace.finish - last.at) / period
-    if more > _MOST_UNRECORDED:
-        raise ScenarioError(
-            f"the stream {table.name!r} got data every {period:.3g} s and would have got it {more:.3g} times more until"
-            f" the end of the run; at most {_MOST_UNRECORDED:,} arrivals are made up"
-        )
-    for number in range(1, math.floor(more) + 1):
-        if last.at + number * period > last_load:
-            yield StreamArrival(last.at + number * period, last.reaches + number * period)
 
 
 # --- what is no update of a table with event time -----------------------------------------------------------------

@@ -78,7 +78,7 @@ class Autopilot(Policy):
 
 def _check(policy: Autopilot) -> None:
     if not isinstance(policy.now, Policy) or isinstance(policy.now, Autopilot):
-        raise ParameterError(f"policy 'auto': now must be another policy; got {policy.now!r}")
+        raise ParameterError(f"policy 'auto': now must be another policy; got {policy.now}")
     if not _is_known_by_name(policy.now):
         raise ParameterError(
             f"policy 'auto': now must be a policy that comes with Headgate, as replays know it by its name only; "

@@ -13,6 +13,7 @@ from headgate.core.cost import LEAST_UPDATE_TIME
 from headgate.core.flow import LEAST_TIME
 from headgate.core.graph import Floats
 from headgate.core.inheritance import Inheritance
+from headgate.core.lengths import in_seconds
 from headgate.core.matrix import FeatureView
 from headgate.core.policies.tables import MaxBenefit, marginal_benefit
 from headgate.core.policy import Policy, portion_of
@@ -84,7 +85,8 @@ class PricedBenefit(Policy):
     periods, at least three; everything if ``beta >= 1``. ``density``: sources inherit by inheritance ``density``.
     A table whose alpha or beta is not known passes the gate, and its updates are whole.
     Features: those of max-benefit; ready, workers, pending, period, release_time, setup_time, time_per_unit.
-    Fails: costs that are wrong mislead it, as they do Max Benefit; a table with a low ratio can wait for ever.
+    Fails: costs that are wrong mislead it, as they do Max Benefit; a table with a low ratio can wait for ever. With
+    ``density``, a source of many tables whose updates are mostly set-up is updated too rarely.
     Paper: none; a Lagrangian price of the tracks (Whittle's index of weighted age with a set-up cost).
     """
 
@@ -210,7 +212,7 @@ def _told(view: FeatureView, node: int, portion: float, gated: bool) -> str:
     if gated:
         earned = worth >= GATE * price
         told += ", so it is ranked as by max-benefit" if earned else ", so updates that reach it go first"
-    return told if portion == math.inf else f"{told}; one update takes in at most {portion:.4g} s of data"
+    return told if portion == math.inf else f"{told}; one update takes in at most {in_seconds(portion)} of data"
 
 
 def _waiting(view: FeatureView) -> NDArray[np.bool_]:

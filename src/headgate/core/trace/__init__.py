@@ -20,17 +20,28 @@ from headgate.core.trace.measures import (
     arrivals,
     lag_of,
     measured,
+    never_loaded,
     on_time,
     track_use,
     waiting,
 )
-from headgate.core.trace.records import Change, Redeclared, RunNotice, TableKind, Trace, TraceHeader, TraceTable
+from headgate.core.trace.records import (
+    Change,
+    NotLoaded,
+    Redeclared,
+    RunNotice,
+    TableKind,
+    Trace,
+    TraceHeader,
+    TraceTable,
+)
 
 __all__ = [
     "Change",
     "FreshnessHistory",
     "Measured",
     "MeasuredTable",
+    "NotLoaded",
     "Redeclared",
     "RunBound",
     "RunNotice",
@@ -45,6 +56,7 @@ __all__ = [
     "arrivals",
     "lag_of",
     "measured",
+    "never_loaded",
     "on_time",
     "trace_from",
     "track_use",

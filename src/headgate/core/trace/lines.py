@@ -5,6 +5,7 @@
     {"change": {"policy": "fifo"}, "at": 1794736830.0}
     {"notice": "waiting for the directory /landing", "table": "readings", "at": 1794736831.0}
     {"tables": [{"name": "readings", ...}, ...], "at": 1794736840.0}
+    {"not_loaded": {"readings": [1794736840.0, 1794736850.0, 3]}, "unknown": [], "at": 1794736851.0}
     {"end": 1794736860.0}
 
 Unknown keys and kinds of lines are skipped: later versions may add some. The number in the header changes only when an
@@ -30,6 +31,7 @@ from headgate.core.trace.measures import MOST_STEPS
 from headgate.core.trace.records import (
     CatchFirst,
     Change,
+    NotLoaded,
     Redeclared,
     RunNotice,
     TableKind,
@@ -103,6 +105,10 @@ def change_line(change: Change) -> str:
     return _line({"change": dict(change.what), "at": change.at})
 
 
+def not_loaded_line(waiting: NotLoaded) -> str:
+    return _line({"not_loaded": dict(waiting.streams), "unknown": list(waiting.unknown), "at": waiting.at})
+
+
 def end_line(at: float) -> str:
     return _line({"end": at})
 
@@ -150,6 +156,7 @@ class _Reader:
         self._end: float | None = None
         self._full: float | None = None
         self._arrivals = 0
+        self._not_loaded: NotLoaded | None = None
 
     def read(self, entry: _Entry) -> None:
         if "update" in entry:
@@ -165,6 +172,8 @@ class _Reader:
         elif "notice" in entry and "at" in entry:
             text = _text(entry, "notice", MOST_LETTERS_SAID)
             self._notices.append(RunNotice(_moment(entry, "at"), _or_none(_text, entry, "table"), text))
+        elif "not_loaded" in entry and "at" in entry:
+            self._not_loaded = _not_loaded(entry)
         elif "end" in entry:
             self._end = _moment(entry, "end")
         elif "full" in entry:
@@ -179,6 +188,7 @@ class _Reader:
             self._full,
             tuple(self._redeclared),
             tuple(self._notices),
+            self._not_loaded,
         )
 
 
@@ -307,6 +317,15 @@ def _arrived(value: Any) -> tuple[float, float, int]:
         raise ValueError(f"the key 'arrived' takes two moments and a count; got {_shown(value)}")
     entry = dict(zip(("first arrived", "last arrived", "chunks"), value, strict=True))
     return _moment(entry, "first arrived"), _moment(entry, "last arrived"), _whole(entry, "chunks", 0, MOST_CHUNKS)
+
+
+def _not_loaded(entry: _Entry) -> NotLoaded:
+    given, unknown = entry["not_loaded"], _list(entry, "unknown", str) if "unknown" in entry else []
+    if not isinstance(given, dict):
+        raise ValueError(f"the key 'not_loaded' takes an object; got {_shown(given)}")
+    if len(given) > MOST_TABLES or len(unknown) > MOST_TABLES:
+        raise ValueError(f"at most {MOST_TABLES:,} streams may wait; with this line, there are more")
+    return NotLoaded(_moment(entry, "at"), {name: _arrived(value) for name, value in given.items()}, tuple(unknown))
 
 
 def _operator(given: _Entry) -> OperatorFigures:

@@ -86,7 +86,8 @@ def arrivals(trace: Trace, stream: TraceTable) -> tuple[StreamArrival, ...]:
     """When the data of a stream came that made it fresher, by event time.
 
     A load says when its first and its last chunk came and how many there were: the others are put between them, at even
-    distances, and so are the event times that they reach. What came and was never tried to be loaded is not recorded.
+    distances, and so are the event times that they reach. Of what was never loaded, the first is there if loading
+    it has failed, or if it is recorded that it waited.
     """
     found: list[StreamArrival] = []
     before = None if stream.freshness is None else stream.freshness / MICROS
@@ -105,7 +106,22 @@ def arrivals(trace: Trace, stream: TraceTable) -> tuple[StreamArrival, ...]:
         for update in trace.failed_of(stream.name)
         if update.began >= loaded
     ]
-    return (*found, StreamArrival(min(failed), math.inf)) if failed else tuple(found)
+    waited = never_loaded(trace, stream)
+    firsts = failed if waited is None else [*failed, waited[0]]
+    return (*found, StreamArrival(min(firsts), math.inf)) if firsts else tuple(found)
+
+
+def never_loaded(trace: Trace, stream: TraceTable) -> tuple[float, float, int] | None:
+    """What had come to a stream and waited until the trace ends: its first chunk, its last, and how many."""
+    told = trace.not_loaded
+    if told is None or stream.name not in told.streams:
+        return None
+    first, last, chunks = told.streams[stream.name]
+    loads = trace.updates_of(stream.name)
+    if loads and loads[-1].ended > told.at:  # it has loaded some of that since
+        newest = max((update.arrived[1] for update in loads if update.arrived is not None), default=-math.inf)
+        return None if last <= newest else (max(first, newest), last, chunks)
+    return first, last, chunks
 
 
 def _spread(oldest: float, newest: float, chunks: int, start: float, reached: float) -> Iterator[StreamArrival]:

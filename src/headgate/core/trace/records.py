@@ -94,13 +94,25 @@ class RunNotice:
         return self.text if self.table is None else f"{self.table}: {self.text}"
 
 
+@dataclass(frozen=True, slots=True)
+class NotLoaded:
+    """What had come to streams by a moment and was not loaded: when the first chunk came, when the last, how many.
+
+    A stream that is not in ``streams`` had loaded everything. ``unknown`` are those that could not be looked at.
+    """
+
+    at: float
+    streams: Mapping[str, tuple[float, float, int]]
+    unknown: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Trace:
     """A run as recorded.
 
     ``updates``, ``changes``, ``redeclared`` and ``notices`` are in the order in which they were written. ``end`` is
     None if the process was killed. ``full`` is the moment from which nothing more was recorded because the trace had
-    become too large.
+    become too large. ``not_loaded`` is what waited when that was recorded last; None if it never was.
     """
 
     header: TraceHeader
@@ -110,6 +122,7 @@ class Trace:
     full: float | None = None
     redeclared: tuple[Redeclared, ...] = ()
     notices: tuple[RunNotice, ...] = ()
+    not_loaded: NotLoaded | None = None
 
     @cached_property
     def tables(self) -> tuple[TraceTable, ...]:
@@ -133,7 +146,9 @@ class Trace:
             return self.full
         if self.end is not None:
             return self.end
-        noted: tuple[Change | Redeclared | RunNotice, ...] = (*self.changes, *self.redeclared, *self.notices)
+        waited = () if self.not_loaded is None else (self.not_loaded,)
+        noted: tuple[Change | Redeclared | RunNotice | NotLoaded, ...]
+        noted = (*self.changes, *self.redeclared, *self.notices, *waited)
         ends = (*(update.ended for update in self.updates), *(entry.at for entry in noted))
         return max(self.header.started, *ends) if ends else self.header.started
 

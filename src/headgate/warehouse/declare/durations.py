@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from headgate.core import DeclarationError
+from headgate.core import DeclarationError, lengths
 
 #: a text such as "10 seconds", or a number of seconds
 Duration = str | float
@@ -35,12 +35,7 @@ def seconds(duration: Duration, what: str = "a duration") -> float:
     raise DeclarationError(f"{what} takes a length of time such as '10 seconds', '5 min' or '1 hour'; got {duration!r}")
 
 
-def readable(length: float) -> str:
-    """Seconds as a person would write them."""
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if length >= size:
-            return f"{length / size:.3g} {unit}"
-    return f"{length:.3g} s" if length >= 1 or length == 0 else f"{length * 1e3:.3g} ms"
+readable = lengths.readable
 
 
 def readable_alike(lengths: Sequence[float]) -> list[str]:

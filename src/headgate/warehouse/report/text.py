@@ -88,8 +88,8 @@ NOTES = (
     " the age of the data; look at the lag.",
     "Lag: how long the oldest data that had arrived, but was not yet in the table, had waited since it arrived in its"
     " stream; 0 while nothing waited. If a table is computed from several streams, data waits from when all of them had"
-    " it. Data that arrived and was never loaded is not counted. Target met: share of the run in which the lag of the"
-    " table was within its target.",
+    " it. Data that was never loaded counts if it waited at the end. Target met: share of the run in which the lag of"
+    " the table was within its target.",
     "Written: rows written by live updates; a row that is computed again is written again.",
     "Mean duration: of an update, from its start on a track to its commit.",
     "Track time used: duration of all updates, as a share of the time of all tracks. Headgate's own share: the part of"

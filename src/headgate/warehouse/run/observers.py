@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headgate.core import Update, said_by
-from headgate.core.trace import RunNotice
+from headgate.core.trace import NotLoaded, RunNotice
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
 #: called after every update, committed or failed
@@ -22,6 +22,8 @@ ChangeObserver = Callable[[float, Mapping[str, object]], None]
 NoticeObserver = Callable[[RunNotice], None]
 #: called when the run continues with another declaration of the warehouse
 RedeclaredObserver = Callable[[float, OpenWarehouse], None]
+#: called now and then, and at the end, with what has come to streams and is not loaded
+WaitingObserver = Callable[[NotLoaded], None]
 #: how many notices are kept for whoever asks
 NOTICES_KEPT = 20
 
@@ -34,6 +36,7 @@ class Observers:
     on_change: ChangeObserver | None = None
     on_notice: NoticeObserver | None = None
     on_redeclared: RedeclaredObserver | None = None
+    on_waiting: WaitingObserver | None = None
     #: the latest notices
     notices: deque[RunNotice] = field(default_factory=lambda: deque(maxlen=NOTICES_KEPT))
     #: {what is called: how it failed the last time}: a user is told once of each failure
@@ -56,6 +59,12 @@ class Observers:
         if self.on_redeclared is not None:
             with self._contained("when tables were opened again", now):
                 self.on_redeclared(now, warehouse)
+
+    def waiting(self, waiting: NotLoaded) -> None:
+        """So much has come to streams and is not loaded."""
+        if self.on_waiting is not None:
+            with self._contained("with what waits", waiting.at):
+                self.on_waiting(waiting)
 
     def notice(self, notice: RunNotice) -> None:
         """There is something that users should know."""

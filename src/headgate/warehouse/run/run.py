@@ -205,6 +205,7 @@ class WarehouseRun:
                 on_redeclared=redeclared,
                 reopen=self._open_again,
                 revive=revive,
+                on_waiting=trace.not_loaded,
             )
             if self._lease is not None:
                 self._lease.on_lost = runtime.fail

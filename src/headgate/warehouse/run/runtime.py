@@ -33,7 +33,7 @@ from headgate.core import (
     together_from,
     vet,
 )
-from headgate.core.trace import RunNotice, TraceTable
+from headgate.core.trace import NotLoaded, RunNotice, TraceTable
 from headgate.warehouse.run.late_updates import LateUpdates
 from headgate.warehouse.run.observers import (
     ChangeObserver,
@@ -41,6 +41,7 @@ from headgate.warehouse.run.observers import (
     Observer,
     Observers,
     RedeclaredObserver,
+    WaitingObserver,
 )
 from headgate.warehouse.run.opened_table import OpenedTable, opened_table
 from headgate.warehouse.run.spark_life import end_process, is_alive
@@ -79,6 +80,9 @@ class TimeSpent:
 MOST_FOLLOWED = 32
 #: learned costs are written to a file this often
 KEEP_COSTS_SECONDS = 30.0
+#: what has come to streams and is not loaded is told for the first time after so long, and then this often, if
+#: something has happened since
+FIRST_WAITING_SECONDS, WAITING_SECONDS = 15.0, 60.0
 #: how long `stop` waits for running updates before it cancels them
 STOP_SECONDS = 45.0
 #: how long the scheduler has to end when everything else has; a user's code that it called may never return
@@ -115,13 +119,14 @@ class Runtime:
         on_redeclared: RedeclaredObserver | None = None,
         reopen: Callable[[SparkSession], OpenWarehouse] | None = None,
         revive: Callable[[], SparkSession] | None = None,
+        on_waiting: WaitingObserver | None = None,
     ) -> None:
         clock = clock or SteadyClock()
         self.options = options or RunOptions()
         self.error: BaseException | None = None
         #: what the autopilot has to say, for explanations
         self.autopilot = ""
-        self._observers = Observers(observer, on_change, on_notice, on_redeclared)
+        self._observers = Observers(observer, on_change, on_notice, on_redeclared, on_waiting)
         #: why the pipeline file, as it was saved last, is not used
         self._file_problem = ""
         self._clock = clock
@@ -130,6 +135,10 @@ class Runtime:
         costs, paces = read_costs(self._directory), read_paces(self._directory)
         self._scheduler = Scheduler(warehouse, self.options, clock(), costs=costs, paces=paces)
         self._costs_kept = clock()
+        #: what waited when that was looked at last, when to look again, and whether an update has ended meanwhile
+        self._waited: NotLoaded | None = None
+        self._look_at_waiting = clock() + FIRST_WAITING_SECONDS
+        self._ended_since = False
         self._inbox: queue.SimpleQueue[Update | Callable[[], None]] = queue.SimpleQueue()
         self._tracks = Tracks(spark, self._node_of, self._inbox.put, clock)
         self._stopping = False
@@ -487,6 +496,7 @@ class Runtime:
             while not (self._stopping and (self._scheduler.is_idle or self._late.are_left)):
                 self._step()
             self._tell(self._clock())
+            self._observers.waiting(self._scheduler.not_loaded(self._clock()))
         except BaseException as error:
             self.error = error
         finally:
@@ -500,6 +510,8 @@ class Runtime:
         if now >= self._costs_kept + KEEP_COSTS_SECONDS:
             write_costs(self._directory, self._scheduler.costs(), self._scheduler.paces())
             self._costs_kept = now
+        if now >= self._look_at_waiting:
+            self._tell_waiting(now)
         if self._late.look(self._scheduler, now):
             self._note_spark(now)  # if it is Spark that hangs, every update would
         if self._revival is not None and self._scheduler.tracks_are_idle and now >= self._revival[0]:
@@ -598,6 +610,13 @@ class Runtime:
             self._observers.notice(notice)
         self._scheduler.notices.clear()
 
+    def _tell_waiting(self, now: float) -> None:
+        """Pass on what is not loaded; of a warehouse in which nothing happens, no more than once."""
+        before, self._waited = self._waited, self._scheduler.not_loaded(now)
+        if self._ended_since or before is None or replace(before, at=now) != self._waited:
+            self._observers.waiting(self._waited)
+        self._look_at_waiting, self._ended_since = now + WAITING_SECONDS, False
+
     def _start_updates(self, now: float) -> None:
         started = time.perf_counter()
         decided = self._scheduler.decide(now)
@@ -621,4 +640,5 @@ class Runtime:
         self._scheduler.ended(update, self._clock())
         self._update_seconds += update.seconds
         self._work_seconds += update.work
+        self._ended_since = True
         self._observers.updated(update, self._clock())

@@ -20,12 +20,23 @@ from pathlib import Path
 from typing import overload
 
 from headgate.core import Update
-from headgate.core.trace import Change, Redeclared, RunNotice, Trace, TraceError, TraceHeader, TraceTable, trace_from
+from headgate.core.trace import (
+    Change,
+    NotLoaded,
+    Redeclared,
+    RunNotice,
+    Trace,
+    TraceError,
+    TraceHeader,
+    TraceTable,
+    trace_from,
+)
 from headgate.core.trace.lines import (
     change_line,
     end_line,
     full_line,
     header_line,
+    not_loaded_line,
     notice_line,
     redeclared_line,
     update_line,
@@ -122,6 +133,10 @@ class TraceWriter:
     def redeclared(self, at: float, tables: tuple[TraceTable, ...]) -> None:
         """Record that the run continues with these tables."""
         self._append(redeclared_line(Redeclared(at, tables)), at)
+
+    def not_loaded(self, waiting: NotLoaded) -> None:
+        """Record what has come to streams and is not loaded."""
+        self._append(not_loaded_line(waiting), waiting.at)
 
     def close(self, at: float) -> None:
         """Record the end of the run. Closing a second time does nothing."""

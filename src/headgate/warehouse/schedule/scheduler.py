@@ -29,7 +29,7 @@ from headgate.core import (
 )
 from headgate.core.placements import LayeredPlacement
 from headgate.core.policies import Layered, MaxBenefit
-from headgate.core.trace import RunNotice
+from headgate.core.trace import NotLoaded, RunNotice
 from headgate.warehouse.schedule.beginning import Beginnings
 from headgate.warehouse.schedule.catching_up import Behind, CatchUp
 from headgate.warehouse.schedule.ending import Endings
@@ -312,6 +312,18 @@ class Scheduler:
             inheritance=self.inheritance,
             together=self.together,
         )
+
+    def not_loaded(self, now: float) -> NotLoaded:
+        """What has come to streams and is not loaded, by the last look at their sources."""
+        streams, unknown = {}, []
+        for name in (stream.name for stream in self.warehouse.spec.streams):
+            node = self._nodes.by_name[name]
+            # The source of one that has failed is not looked at before it is tried again.
+            if not isinstance(node, StreamNode) or not self._ledger.of(name).retries.due(now):
+                unknown.append(name)
+            elif node.last_poll.oldest is not None and node.last_poll.newest is not None:
+                streams[name] = (node.last_poll.oldest, node.last_poll.newest, node.last_poll.chunks)
+        return NotLoaded(now, streams, tuple(unknown))
 
     def decisions(self, table: str) -> tuple[Decision, ...]:
         """The last decisions at which a table could have been chosen, the newest first."""
