@@ -410,6 +410,37 @@ def test_a_placement_that_refuses_leaves_the_loop_as_it_was() -> None:
     assert started(loop) == [("a", 0)]
 
 
+@dataclass(frozen=True)
+class Scribbler(Policy, Placement):
+    """Computes in place, in what it is shown."""
+
+    needs = ("max_workers",)
+
+    def priorities(self, view: FeatureView) -> Floats:
+        free = view["max_workers"]
+        free -= 1.0
+        return free
+
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        view["max_workers"][:] = 0.0
+        return Lanes.single(len(view), Lane((0,)))
+
+
+def test_a_policy_that_writes_into_what_it_is_shown_fails_and_changes_nothing() -> None:
+    loop = make_loop("abc", Scribbler())
+    ready(loop, "abc")
+    with pytest.raises(UserCodeError, match=r"'Scribbler' failed while ranking: ValueError: .* read-only"):
+        loop.decide(0.0)
+    loop.replace_policy(Favourites("abc"))
+    loop.refresh_patience()
+    assert started(loop) == [("a", 0)]
+
+
+def test_a_placement_that_writes_into_what_it_is_shown_is_refused() -> None:
+    with pytest.raises(UserCodeError, match=r"'Scribbler' failed: ValueError: .* read-only"):
+        make_loop("abc", Favourites("abc"), Scribbler())
+
+
 def test_a_placement_that_cannot_replace_the_old_one_does_not() -> None:
     loop = make_loop("abc", Favourites("abc"), Anywhere(), 2)
     ready(loop, "abc")

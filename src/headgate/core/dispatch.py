@@ -143,7 +143,7 @@ class Dispatch:
         self._roll_window(now)
         guard_may_strike = True
         while self._free and self._runnable:
-            view = FeatureView(self.matrix.columns, self.matrix.graph, now, self.turn, self._seed, self._memory)
+            view = FeatureView(self.matrix.shown, self.matrix.graph, now, self.turn, self._seed, self._memory)
             pick = self._overdue_pick(now) if guard_may_strike and self.guard.watches else None
             reason: Reason = "guard" if pick else "policy"
             try:
@@ -381,7 +381,7 @@ class Dispatch:
 
     def queue(self, now: float) -> tuple[Ranked, ...]:
         """All nodes that could run at this moment, best first by the policy."""
-        view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
+        view = FeatureView(self.matrix.shown, self.graph, now, self.turn, self._seed, self._memory)
         try:
             return ranked(view, self.policy, self._runnable) if self._runnable else ()
         except USER_ERRORS as error:
@@ -392,7 +392,7 @@ class Dispatch:
         name = self.graph.names[node]
         waits = node in self._runnable
         ranking = self.queue(now) if waits else ()
-        view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
+        view = FeatureView(self.matrix.shown, self.graph, now, self.turn, self._seed, self._memory)
         try:
             portion = portion_of(self.policy, view, node) if waits and self._cuts else math.inf
             notes = self.policy.notes(view, node) if waits else ()
@@ -423,7 +423,7 @@ class Dispatch:
         """Of ``offered``, which wait and could share the job of ``first``, those that may by the policy."""
         if not offered:
             return []
-        view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
+        view = FeatureView(self.matrix.shown, self.graph, now, self.turn, self._seed, self._memory)
         others = np.array([node for node in self._runnable if node != first], dtype=np.intp)
         try:
             answer = [*self.policy.joining(view, np.array(offered, dtype=np.intp), others)]

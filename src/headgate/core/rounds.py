@@ -206,7 +206,7 @@ class Rounds:
     def _sort(self, own: Worklist) -> None:
         rows = np.array(own.nodes, dtype=np.intp)
         then = self._view
-        view = FeatureView(self.matrix.columns, self.graph, then.now, then.turn, then.seed, then.memory, rows)
+        view = FeatureView(self.matrix.shown, self.graph, then.now, then.turn, then.seed, then.memory, rows)
         table = self._priorities(view) if self._table is None else self._table[rows]
         portions = self._portions(view) if self.policy.cuts else None
         own.sort(table, ties(view), self._patience()[rows], forces=self._forces(), portions=portions)
