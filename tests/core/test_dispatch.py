@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from headgate.core.placement import Lane, Lanes, Placement, Workers
 from headgate.core.placements import Anywhere, LeastLoaded, RoundRobinQueries
 from headgate.core.policy import Policy
 from headgate.testing import Favourites, FewestTurns, LanesByName, Largest, RandomLanes, Smallest, not_local
+from headgate.warehouse.run.tracks import UpdateStopped
 from tests.core.oracles import LOCAL_AND_FULL, make_loop
 
 BOTH_RANKINGS = pytest.mark.parametrize(
@@ -408,6 +410,86 @@ def test_a_placement_that_refuses_leaves_the_loop_as_it_was() -> None:
         loop.set_workers(Workers.of(2))
     assert len(loop.workers) == 1
     assert started(loop) == [("a", 0)]
+
+
+@dataclass(frozen=True)
+class Raises(Policy):
+    """Raises what it is given when it ranks."""
+
+    error: BaseException
+
+    name = "raises"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        raise self.error
+
+
+class Stopped(BaseException):
+    """As a user would make one that no ``except Exception`` catches."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Stopped("enough"), BaseException("enough"), GeneratorExit("enough"), asyncio.CancelledError("enough")],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_a_policy_raises_is_its_failure(error: BaseException) -> None:
+    loop = make_loop("ab", Raises(error))
+    ready(loop, "ab")
+    with pytest.raises(UserCodeError, match=f"policy .* failed while ranking: {type(error).__name__}: enough"):
+        loop.decide(0.0)
+    with pytest.raises(UserCodeError, match="failed while ranking"):
+        loop.queue(0.0)
+    loop.replace_policy(Favourites("ab"))
+    assert started(loop) == [("a", 0)]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), UpdateStopped()], ids=lambda error: type(error).__name__)
+def test_what_is_meant_to_end_a_thread_passes_a_policy_by(error: BaseException) -> None:
+    loop = make_loop("ab", Raises(error))
+    ready(loop, "ab")
+    with pytest.raises(type(error)):
+        loop.decide(0.0)
+
+
+@dataclass(frozen=True)
+class Moody(Policy):
+    """Answers questions about itself once."""
+
+    asked: list[str] = field(default_factory=list)
+
+    name = "moody"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        raise ValueError("no")
+
+    def _once(self, what: str) -> None:
+        if what in self.asked:
+            raise LookupError(f"asked for my {what} again")
+        self.asked.append(what)
+
+    def __str__(self) -> str:
+        self._once("text")
+        return "moody today"
+
+    @property
+    def cuts(self) -> bool:
+        self._once("cuts")
+        return False
+
+    @property
+    def local(self) -> bool:  # type: ignore[override]
+        self._once("local")
+        return False
+
+
+def test_a_policy_is_asked_what_it_is_once() -> None:
+    loop = make_loop("ab", Moody(), Anywhere(), 2)
+    ready(loop, "ab")
+    loop.place_again()
+    loop.set_workers(Workers.of(1))
+    with pytest.raises(UserCodeError, match="policy 'moody today' failed while ranking: ValueError: no"):
+        loop.decide(0.0)
 
 
 @dataclass(frozen=True)

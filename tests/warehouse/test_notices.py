@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headgate.core import CostModel, FeatureView, Floats, ParameterError, Policy, Update
+from headgate.core import CostModel, FeatureView, Floats, Inheritance, ParameterError, Policy, Update
 from headgate.core.graph import Ints
 from headgate.core.trace import RunNotice
 from headgate.errors import RunFailedError
@@ -184,6 +184,40 @@ class Exits(Mine):
 
 
 @dataclass(frozen=True)
+class Ends(Mine):
+    """Would end the thread."""
+
+    name = "ends"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        raise BaseException("enough")
+
+
+@dataclass(frozen=True)
+class Moody(Mine):
+    """Says who it is, and what sources inherit, until it has failed."""
+
+    failed: list[bool] = field(default_factory=list)
+
+    name = "moody"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        self.failed.append(True)
+        raise KeyError("weight")
+
+    def __str__(self) -> str:
+        if self.failed:
+            raise ValueError("no text any more")
+        return "moody"
+
+    @property
+    def inheritance(self) -> Inheritance:
+        if self.failed:
+            raise ValueError("no inheritance any more")
+        return "sum"
+
+
+@dataclass(frozen=True)
 class Negative(Mine):
     """Takes less than nothing."""
 
@@ -224,6 +258,8 @@ class Joining(Mine):
     [
         pytest.param(Mine(), "policy 'mine' failed while ranking: KeyError: 'weight'", id="raises"),
         pytest.param(Exits(), "policy 'exits' failed while ranking: SystemExit: 3", id="exits"),
+        pytest.param(Ends(), "policy 'ends' failed while ranking: BaseException: enough", id="ends"),
+        pytest.param(Moody(), "policy 'moody' failed while ranking: KeyError: 'weight'", id="cannot say who it is"),
         pytest.param(Negative(), "policy 'negative': the portion of 'hot' must be", id="a portion below 0"),
         pytest.param(TooShort(), "policy 'too-short' must return an array with one number", id="wrong shape"),
     ],
@@ -255,6 +291,14 @@ def test_so_is_one_that_fails_when_it_is_asked_who_may_share_a_job(tmp_path: Pat
     (notice,) = scheduler.notices
     assert "policy 'joining' failed" in notice.text
     assert [row.state for row in scheduler.statistics(NOW)].count("failed") == 0
+
+
+def test_what_sources_inherit_is_asked_of_a_policy_once(tmp_path: Path) -> None:
+    policy = Moody()
+    scheduler = Scheduler(opened(declared(tmp_path, "hot"), tmp_path), RunOptions(policy=policy), NOW)
+    policy.failed.append(True)
+    scheduler.set_priority("hot", 3.0)
+    assert {row.name: row.priority for row in scheduler.statistics(NOW)}["hot"] == 3.0
 
 
 def test_the_traceback_of_a_policy_is_the_users_own(tmp_path: Path) -> None:

@@ -21,14 +21,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.core.errors import USER_ERRORS, HeadgateError, InvariantError, UserCodeError, user_error
+from headgate.core.errors import USER_ERRORS, HeadgateError, InvariantError, UserCodeError, let_pass, user_error
 from headgate.core.explain import Decision, DispatchExplanation, Ranked, ranked
 from headgate.core.graph import Graph, Ints
 from headgate.core.guard import Guard
 from headgate.core.loop import LoopStatistics, Reason, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers
-from headgate.core.policy import Policy, portion_of, vet
+from headgate.core.policy import Policy, PolicyAnswers, answers_of, portion_of, vet
 from headgate.core.ranking import Key, ranking_for
 
 #: the features that the loop itself keeps or reads; an engine's matrix must have them
@@ -68,8 +68,9 @@ class Dispatch:
         history: int = 0,
     ) -> None:
         matrix.require(LOOP_FEATURES, "the dispatch loop")
-        vet(policy)
-        matrix.require(policy.requires(), f"policy {policy.name!r}")
+        #: what the policy says of itself
+        self.answers = answers_of(policy)
+        matrix.require(self.answers.requires, f"policy {policy.name!r}")
         matrix.require(placement.needs, f"placement {placement.name!r}")
         self.matrix = matrix
         self.policy = policy
@@ -158,6 +159,7 @@ class Dispatch:
                 if self._keeps_history:
                     self.history.append(self._record(start, view))
             except USER_ERRORS as error:
+                let_pass(error)
                 if starts:  # starts decided before must be returned; the policy fails again at the next decision
                     break
                 raise self._policy_failed(error) from error
@@ -168,7 +170,8 @@ class Dispatch:
 
     def _policy_failed(self, error: BaseException) -> HeadgateError:
         """The error by the name that the user knows: a policy inside another one gives its own as its text."""
-        return user_error(f"policy {str(self.policy)!r} failed while ranking", error)
+        let_pass(error)
+        return user_error(f"policy {self.answers.text!r} failed while ranking", error)
 
     def _overdue_pick(self, now: float) -> tuple[int, int] | None:
         best: tuple[float, int, int] | None = None
@@ -252,8 +255,7 @@ class Dispatch:
     ) -> None:
         """Refuse what would be refused if it were asked for; nothing changes."""
         if policy is not None:
-            vet(policy)
-            self.matrix.require(policy.requires(), f"policy {policy.name!r}")
+            self._answers_of(policy)
         try:
             if placement is not None:
                 self._placed_by(placement)
@@ -264,7 +266,7 @@ class Dispatch:
 
     def replace_policy(self, policy: Policy) -> None:
         """Rank by another policy from the next decision on; one that cannot be used is refused, and nothing changes."""
-        self.check(policy=policy)
+        self.answers = self._answers_of(policy)
         self.policy = policy
         self._memory = None
         self._adopt_lanes(self._placed)
@@ -334,6 +336,11 @@ class Dispatch:
         }
         self._adopt_lanes(self._lanes_from(self.placement, self.workers))
 
+    def _answers_of(self, policy: Policy) -> PolicyAnswers:
+        answers = answers_of(policy)
+        self.matrix.require(answers.requires, f"policy {policy.name!r}")
+        return answers
+
     def _placed_by(self, placement: Placement) -> Lanes:
         vet(placement)
         self.matrix.require(placement.needs, f"placement {placement.name!r}")
@@ -369,10 +376,11 @@ class Dispatch:
             {w: rank for rank, w in enumerate(dict.fromkeys((*lane.home, *lane.spare)))} for lane in self._lanes
         ]
         self._remembers = type(self.policy).remember is not Policy.remember
-        self._cuts = self.policy.cuts
+        self._cuts = self.answers.cuts
         graph = self.matrix.graph
         self.guard = Guard(self._lane_of, count, self._tie)
-        self._ranking = ranking_for(self.policy, placed.of, count, graph, self._runnable.__contains__)
+        is_local, runs = self.answers.local, self._runnable.__contains__
+        self._ranking = ranking_for(self.policy, is_local, placed.of, count, graph, runs)
         for node, since in self._runnable.items():
             self.guard.watch(node, since + self._patience[node])
             self._ranking.changed(node)
@@ -402,7 +410,7 @@ class Dispatch:
         return DispatchExplanation(
             node=name,
             now=now,
-            policy=str(self.policy),
+            policy=self.answers.text,
             running_on=tuple(sorted(w for w, n in self._busy_node.items() if n == node)),
             place=None if place is None else place + 1,
             priority=() if place is None else ranking[place].priority,
@@ -432,15 +440,15 @@ class Dispatch:
         joining = [int(node) for node in answer if isinstance(node, (int, np.integer)) and node in offered]
         if len({*joining}) < len(answer):
             raise UserCodeError(
-                f"policy {str(self.policy)!r}: joining must return some of the nodes that it is offered, each once; it "
-                f"was offered {[*offered]} and returned {answer}: correct the policy or replace it"
+                f"policy {self.answers.text!r}: joining must return some of the nodes that it is offered, each once; "
+                f"it was offered {[*offered]} and returned {answer}: correct the policy or replace it"
             )
         return joining
 
     def _record(self, start: Start, view: FeatureView) -> Decision:
         ranking = ranked(view, self.policy, self._runnable)
         name = view.graph.names[start.node]
-        return Decision(view.turn, view.now, name, start.worker, start.reason, str(self.policy), ranking)
+        return Decision(view.turn, view.now, name, start.worker, start.reason, self.answers.text, ranking)
 
     def statistics(self) -> DispatchStatistics:
         return DispatchStatistics(

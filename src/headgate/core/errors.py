@@ -75,8 +75,15 @@ def said_by(error: BaseException) -> str:
         return f"{type(error).__name__}, whose own text cannot be made: {type(second).__name__}"
 
 
-#: what a policy of a user's may raise: ``sys.exit`` in it must not end the run; Ctrl-C must
-USER_ERRORS = (Exception, SystemExit)
+#: what a policy of a user's may raise: nothing of it may end the run. First ``let_pass`` what is meant to.
+USER_ERRORS = (BaseException,)
+
+
+def let_pass(error: BaseException) -> None:
+    """Raise again what nobody may keep: Ctrl-C, and that by which Headgate itself ends a thread."""
+    ours = not isinstance(error, Exception) and type(error).__module__.startswith("headgate.")
+    if ours or isinstance(error, KeyboardInterrupt):
+        raise error
 
 
 def user_error(what: str, error: BaseException) -> HeadgateError:

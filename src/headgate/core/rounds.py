@@ -37,13 +37,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.core.errors import USER_ERRORS, HeadgateError, InvariantError, UserCodeError
+from headgate.core.errors import USER_ERRORS, HeadgateError, InvariantError, UserCodeError, let_pass, said_by
 from headgate.core.explain import RoundsExplanation
 from headgate.core.graph import Floats, Graph, Ints, uniform
 from headgate.core.loop import LoopStatistics
 from headgate.core.matrix import FeatureMatrix, FeatureView, Reader
 from headgate.core.placement import Placement, Workers, one_worker_each
-from headgate.core.policy import Policy, as_table, portions_of, priorities_of, ties, vet
+from headgate.core.policy import Policy, as_table, portions_of, priorities_of, text_of, ties, vet
 from headgate.core.worklist import CanRun, Counts, NodeRecords, Phase, RoundsConfig, Step, Worklist
 
 Answer = TypeVar("Answer")
@@ -256,7 +256,7 @@ class Rounds:
         return RoundsExplanation(
             node=names[node],
             now=now,
-            policy=str(self.policy),
+            policy=text_of(self.policy),
             running_on=tuple(each.worker for each in self._lists if each.running == node),
             place=place + 1,
             priority=tuple(own.table[place].tolist()),
@@ -462,10 +462,11 @@ class Rounds:
         except HeadgateError:
             raise
         except USER_ERRORS as error:
+            let_pass(error)
             kind = "policy" if isinstance(whom, Policy) else "placement"
             raise UserCodeError(
                 f"{kind} {whom.name!r} failed at the rescheduling after round {self.round}: "
-                f"{type(error).__name__}: {error}; correct it or replace it"
+                f"{type(error).__name__}: {said_by(error)}; correct it or replace it"
             ) from error
 
 
