@@ -98,7 +98,7 @@ WRONG = [
     ),
     pytest.param(AskedForFeatures(KeyError("a")), "its requires failed: KeyError: 'a'", id="requires"),
     pytest.param(AskedForFeatures(SystemExit(3)), "its requires failed: SystemExit: 3", id="requires exits"),
-    pytest.param(AskedForFeatures(None), "its requires failed: TypeError", id="requires nothing"),
+    pytest.param(AskedForFeatures(None), "requires must return .* as a tuple", id="requires nothing"),
     pytest.param(AskedForFeatures("cost"), "requires must return .* as a tuple", id="requires a text"),
     pytest.param(AskedForFeatures((1, 2)), "requires must return .* as a tuple", id="requires numbers"),
     pytest.param(AskedForText(ValueError("no")), "its __str__ failed: ValueError: no", id="text"),

@@ -18,16 +18,17 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
-from headgate.core.errors import USER_ERRORS, HeadgateError, InvariantError, UserCodeError, let_pass, user_error
+from headgate.core.errors import USER_ERRORS, InvariantError, UserCodeError, let_pass, raise_users
 from headgate.core.explain import Decision, DispatchExplanation, Ranked, ranked
 from headgate.core.graph import Graph, Ints
 from headgate.core.guard import Guard
 from headgate.core.loop import LoopStatistics, Reason, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
-from headgate.core.placement import Lane, Lanes, Placement, Workers
+from headgate.core.placement import Lane, Lanes, Placement, Workers, lanes_of
 from headgate.core.policy import Policy, PolicyAnswers, answers_of, portion_of, vet
 from headgate.core.ranking import Key, ranking_for
 
@@ -71,6 +72,7 @@ class Dispatch:
         #: what the policy says of itself
         self.answers = answers_of(policy)
         matrix.require(self.answers.requires, f"policy {policy.name!r}")
+        vet(placement)
         matrix.require(placement.needs, f"placement {placement.name!r}")
         self.matrix = matrix
         self.policy = policy
@@ -162,16 +164,15 @@ class Dispatch:
                 let_pass(error)
                 if starts:  # starts decided before must be returned; the policy fails again at the next decision
                     break
-                raise self._policy_failed(error) from error
+                self._policy_failed(error)
             guard_may_strike = guard_may_strike and reason == "policy"
             self._take(start, view, memory)
             starts.append(start)
         return starts
 
-    def _policy_failed(self, error: BaseException) -> HeadgateError:
-        """The error by the name that the user knows: a policy inside another one gives its own as its text."""
-        let_pass(error)
-        return user_error(f"policy {self.answers.text!r} failed while ranking", error)
+    def _policy_failed(self, error: BaseException) -> NoReturn:
+        """Raise the error by the name that the user knows: a policy inside another one gives its own as its text."""
+        raise_users(f"policy {self.answers.text!r} failed while ranking", error)
 
     def _overdue_pick(self, now: float) -> tuple[int, int] | None:
         best: tuple[float, int, int] | None = None
@@ -256,13 +257,10 @@ class Dispatch:
         """Refuse what would be refused if it were asked for; nothing changes."""
         if policy is not None:
             self._answers_of(policy)
-        try:
-            if placement is not None:
-                self._placed_by(placement)
-            if workers is not None:
-                self._lanes_from(placement or self.placement, workers)
-        except SystemExit as error:  # whoever asks before a change goes on without it
-            raise user_error(f"placement {(placement or self.placement).name!r} failed", error) from error
+        if placement is not None:
+            self._placed_by(placement)
+        if workers is not None:
+            self._lanes_from(placement or self.placement, workers)
 
     def replace_policy(self, policy: Policy) -> None:
         """Rank by another policy from the next decision on; one that cannot be used is refused, and nothing changes."""
@@ -351,11 +349,9 @@ class Dispatch:
             # What it has placed before lets a placement avoid changing its mind at every small change of costs.
             own = placement is self.placement or placement == self.placement
             view = self.matrix.view(self._now, self.turn, seed=self._seed, memory=self._placed if own else None)
-            placed = placement.lanes(view, workers)
-        except Exception as error:
-            raise user_error(f"placement {placement.name!r} failed", error) from error
-        placed.validate(len(self.matrix.graph), len(workers))
-        return placed
+            return lanes_of(placement, view, workers)
+        except USER_ERRORS as error:
+            raise_users(f"placement {placement.name!r} failed", error)
 
     def _adopt_lanes(self, placed: Lanes) -> None:
         self._placed = placed
@@ -393,7 +389,7 @@ class Dispatch:
         try:
             return ranked(view, self.policy, self._runnable) if self._runnable else ()
         except USER_ERRORS as error:
-            raise self._policy_failed(error) from error
+            self._policy_failed(error)
 
     def explain(self, node: int, now: float) -> DispatchExplanation:
         """Why this node runs or does not run at this moment."""
@@ -405,7 +401,7 @@ class Dispatch:
             portion = portion_of(self.policy, view, node) if waits and self._cuts else math.inf
             notes = self.policy.notes(view, node) if waits else ()
         except USER_ERRORS as error:
-            raise self._policy_failed(error) from error
+            self._policy_failed(error)
         place = next((i for i, entry in enumerate(ranking) if entry.name == name), None)
         return DispatchExplanation(
             node=name,
@@ -436,7 +432,7 @@ class Dispatch:
         try:
             answer = [*self.policy.joining(view, np.array(offered, dtype=np.intp), others)]
         except USER_ERRORS as error:
-            raise self._policy_failed(error) from error
+            self._policy_failed(error)
         joining = [int(node) for node in answer if isinstance(node, (int, np.integer)) and node in offered]
         if len({*joining}) < len(answer):
             raise UserCodeError(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import NoReturn
 
 
 class HeadgateError(Exception):
@@ -84,6 +85,14 @@ def let_pass(error: BaseException) -> None:
     ours = not isinstance(error, Exception) and type(error).__module__.startswith("headgate.")
     if ours or isinstance(error, KeyboardInterrupt):
         raise error
+
+
+def raise_users(what: str, error: BaseException) -> NoReturn:
+    """Raise what code of a user's has raised as one of our errors, with the user's as its cause."""
+    let_pass(error)
+    if isinstance(error, HeadgateError):
+        raise error
+    raise user_error(what, error) from error
 
 
 def user_error(what: str, error: BaseException) -> HeadgateError:

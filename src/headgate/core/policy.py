@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.core.errors import USER_ERRORS, UserCodeError, let_pass, user_error
+from headgate.core.errors import USER_ERRORS, UserCodeError, let_pass, raise_users
 from headgate.core.graph import Floats, Ints
 from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView, in_view
@@ -130,8 +130,11 @@ def vet(chosen: Choosable) -> None:
     """
     if isinstance(chosen, Policy):
         answers_of(chosen)
-    else:
-        _answer_of(f"placement {chosen.name!r}", "__str__", lambda: str(chosen))
+        return
+    who = f"placement {chosen.name!r}"
+    _answer_of(who, "__str__", lambda: str(chosen))
+    if _answer_of(who, "needs", lambda: _listed(chosen.needs)) is None:
+        raise UserCodeError(f"{who}: needs must be the names of features, as a tuple of texts: correct it")
 
 
 def answers_of(policy: Policy) -> PolicyAnswers:
@@ -163,15 +166,16 @@ def _answer_of(who: str, asked: str, question: Callable[[], _Said]) -> _Said:
     try:
         return question()
     except USER_ERRORS as error:
-        let_pass(error)
-        raise user_error(f"{who} cannot be used, because its {asked} failed", error) from error
+        raise_users(f"{who} cannot be used, because its {asked} failed", error)
 
 
-def _listed(names: Iterable[object]) -> tuple[str, ...] | None:
+def _listed(names: object) -> tuple[str, ...] | None:
     """The names as a tuple; None if that is not what they are."""
-    listed = () if isinstance(names, str) else (*names,)
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return None
+    listed: tuple[object, ...] = (*names,)
     texts = tuple(name for name in listed if isinstance(name, str))
-    return None if isinstance(names, str) or len(texts) < len(listed) else texts
+    return None if len(texts) < len(listed) else texts
 
 
 def priorities_of(policy: Policy, view: FeatureView) -> Floats:

@@ -42,7 +42,7 @@ from headgate.core.explain import RoundsExplanation
 from headgate.core.graph import Floats, Graph, Ints, uniform
 from headgate.core.loop import LoopStatistics
 from headgate.core.matrix import FeatureMatrix, FeatureView, Reader
-from headgate.core.placement import Placement, Workers, one_worker_each
+from headgate.core.placement import Placement, Workers, lanes_of, one_worker_each
 from headgate.core.policy import Policy, as_table, portions_of, priorities_of, text_of, ties, vet
 from headgate.core.worklist import CanRun, Counts, NodeRecords, Phase, RoundsConfig, Step, Worklist
 
@@ -419,9 +419,7 @@ class Rounds:
     def _place(self) -> Ints:
         if not len(self.graph):
             return np.empty(0, dtype=np.intp)
-        lanes = self._ask(self.placement, self.placement.lanes, self._view, self.workers)
-        lanes.validate(len(self.graph), len(self.workers))
-        return one_worker_each(lanes)
+        return one_worker_each(self._ask(self.placement, lanes_of, self.placement, self._view, self.workers))
 
     def _priorities(self, view: FeatureView) -> Floats:
         if not len(view):
@@ -445,6 +443,7 @@ class Rounds:
             vet(policy)
             self.matrix.require(policy.requires(), f"policy {policy.name!r}")
         if placement is not None:
+            vet(placement)
             self.matrix.require(placement.needs, f"placement {placement.name!r}")
 
     def _forces(self) -> bool:
