@@ -453,6 +453,39 @@ def test_what_is_meant_to_end_a_thread_passes_a_policy_by(error: BaseException) 
 
 
 @dataclass(frozen=True)
+class Answers(Policy):
+    """Answers what it is given."""
+
+    priority: Any = None
+    share: Any = None
+
+    name = "answers"
+
+    def priorities(self, view: FeatureView) -> Any:
+        return np.zeros(len(view)) if self.priority is None else self.priority
+
+    def portion(self, view: FeatureView) -> Any:
+        return np.ones(len(view)) if self.share is None else self.share
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        pytest.param(Answers([1, 1]), "one row for each of 2 nodes; got list", id="a list"),
+        pytest.param(Answers(np.zeros(1)), r"one row for each of 2 nodes; got an array of shape \(1,\)", id="too few"),
+        pytest.param(Answers(share=[1]), "portion must return an array with one number .* got list", id="a portion"),
+        pytest.param(Answers(share=np.zeros(1)), "the portion of 'a' must be a number above 0", id="no portion"),
+    ],
+)
+def test_a_wrong_answer_of_a_policy_is_one_message_without_a_traceback(policy: Policy, said: str) -> None:
+    loop = make_loop("ab", policy)
+    ready(loop, "ab")
+    with pytest.raises(UserCodeError, match=f"policy 'answers.*{said}") as caught:
+        loop.decide(0.0)
+    assert caught.value.__cause__ is None, "no code of the user's has raised"
+
+
+@dataclass(frozen=True)
 class Moody(Policy):
     """Answers questions about itself once."""
 

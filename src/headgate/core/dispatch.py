@@ -430,7 +430,8 @@ class Dispatch:
         view = FeatureView(self.matrix.shown, self.graph, now, self.turn, self._seed, self._memory)
         others = np.array([node for node in self._runnable if node != first], dtype=np.intp)
         try:
-            answer = [*self.policy.joining(view, np.array(offered, dtype=np.intp), others)]
+            said: object = self.policy.joining(view, np.array(offered, dtype=np.intp), others)
+            answer = [*said] if isinstance(said, Iterable) else [said]
         except USER_ERRORS as error:
             self._policy_failed(error)
         joining = [int(node) for node in answer if isinstance(node, (int, np.integer)) and node in offered]
