@@ -105,6 +105,7 @@ WRONG = [
     pytest.param(AskedForText(SystemExit(3)), "its __str__ failed: SystemExit: 3", id="text exits"),
     pytest.param(AskedForText(7), "its __str__ failed: TypeError", id="a text that is none"),
     pytest.param(AskedForText(GeneratorExit("no")), "its __str__ failed: GeneratorExit: no", id="text ends"),
+    pytest.param(AskedForText("x" * 10_001), "at most 10000 letters; got 10001, from 'xxx.*xxx' on", id="a long text"),
     pytest.param(AskedForCuts(ValueError("no")), "its cuts failed: ValueError: no", id="cuts"),
     pytest.param(AskedForLocal(ValueError("no")), "its local failed: ValueError: no", id="local"),
 ]

@@ -20,6 +20,9 @@ from headgate.core.graph import Floats, Ints
 from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView, in_view
 
+#: the longest text that a policy or placement may give of itself, in letters: traces and everything shown have it
+MOST_SAID = 10_000
+
 _Said = TypeVar("_Said")
 
 
@@ -132,7 +135,7 @@ def vet(chosen: Choosable) -> None:
         answers_of(chosen)
         return
     who = f"placement {chosen.name!r}"
-    _answer_of(who, "__str__", lambda: str(chosen))
+    _text_said(who, chosen)
     if _answer_of(who, "needs", lambda: _listed(chosen.needs)) is None:
         raise UserCodeError(f"{who}: needs must be the names of features, as a tuple of texts: correct it")
 
@@ -140,7 +143,7 @@ def vet(chosen: Choosable) -> None:
 def answers_of(policy: Policy) -> PolicyAnswers:
     """What a policy says of itself; a wrong answer is its author's mistake."""
     who = f"policy {policy.name!r}"
-    text = _answer_of(who, "__str__", lambda: str(policy))
+    text = _text_said(who, policy)
     needs = _answer_of(who, "requires", lambda: _listed(policy.requires()))
     if needs is None:
         raise UserCodeError(f"{who}: requires must return the names of features, as a tuple of texts: correct it")
@@ -160,6 +163,14 @@ def text_of(chosen: Choosable) -> str:
     except USER_ERRORS as error:
         let_pass(error)
         return str(chosen.name)
+
+
+def _text_said(who: str, chosen: Choosable) -> str:
+    text = _answer_of(who, "__str__", lambda: str(chosen))
+    if len(text) > MOST_SAID:
+        got = f"{len(text)}, from {text[:60]!r} on"
+        raise UserCodeError(f"{who}: __str__ must return at most {MOST_SAID} letters; got {got}: correct it")
+    return text
 
 
 def _answer_of(who: str, asked: str, question: Callable[[], _Said]) -> _Said:

@@ -116,6 +116,9 @@ class _NamedClasses(Generic[_Chosen]):
                 hint = f"A {self.noun} of your own is named by its path: package.module.Class."
                 raise UnknownNameError(self.noun, name, self.known, hint=hint)
             return self.known[name]
+        if not all(part.isidentifier() for part in name.split(".")):
+            hint = f"A {self.noun} of your own is named by its path: package.module.Class."
+            raise UnknownNameError(self.noun, name, self.known, hint=hint)
         if not imports:
             raise UnknownNameError(self.noun, name, self.known, hint="No module is imported to look for it.")
         module_name, _, attribute = name.rpartition(".")
