@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from headgate.core.placement import Lane, Lanes, Placement, Workers
 from headgate.core.placements import Anywhere, LeastLoaded, RoundRobinQueries
 from headgate.core.policy import Policy
 from headgate.testing import Favourites, FewestTurns, LanesByName, Largest, RandomLanes, Smallest, not_local
+from headgate.warehouse.run.tracks import UpdateStopped
 from tests.core.oracles import LOCAL_AND_FULL, make_loop
 
 BOTH_RANKINGS = pytest.mark.parametrize(
@@ -408,6 +410,150 @@ def test_a_placement_that_refuses_leaves_the_loop_as_it_was() -> None:
         loop.set_workers(Workers.of(2))
     assert len(loop.workers) == 1
     assert started(loop) == [("a", 0)]
+
+
+@dataclass(frozen=True)
+class Raises(Policy):
+    """Raises what it is given when it ranks."""
+
+    error: BaseException
+
+    name = "raises"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        raise self.error
+
+
+class Stopped(BaseException):
+    """As a user would make one that no ``except Exception`` catches."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Stopped("enough"), BaseException("enough"), GeneratorExit("enough"), asyncio.CancelledError("enough")],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_a_policy_raises_is_its_failure(error: BaseException) -> None:
+    loop = make_loop("ab", Raises(error))
+    ready(loop, "ab")
+    with pytest.raises(UserCodeError, match=f"policy .* failed while ranking: {type(error).__name__}: enough"):
+        loop.decide(0.0)
+    with pytest.raises(UserCodeError, match="failed while ranking"):
+        loop.queue(0.0)
+    loop.replace_policy(Favourites("ab"))
+    assert started(loop) == [("a", 0)]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), UpdateStopped()], ids=lambda error: type(error).__name__)
+def test_what_is_meant_to_end_a_thread_passes_a_policy_by(error: BaseException) -> None:
+    loop = make_loop("ab", Raises(error))
+    ready(loop, "ab")
+    with pytest.raises(type(error)):
+        loop.decide(0.0)
+
+
+@dataclass(frozen=True)
+class Answers(Policy):
+    """Answers what it is given."""
+
+    priority: Any = None
+    share: Any = None
+
+    name = "answers"
+
+    def priorities(self, view: FeatureView) -> Any:
+        return np.zeros(len(view)) if self.priority is None else self.priority
+
+    def portion(self, view: FeatureView) -> Any:
+        return np.ones(len(view)) if self.share is None else self.share
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        pytest.param(Answers([1, 1]), "one row for each of 2 nodes; got list", id="a list"),
+        pytest.param(Answers(np.zeros(1)), r"one row for each of 2 nodes; got an array of shape \(1,\)", id="too few"),
+        pytest.param(Answers(share=[1]), "portion must return an array with one number .* got list", id="a portion"),
+        pytest.param(Answers(share=np.zeros(1)), "the portion of 'a' must be a number above 0", id="no portion"),
+    ],
+)
+def test_a_wrong_answer_of_a_policy_is_one_message_without_a_traceback(policy: Policy, said: str) -> None:
+    loop = make_loop("ab", policy)
+    ready(loop, "ab")
+    with pytest.raises(UserCodeError, match=f"policy 'answers.*{said}") as caught:
+        loop.decide(0.0)
+    assert caught.value.__cause__ is None, "no code of the user's has raised"
+
+
+@dataclass(frozen=True)
+class Moody(Policy):
+    """Answers questions about itself once."""
+
+    asked: list[str] = field(default_factory=list)
+
+    name = "moody"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        raise ValueError("no")
+
+    def _once(self, what: str) -> None:
+        if what in self.asked:
+            raise LookupError(f"asked for my {what} again")
+        self.asked.append(what)
+
+    def __str__(self) -> str:
+        self._once("text")
+        return "moody today"
+
+    @property
+    def cuts(self) -> bool:
+        self._once("cuts")
+        return False
+
+    @property
+    def local(self) -> bool:  # type: ignore[override]
+        self._once("local")
+        return False
+
+
+def test_a_policy_is_asked_what_it_is_once() -> None:
+    loop = make_loop("ab", Moody(), Anywhere(), 2)
+    ready(loop, "ab")
+    loop.place_again()
+    loop.set_workers(Workers.of(1))
+    with pytest.raises(UserCodeError, match="policy 'moody today' failed while ranking: ValueError: no"):
+        loop.decide(0.0)
+
+
+@dataclass(frozen=True)
+class Scribbler(Policy, Placement):
+    """Computes in place, in what it is shown."""
+
+    needs = ("max_workers",)
+
+    def priorities(self, view: FeatureView) -> Floats:
+        free = view["max_workers"]
+        free -= 1.0
+        return free
+
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        view["max_workers"][:] = 0.0
+        return Lanes.single(len(view), Lane((0,)))
+
+
+def test_a_policy_that_writes_into_what_it_is_shown_fails_and_changes_nothing() -> None:
+    loop = make_loop("abc", Scribbler())
+    ready(loop, "abc")
+    with pytest.raises(UserCodeError, match=r"'Scribbler' failed while ranking: ValueError: .* read-only"):
+        loop.decide(0.0)
+    loop.replace_policy(Favourites("abc"))
+    loop.refresh_patience()
+    assert started(loop) == [("a", 0)]
+
+
+def test_a_placement_that_writes_into_what_it_is_shown_is_refused() -> None:
+    with pytest.raises(UserCodeError, match=r"'Scribbler' failed: ValueError: .* read-only"):
+        make_loop("abc", Favourites("abc"), Scribbler())
 
 
 def test_a_placement_that_cannot_replace_the_old_one_does_not() -> None:

@@ -215,6 +215,7 @@ EPOCH = 1.79489e9
         pytest.param((2.5e9,), EPOCH, "2.5e+09", id="a large benefit"),
         pytest.param((-3.0,), 10.0, "-3", id="a moment of a clock that begins at 0"),
         pytest.param((-math.inf,), EPOCH, "-inf", id="never"),
+        pytest.param((0.0, math.nan), EPOCH, "0, nan", id="no number"),
     ],
 )
 def test_priorities_that_are_moments_are_told_from_now(priority: tuple[float, ...], now: float, text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from headgate.core.errors import ParameterError
 from headgate.core.graph import Floats, Graph
-from headgate.core.inheritance import derive_periods, inherit_priorities, work_per_second
+from headgate.core.inheritance import (
+    MOST_INHERITED,
+    MOST_K,
+    MOST_PRIORITY,
+    derive_periods,
+    inherit_priorities,
+    inheritance_from,
+    work_per_second,
+)
 
 #: base -> daily -> report, base -> alerts, other -> daily; and one table that nobody reads
 TABLES = ("base", "other", "daily", "alerts", "report", "alone")
@@ -161,13 +169,32 @@ def test_density_equals_its_definition_where_ways_meet(count: int, chance: rando
     ("arguments", "complaint"),
     [
         pytest.param({"mode": "most"}, "one of none, sum, max, max-plus, density; got 'most'", id="unknown mode"),
-        pytest.param({"mode": "max-plus", "k": 1.0}, "needs k > 1; got k=1.0", id="k of one"),
-        pytest.param({"mode": "max-plus", "k": math.nan}, "needs k > 1; got k=nan", id="k not a number"),
+        pytest.param({"mode": "max-plus", "k": 1.0}, "above 1 and at most 1000; got 1.0", id="k of one"),
+        pytest.param({"mode": "max-plus", "k": math.nan}, "at most 1000; got nan", id="k not a number"),
+        pytest.param({"mode": "max-plus", "k": math.inf}, "at most 1000; got inf", id="k infinite"),
+        pytest.param({"mode": "max-plus", "k": 1001.0}, "at most 1000; got 1001", id="k too large"),
+        pytest.param({"mode": "sum", "k": 1001.0}, "at most 1000; got 1001", id="k too large, not used"),
     ],
 )
 def test_a_mode_that_cannot_be_is_refused(arguments, complaint) -> None:
     with pytest.raises(ParameterError, match=complaint):
         inherit_priorities(WAREHOUSE, column(STATED), **arguments)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["max-plus:", "max:", "default:", "max-plus:k=1", "max-plus:k=inf", "max-plus:k=1e308", "max-plus:k=nan"],
+)
+def test_a_rule_that_is_written_wrongly_is_refused_with_what_was_expected(text: str) -> None:
+    with pytest.raises(ParameterError, match=f"a number above 1 and at most 1000; got '{text}'"):
+        inheritance_from(text)
+
+
+def test_max_plus_stays_finite_over_the_longest_chain() -> None:
+    names = [f"t{i}" for i in range(300)]
+    stated = np.full(300, MOST_PRIORITY)
+    inherited = inherit_priorities(Graph(names, pairwise(names)), stated, "max-plus", k=MOST_K)
+    assert (inherited[0], inherited[-1]) == (MOST_INHERITED, MOST_PRIORITY)
 
 
 # --- periods ------------------------------------------------------------------------------------------------

@@ -231,12 +231,13 @@ def test_nobody_joins_a_job_before_whoever_the_policy_puts_first_at_any_price(
         pytest.param([-1], id="counted from the end"),
         pytest.param([1, 1], id="one twice"),
         pytest.param([1.5], id="no whole number"),
+        pytest.param(None, id="nothing"),
     ],
 )
-def test_a_policy_that_lets_others_join_than_it_is_offered_is_told_so(answer: list[float]) -> None:
+def test_a_policy_that_lets_others_join_than_it_is_offered_is_told_so(answer: list[float] | None) -> None:
     class Careless(MaxBenefit):
         def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
-            return np.array(answer)
+            return answer if answer is None else np.array(answer)  # type: ignore[return-value]
 
     matrix = FeatureMatrix(Graph(("first", "other", "third"), ()), features_named(TABLE_FEATURES))
     loop = Dispatch(matrix, Careless(), placement_from("anywhere"), Workers.of(1))

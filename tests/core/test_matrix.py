@@ -263,6 +263,28 @@ def test_filling_a_column_keeps_the_array_that_others_hold() -> None:
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda matrix: None, id="at first"),
+        pytest.param(lambda matrix: matrix.extend([INDEPENDENT]), id="after another feature"),
+        pytest.param(lambda matrix: matrix.regraph(Graph("bc")), id="after other nodes"),
+        pytest.param(lambda matrix: matrix.regraph(Graph([])), id="with no nodes"),
+    ],
+)
+def test_a_view_shows_what_the_columns_hold_and_cannot_be_written(change: Callable[[FeatureMatrix], object]) -> None:
+    matrix = FeatureMatrix(Graph("ab"), [STATIC])
+    change(matrix)
+    view = matrix.view()
+    for number, (name, column) in enumerate(matrix.columns.items()):
+        column[:] = float(number)
+        assert view[name].tolist() == column.tolist()
+        with pytest.raises(ValueError, match="read-only"):
+            view[name][:] = 7.0
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            view[name].flags.writeable = True
+
+
+@pytest.mark.parametrize(
     "values",
     [pytest.param([1.0], id="too few"), pytest.param([1.0, 2.0, 3.0], id="too many")],
 )

@@ -18,6 +18,7 @@ from headgate.core.features import features_named
 from headgate.core.graph import Graph
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Placement, Workers
+from headgate.core.placement import lanes_of as checked_lanes_of
 from headgate.core.placements import (
     SHIPPED,
     Anywhere,
@@ -56,8 +57,7 @@ def jobs_view(jobs: Jobs) -> FeatureView:
 
 
 def lanes_of(placement: Placement, view: FeatureView, workers: Workers) -> dict[str, Lane]:
-    placed = placement.lanes(view, workers)
-    placed.validate(len(view), len(workers))
+    placed = checked_lanes_of(placement, view, workers)
     names = view.graph.names if view.rows is None else [view.graph.names[i] for i in view.rows]
     return {name: placed.lanes[lane] for name, lane in zip(names, placed.of, strict=True)}
 

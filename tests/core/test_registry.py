@@ -255,6 +255,9 @@ def test_placements_take_parameters_the_same_way() -> None:
             id="no class",
         ),
         pytest.param("nowhere.Mine", DeclarationError, "there is no module 'nowhere'", id="no such module"),
+        pytest.param("..", UnknownNameError, "there is no policy called '..'", id="dots"),
+        pytest.param(".Mine", UnknownNameError, "there is no policy called '.Mine'", id="no module"),
+        pytest.param("own.policies.", UnknownNameError, "no policy called 'own.policies.'", id="no class in a module"),
     ],
 )
 def test_a_mistake_is_explained(text: str, error: type[Exception], message: str) -> None:

@@ -120,3 +120,15 @@ def test_what_has_to_be_left_out_may_be_of_far_less_weight_than_the_rest() -> No
     least = lower_bound(TableScenario((much, little), tracks=1, spread=None, horizon=end), portions=True)
     always_fresh, left_out = 1000 * (0.5 + 0.6 / 2), end / 3 / 2
     assert 0.9 * (always_fresh + left_out) <= least.weighted_staleness <= always_fresh + left_out
+
+
+@pytest.mark.parametrize("portions", [False, True])
+def test_updates_that_may_take_no_time_have_a_bound(portions: bool) -> None:
+    # What such an update pays for set-ups is nothing, also where the run ends before it could begin.
+    source = Table("a", period=1.0, setup_time=1.0, time_per_unit=0.3)
+    reader = Table("b", sources=("a",), priority=10.0, setup_time=1.0, time_per_unit=0.3)
+    slow = Slowdown(factor=50.0, normal=5.0, slow=20.0)
+    scenario = TableScenario((source, reader), spread=0.0, slowdown=slow, horizon=60.0, events=10**9)
+    policy = policy_from("priced-benefit" if portions else "max-benefit")
+    found = simulate_tables(scenario, policy, placement_from("anywhere"), 0).weighted_staleness
+    assert 0 < lower_bound(scenario, portions=portions).weighted_staleness <= found

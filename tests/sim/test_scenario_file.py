@@ -18,6 +18,9 @@ OPERATORS = 'grain = "operators"\n[[query]]\nname = "q"\n'
     ("text", "complaint"),
     [
         pytest.param("grain = []", "grain takes one of", id="a grain that is a list"),
+        pytest.param(
+            f"{TABLES}[[table]]\nname = 'a'\nperiod = 1\narrivals = [1, 2]", "remove one of them", id="two ways to come"
+        ),
         pytest.param(f"{TABLES}[[table]]\nname = []", "'name'", id="a name that is a list"),
         pytest.param(
             f'{TABLES}[[table]]\nname = "a"\ncount = 2\nsources = [[]]', "sources", id="a source that is a list"

@@ -571,7 +571,11 @@ def test_a_table_that_makes_no_sense_is_refused_by_name(wrong: dict[str, object]
         pytest.param({"chop": 0.5}, "chop must be at least 1", id="chop below a period"),
         pytest.param({"events": 0}, "events and horizon must be positive", id="no events"),
         pytest.param({"horizon": 0.0}, "events and horizon must be positive", id="no time"),
-        pytest.param({"inheritance_k": 1.0, "inheritance": "max-plus"}, "k > 1", id="max-plus without plus"),
+        pytest.param(
+            {"inheritance_k": 1.0, "inheritance": "max-plus"}, "above 1 .* got 1.0", id="max-plus without plus"
+        ),
+        pytest.param({"inheritance_k": 1e308, "inheritance": "max-plus"}, "at most 1000; got 1e", id="too much of it"),
+        pytest.param({"inheritance_k": math.inf}, "at most 1000; got inf", id="too much of it, not used"),
     ],
 )
 def test_a_scenario_that_makes_no_sense_is_refused(wrong: dict[str, object], complaint: str) -> None:

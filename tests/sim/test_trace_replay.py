@@ -247,6 +247,7 @@ def test_a_warehouse_that_was_told_to_chop_goes_by_no_budget() -> None:
     ("trace", "skip", "named"),
     [
         pytest.param(run_of(STREAM, updates=[]), 100.0, ("'city'", "100 s", "skip less"), id="all skipped"),
+        pytest.param(run_of(STREAM, updates=[], end=0.0), 0.0, ("'city' has no updates", "record a run"), id="no run"),
         pytest.param(run_of(STREAM, updates=[], inheritance="most"), 0.0, ("inheritance", "'most'"), id="inheritance"),
         pytest.param(run_of(STREAM, updates=[], chop=0.5), 0.0, ("chop", "0.5"), id="an impossible chop"),
     ],

@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headgate.core import CostModel, FeatureView, Floats, ParameterError, Policy, Update
+from headgate.core import (
+    CostModel,
+    FeatureView,
+    Floats,
+    Inheritance,
+    ParameterError,
+    Placement,
+    Policy,
+    Update,
+    Workers,
+)
 from headgate.core.graph import Ints
+<<<<<<< HEAD
 from headgate.core.trace import NotLoaded, RunNotice
+=======
+from headgate.core.placement import Lane, Lanes
+from headgate.core.placements import Anywhere
+from headgate.core.trace import RunNotice
+>>>>>>> mend-e
 from headgate.errors import RunFailedError
 from headgate.warehouse import Files, Generator, NodeStatistics, Notice, Pending, Warehouse
 from headgate.warehouse.declare.spec import WarehouseSpec
 from headgate.warehouse.run.runtime import Runtime, SparkLostError
+from headgate.warehouse.schedule.ending import PLACE_AGAIN_AFTER
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.storage.store import TableStore
 from headgate.warehouse.updates.load import DimensionNode, StreamNode
 from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
-from tests.warehouse.test_scheduler import PretendedNode, names
+from tests.warehouse.test_scheduler import PretendedNode, commit, names
 
 NOW = 100.0
 NO_SPARK: Any = None
@@ -202,6 +219,40 @@ class Exits(Mine):
 
 
 @dataclass(frozen=True)
+class Ends(Mine):
+    """Would end the thread."""
+
+    name = "ends"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        raise BaseException("enough")
+
+
+@dataclass(frozen=True)
+class Moody(Mine):
+    """Says who it is, and what sources inherit, until it has failed."""
+
+    failed: list[bool] = field(default_factory=list)
+
+    name = "moody"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        self.failed.append(True)
+        raise KeyError("weight")
+
+    def __str__(self) -> str:
+        if self.failed:
+            raise ValueError("no text any more")
+        return "moody"
+
+    @property
+    def inheritance(self) -> Inheritance:
+        if self.failed:
+            raise ValueError("no inheritance any more")
+        return "sum"
+
+
+@dataclass(frozen=True)
 class Negative(Mine):
     """Takes less than nothing."""
 
@@ -242,6 +293,8 @@ class Joining(Mine):
     [
         pytest.param(Mine(), "policy 'mine' failed while ranking: KeyError: 'weight'", id="raises"),
         pytest.param(Exits(), "policy 'exits' failed while ranking: SystemExit: 3", id="exits"),
+        pytest.param(Ends(), "policy 'ends' failed while ranking: BaseException: enough", id="ends"),
+        pytest.param(Moody(), "policy 'moody' failed while ranking: KeyError: 'weight'", id="cannot say who it is"),
         pytest.param(Negative(), "policy 'negative': the portion of 'hot' must be", id="a portion below 0"),
         pytest.param(TooShort(), "policy 'too-short' must return an array with one number", id="wrong shape"),
     ],
@@ -275,6 +328,14 @@ def test_so_is_one_that_fails_when_it_is_asked_who_may_share_a_job(tmp_path: Pat
     assert [row.state for row in scheduler.statistics(NOW)].count("failed") == 0
 
 
+def test_what_sources_inherit_is_asked_of_a_policy_once(tmp_path: Path) -> None:
+    policy = Moody()
+    scheduler = Scheduler(opened(declared(tmp_path, "hot"), tmp_path), RunOptions(policy=policy), NOW)
+    policy.failed.append(True)
+    scheduler.set_priority("hot", 3.0)
+    assert {row.name: row.priority for row in scheduler.statistics(NOW)}["hot"] == 3.0
+
+
 def test_the_traceback_of_a_policy_is_the_users_own(tmp_path: Path) -> None:
     scheduler = Scheduler(opened(declared(tmp_path, "hot"), tmp_path), RunOptions(policy=Mine()), NOW)
     scheduler.decide(NOW)
@@ -282,6 +343,59 @@ def test_the_traceback_of_a_policy_is_the_users_own(tmp_path: Path) -> None:
     assert heading == "Traceback (most recent call last):"
     assert __file__ in first, "nothing of ours comes before it"
     assert last == "KeyError: 'weight'"
+
+
+# --- placements -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Later(Placement):
+    """Places well at first."""
+
+    answer: Any
+    placed: list[bool] = field(default_factory=list)
+
+    name = "later"
+
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        if not self.placed:
+            self.placed.append(True)
+            return Anywhere().lanes(view, workers)
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        pytest.param(ValueError("no map"), "placement 'later' failed: ValueError: no map", id="raises"),
+        pytest.param(SystemExit(3), "placement 'later' failed: SystemExit: 3", id="exits"),
+        pytest.param(BaseException("no"), "placement 'later' failed: BaseException: no", id="ends"),
+        pytest.param(None, "placement 'later' must return Lanes; it returned NoneType", id="forgets to return"),
+        pytest.param(
+            Lanes((Lane((7,)),), np.zeros(3, dtype=np.intp)),
+            "placement 'later' must give every lane a home, and name workers as integers between 0 and 1",
+            id="a track that is not there",
+        ),
+    ],
+)
+def test_tables_stay_where_they_are_if_a_placement_fails_later(tmp_path: Path, answer: Any, said: str) -> None:
+    options = RunOptions(placement=Later(answer), tracks=2)
+    warehouse = opened(declared(tmp_path, "hot", "cold"), tmp_path)
+    scheduler = Scheduler(warehouse, options, NOW)
+    for _ in range(PLACE_AGAIN_AFTER // 2):
+        for (update,) in scheduler.decide(NOW):
+            commit(scheduler, update, NOW)
+            for node in warehouse.nodes.values():
+                if isinstance(node, PolledNode):
+                    node.pending = 5.0
+        scheduler.resume("hot", NOW)
+        scheduler.resume("cold", NOW)
+    (notice,) = scheduler.notices
+    assert said in notice.text
+    assert notice.text.endswith("; the tables stay on the tracks that they were placed on before")
+    assert sorted(names(scheduler.decide(NOW))) == [["cold"], ["hot"]]
 
 
 # --- priorities -----------------------------------------------------------------------------------------------------

@@ -18,17 +18,18 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
-from headgate.core.errors import USER_ERRORS, HeadgateError, InvariantError, UserCodeError, user_error
+from headgate.core.errors import USER_ERRORS, InvariantError, UserCodeError, let_pass, raise_users
 from headgate.core.explain import Decision, DispatchExplanation, Ranked, ranked
 from headgate.core.graph import Graph, Ints
 from headgate.core.guard import Guard
 from headgate.core.loop import LoopStatistics, Reason, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
-from headgate.core.placement import Lane, Lanes, Placement, Workers
-from headgate.core.policy import Policy, portion_of, vet
+from headgate.core.placement import Lane, Lanes, Placement, Workers, lanes_of
+from headgate.core.policy import Policy, PolicyAnswers, answers_of, portion_of, vet
 from headgate.core.ranking import Key, ranking_for
 
 #: the features that the loop itself keeps or reads; an engine's matrix must have them
@@ -68,8 +69,10 @@ class Dispatch:
         history: int = 0,
     ) -> None:
         matrix.require(LOOP_FEATURES, "the dispatch loop")
-        vet(policy)
-        matrix.require(policy.requires(), f"policy {policy.name!r}")
+        #: what the policy says of itself
+        self.answers = answers_of(policy)
+        matrix.require(self.answers.requires, f"policy {policy.name!r}")
+        vet(placement)
         matrix.require(placement.needs, f"placement {placement.name!r}")
         self.matrix = matrix
         self.policy = policy
@@ -143,7 +146,7 @@ class Dispatch:
         self._roll_window(now)
         guard_may_strike = True
         while self._free and self._runnable:
-            view = FeatureView(self.matrix.columns, self.matrix.graph, now, self.turn, self._seed, self._memory)
+            view = FeatureView(self.matrix.shown, self.matrix.graph, now, self.turn, self._seed, self._memory)
             pick = self._overdue_pick(now) if guard_may_strike and self.guard.watches else None
             reason: Reason = "guard" if pick else "policy"
             try:
@@ -158,17 +161,18 @@ class Dispatch:
                 if self._keeps_history:
                     self.history.append(self._record(start, view))
             except USER_ERRORS as error:
+                let_pass(error)
                 if starts:  # starts decided before must be returned; the policy fails again at the next decision
                     break
-                raise self._policy_failed(error) from error
+                self._policy_failed(error)
             guard_may_strike = guard_may_strike and reason == "policy"
             self._take(start, view, memory)
             starts.append(start)
         return starts
 
-    def _policy_failed(self, error: BaseException) -> HeadgateError:
-        """The error by the name that the user knows: a policy inside another one gives its own as its text."""
-        return user_error(f"policy {str(self.policy)!r} failed while ranking", error)
+    def _policy_failed(self, error: BaseException) -> NoReturn:
+        """Raise the error by the name that the user knows: a policy inside another one gives its own as its text."""
+        raise_users(f"policy {self.answers.text!r} failed while ranking", error)
 
     def _overdue_pick(self, now: float) -> tuple[int, int] | None:
         best: tuple[float, int, int] | None = None
@@ -252,19 +256,15 @@ class Dispatch:
     ) -> None:
         """Refuse what would be refused if it were asked for; nothing changes."""
         if policy is not None:
-            vet(policy)
-            self.matrix.require(policy.requires(), f"policy {policy.name!r}")
-        try:
-            if placement is not None:
-                self._placed_by(placement)
-            if workers is not None:
-                self._lanes_from(placement or self.placement, workers)
-        except SystemExit as error:  # whoever asks before a change goes on without it
-            raise user_error(f"placement {(placement or self.placement).name!r} failed", error) from error
+            self._answers_of(policy)
+        if placement is not None:
+            self._placed_by(placement)
+        if workers is not None:
+            self._lanes_from(placement or self.placement, workers)
 
     def replace_policy(self, policy: Policy) -> None:
         """Rank by another policy from the next decision on; one that cannot be used is refused, and nothing changes."""
-        self.check(policy=policy)
+        self.answers = self._answers_of(policy)
         self.policy = policy
         self._memory = None
         self._adopt_lanes(self._placed)
@@ -334,6 +334,11 @@ class Dispatch:
         }
         self._adopt_lanes(self._lanes_from(self.placement, self.workers))
 
+    def _answers_of(self, policy: Policy) -> PolicyAnswers:
+        answers = answers_of(policy)
+        self.matrix.require(answers.requires, f"policy {policy.name!r}")
+        return answers
+
     def _placed_by(self, placement: Placement) -> Lanes:
         vet(placement)
         self.matrix.require(placement.needs, f"placement {placement.name!r}")
@@ -344,11 +349,9 @@ class Dispatch:
             # What it has placed before lets a placement avoid changing its mind at every small change of costs.
             own = placement is self.placement or placement == self.placement
             view = self.matrix.view(self._now, self.turn, seed=self._seed, memory=self._placed if own else None)
-            placed = placement.lanes(view, workers)
-        except Exception as error:
-            raise user_error(f"placement {placement.name!r} failed", error) from error
-        placed.validate(len(self.matrix.graph), len(workers))
-        return placed
+            return lanes_of(placement, view, workers)
+        except USER_ERRORS as error:
+            raise_users(f"placement {placement.name!r} failed", error)
 
     def _adopt_lanes(self, placed: Lanes) -> None:
         self._placed = placed
@@ -369,10 +372,11 @@ class Dispatch:
             {w: rank for rank, w in enumerate(dict.fromkeys((*lane.home, *lane.spare)))} for lane in self._lanes
         ]
         self._remembers = type(self.policy).remember is not Policy.remember
-        self._cuts = self.policy.cuts
+        self._cuts = self.answers.cuts
         graph = self.matrix.graph
         self.guard = Guard(self._lane_of, count, self._tie)
-        self._ranking = ranking_for(self.policy, placed.of, count, graph, self._runnable.__contains__)
+        is_local, runs = self.answers.local, self._runnable.__contains__
+        self._ranking = ranking_for(self.policy, is_local, placed.of, count, graph, runs)
         for node, since in self._runnable.items():
             self.guard.watch(node, since + self._patience[node])
             self._ranking.changed(node)
@@ -381,28 +385,28 @@ class Dispatch:
 
     def queue(self, now: float) -> tuple[Ranked, ...]:
         """All nodes that could run at this moment, best first by the policy."""
-        view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
+        view = FeatureView(self.matrix.shown, self.graph, now, self.turn, self._seed, self._memory)
         try:
             return ranked(view, self.policy, self._runnable) if self._runnable else ()
         except USER_ERRORS as error:
-            raise self._policy_failed(error) from error
+            self._policy_failed(error)
 
     def explain(self, node: int, now: float) -> DispatchExplanation:
         """Why this node runs or does not run at this moment."""
         name = self.graph.names[node]
         waits = node in self._runnable
         ranking = self.queue(now) if waits else ()
-        view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
+        view = FeatureView(self.matrix.shown, self.graph, now, self.turn, self._seed, self._memory)
         try:
             portion = portion_of(self.policy, view, node) if waits and self._cuts else math.inf
             notes = self.policy.notes(view, node) if waits else ()
         except USER_ERRORS as error:
-            raise self._policy_failed(error) from error
+            self._policy_failed(error)
         place = next((i for i, entry in enumerate(ranking) if entry.name == name), None)
         return DispatchExplanation(
             node=name,
             now=now,
-            policy=str(self.policy),
+            policy=self.answers.text,
             running_on=tuple(sorted(w for w, n in self._busy_node.items() if n == node)),
             place=None if place is None else place + 1,
             priority=() if place is None else ranking[place].priority,
@@ -423,24 +427,25 @@ class Dispatch:
         """Of ``offered``, which wait and could share the job of ``first``, those that may by the policy."""
         if not offered:
             return []
-        view = FeatureView(self.matrix.columns, self.graph, now, self.turn, self._seed, self._memory)
+        view = FeatureView(self.matrix.shown, self.graph, now, self.turn, self._seed, self._memory)
         others = np.array([node for node in self._runnable if node != first], dtype=np.intp)
         try:
-            answer = [*self.policy.joining(view, np.array(offered, dtype=np.intp), others)]
+            said: object = self.policy.joining(view, np.array(offered, dtype=np.intp), others)
+            answer = [*said] if isinstance(said, Iterable) else [said]
         except USER_ERRORS as error:
-            raise self._policy_failed(error) from error
+            self._policy_failed(error)
         joining = [int(node) for node in answer if isinstance(node, (int, np.integer)) and node in offered]
         if len({*joining}) < len(answer):
             raise UserCodeError(
-                f"policy {str(self.policy)!r}: joining must return some of the nodes that it is offered, each once; it "
-                f"was offered {[*offered]} and returned {answer}: correct the policy or replace it"
+                f"policy {self.answers.text!r}: joining must return some of the nodes that it is offered, each once; "
+                f"it was offered {[*offered]} and returned {answer}: correct the policy or replace it"
             )
         return joining
 
     def _record(self, start: Start, view: FeatureView) -> Decision:
         ranking = ranked(view, self.policy, self._runnable)
         name = view.graph.names[start.node]
-        return Decision(view.turn, view.now, name, start.worker, start.reason, str(self.policy), ranking)
+        return Decision(view.turn, view.now, name, start.worker, start.reason, self.answers.text, ranking)
 
     def statistics(self) -> DispatchStatistics:
         return DispatchStatistics(

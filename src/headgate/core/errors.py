@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import NoReturn
 
 
 class HeadgateError(Exception):
@@ -75,8 +76,23 @@ def said_by(error: BaseException) -> str:
         return f"{type(error).__name__}, whose own text cannot be made: {type(second).__name__}"
 
 
-#: what a policy of a user's may raise: ``sys.exit`` in it must not end the run; Ctrl-C must
-USER_ERRORS = (Exception, SystemExit)
+#: what a policy of a user's may raise: nothing of it may end the run. First ``let_pass`` what is meant to.
+USER_ERRORS = (BaseException,)
+
+
+def let_pass(error: BaseException) -> None:
+    """Raise again what nobody may keep: Ctrl-C, and that by which Headgate itself ends a thread."""
+    ours = not isinstance(error, Exception) and type(error).__module__.startswith("headgate.")
+    if ours or isinstance(error, KeyboardInterrupt):
+        raise error
+
+
+def raise_users(what: str, error: BaseException) -> NoReturn:
+    """Raise what code of a user's has raised as one of our errors, with the user's as its cause."""
+    let_pass(error)
+    if isinstance(error, HeadgateError):
+        raise error
+    raise user_error(what, error) from error
 
 
 def user_error(what: str, error: BaseException) -> HeadgateError:

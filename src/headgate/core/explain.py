@@ -183,7 +183,7 @@ class RoundsExplanation(Explanation):
 
 
 def _numbers(priority: Sequence[float], now: float) -> str:
-    return ", ".join(f"{p:.6g}" if p > _MOMENT or math.inf in (now, -p) else _moment(-p, now) for p in priority)
+    return ", ".join(f"{p:.6g}" if not p <= _MOMENT or math.inf in (now, -p) else _moment(-p, now) for p in priority)
 
 
 def _moment(moment: float, now: float) -> str:

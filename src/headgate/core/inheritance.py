@@ -26,6 +26,10 @@ LEAST_PERIOD = 1e-6
 
 #: the highest priority that may be stated; what is computed from priorities stays a finite number
 MOST_PRIORITY = 1e12
+#: the largest factor of max-plus
+MOST_K = 1000.0
+#: no priority is lifted above this, however long a chain is: what policies compute from it stays finite, too
+MOST_INHERITED = 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,9 @@ class InheritanceRule:
 
     mode: Inheritance = "max"
     k: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_k(self.k)
 
     def __str__(self) -> str:
         return f"{self.mode}:k={self.k:g}" if self.mode == "max-plus" else self.mode
@@ -44,21 +51,21 @@ def inheritance_from(text: str) -> InheritanceRule | None:
 
     None for ``default``: what the policy asks for, or else ``max``.
     """
-    mode, _, parameter = (part.strip() for part in text.partition(":"))
+    mode, colon, parameter = (part.strip() for part in text.partition(":"))
     key, _, value = (part.strip() for part in parameter.partition("="))
-    if mode == "default" and not parameter:
+    if mode == "default" and not colon:
         return None
     for known in get_args(Inheritance):
-        if mode == known and not parameter:
+        if mode == known and not colon:
             return InheritanceRule(known)
     try:
         k = float(value) if mode == "max-plus" and key == "k" else math.nan
     except ValueError:
         k = math.nan
-    if not 1 < k < math.inf:
+    if not 1 < k <= MOST_K:
         raise ParameterError(
-            f"inheritance is default, {', '.join(get_args(Inheritance))}, or max-plus:k=NUMBER with a number above 1; "
-            f"got {text[:100]!r}"
+            f"inheritance is default, {', '.join(get_args(Inheritance))}, or max-plus:k=NUMBER with a number above 1 "
+            f"and at most {MOST_K:g}; got {text[:100]!r}"
         )
     return InheritanceRule("max-plus", k)
 
@@ -71,7 +78,7 @@ def inherit_priorities(
     ``none``      as stated.
     ``sum``       the sum over the node and all of its direct and indirect dependents, each counted once.
     ``max``       the largest among the node and all of its dependents.
-    ``max-plus``  like max, but each step from dependent to source multiplies by ``k`` > 1. The paper's sentence
+    ``max-plus``  like max, but each step from dependent to source multiplies by ``k``, above 1. The paper's sentence
                   ("K times the maximum, including itself") taken for every table alike would only scale all
                   priorities; applied step by step it does what the paper says of it: it lifts base tables, the
                   more so the longer the chain above them.
@@ -81,8 +88,7 @@ def inherit_priorities(
     """
     if mode not in get_args(Inheritance):
         raise ParameterError(f"inheritance must be one of {', '.join(get_args(Inheritance))}; got {mode!r}")
-    if mode == "max-plus" and not k > 1:
-        raise ParameterError(f"inheritance max-plus needs k > 1; got k={k}")
+    _check_k(k)
     inherited = np.array(priority, dtype=np.float64)
     if mode == "none":
         return inherited
@@ -95,8 +101,14 @@ def inherit_priorities(
     factor = k if mode == "max-plus" else 1.0
     for level in graph.from_sinks[1:]:
         best = np.maximum.reduceat(inherited[level.neighbours], level.starts)
-        inherited[level.nodes] = np.maximum(inherited[level.nodes], factor * best)
+        lifted = np.minimum(factor * best, MOST_INHERITED)
+        inherited[level.nodes] = np.maximum(inherited[level.nodes], lifted)
     return inherited
+
+
+def _check_k(k: float) -> None:
+    if not 1 < k <= MOST_K:
+        raise ParameterError(f"k of inheritance max-plus must be a number above 1 and at most {MOST_K:g}; got {k}")
 
 
 def work_per_second(setup_time: Floats, time_per_unit: Floats, period: Floats) -> Floats:

@@ -25,7 +25,8 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class FeatureView:
-    """What a policy sees: feature columns, the graph, the time and the number of the decision. Read only.
+    """What a policy sees: feature columns, the graph, the time and the number of the decision. Read only: what a loop
+    shows cannot be written, and a policy or placement that tries gets a ValueError.
 
     ``view["cost"]`` is one number per node in view. ``rows`` is None when all nodes are in view; a policy that is
     ``local`` may be shown just the nodes that changed.
@@ -88,15 +89,18 @@ class FeatureMatrix:
 
     Invariants:
     1. ``columns`` holds all and only the features given, each of length ``len(graph)``.
-    2. After ``refresh`` no dynamic value that can have changed since the refresh before is left unread.
+    2. ``shown`` holds the same memory as ``columns``, and cannot be written.
+    3. After ``refresh`` no dynamic value that can have changed since the refresh before is left unread.
     """
 
     def __init__(self, graph: Graph, features: Iterable[Feature]) -> None:
         self.graph = graph
         self.features: dict[str, Feature] = {feature.name: feature for feature in features}
-        self.columns: dict[str, Floats] = {
-            name: np.full(len(graph), feature.default) for name, feature in self.features.items()
-        }
+        self.columns: dict[str, Floats] = {}
+        #: the columns as policies and placements get them
+        self.shown: dict[str, Floats] = {}
+        for name, feature in self.features.items():
+            self._set_column(name, np.full(len(graph), feature.default))
         #: nodes not read since they were added: all their features are unknown, also static ones
         self._unread: set[int] = set(range(len(graph)))
         self._ran: set[int] = set()
@@ -116,13 +120,18 @@ class FeatureMatrix:
         new = [feature for feature in features if feature.name not in self.features]
         for feature in new:
             self.features[feature.name] = feature
-            self.columns[feature.name] = np.full(len(self.graph), feature.default)
+            self._set_column(feature.name, np.full(len(self.graph), feature.default))
         if new:
             self._unread = set(range(len(self.graph)))
 
     def fill(self, name: str, values: Floats | Iterable[float]) -> None:
         """Set a whole column, for example the priorities after inheritance."""
         self.columns[name][:] = _values(values, len(self.graph), name)
+
+    def _set_column(self, name: str, column: Floats) -> None:
+        """Put an array in the place of a column; policies are shown the same memory, which they cannot write."""
+        self.columns[name] = column
+        self.shown[name] = np.asarray(column.data.toreadonly())
 
     # --- selective update -----------------------------------------------------------------------------------
 
@@ -167,7 +176,7 @@ class FeatureMatrix:
     # --- views and change -----------------------------------------------------------------------------------
 
     def view(self, now: float = 0.0, turn: int = 0, *, seed: int = 0, memory: object = None) -> FeatureView:
-        return FeatureView(self.columns, self.graph, now, turn, seed, memory)
+        return FeatureView(self.shown, self.graph, now, turn, seed, memory)
 
     def regraph(self, graph: Graph) -> NDArray[np.intp]:
         """Move to another graph, keeping the rows of nodes known by name; returns the old index of each, -1 if new."""
@@ -176,7 +185,7 @@ class FeatureMatrix:
         for name, feature in self.features.items():
             column = np.full(len(graph), feature.default)
             column[kept] = self.columns[name][old[kept]]
-            self.columns[name] = column
+            self._set_column(name, column)
         new_of_old = {int(o): i for i, o in enumerate(old) if o >= 0}
 
         def renumbered(noted: set[int]) -> set[int]:

@@ -7,13 +7,14 @@ workers changes, at every rescheduling of the *rounds* loop, and when an engine 
 
 from __future__ import annotations
 
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.core.errors import InvariantError, ParameterError
+from headgate.core.errors import ParameterError, UserCodeError
 from headgate.core.graph import Ints
 from headgate.core.matrix import FeatureView
 from headgate.core.policy import Choosable
@@ -77,21 +78,11 @@ class Lanes:
         """Each node at home on exactly one worker."""
         named = np.asarray(worker, dtype=np.intp)
         in_turn = list(dict.fromkeys(named.tolist()))
-        if not in_turn or min(in_turn) < 0:  # numbers that are none of a worker are refused by ``validate``
+        if not in_turn or min(in_turn) < 0:  # numbers that are none of a worker are refused when they are checked
             return cls.of_nodes(Lane((w,)) for w in named.tolist())
         number = np.empty(max(in_turn) + 1, dtype=np.intp)
         number[in_turn] = np.arange(len(in_turn))
         return cls(tuple(Lane((w,)) for w in in_turn), number[named])
-
-    def validate(self, nodes: int, workers: int) -> None:
-        """Every node has a lane, every lane a home, and no lane names a worker that does not exist."""
-        if len(self.of) != nodes:
-            raise InvariantError(f"a placement must give every node a lane: {nodes} nodes, got {len(self.of)}")
-        if nodes and not 0 <= int(self.of.min()) <= int(self.of.max()) < len(self.lanes):
-            raise InvariantError(f"a placement named a lane that is not among its {len(self.lanes)} lanes")
-        for lane in self.lanes:
-            if not lane.home or not all(0 <= w < workers for w in (*lane.home, *lane.spare)):
-                raise InvariantError(f"a lane must name workers between 0 and {workers - 1}; got {lane}")
 
 
 class Placement(Choosable, ABC):
@@ -100,6 +91,43 @@ class Placement(Choosable, ABC):
     @abstractmethod
     def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
         """Where each node in ``view`` may run."""
+
+
+def lanes_of(placement: Placement, view: FeatureView, workers: Workers) -> Lanes:
+    """Where ``placement`` puts the nodes in view; anything but lanes of these workers is the placement's mistake."""
+    return checked_lanes(placement, placement.lanes(view, workers), len(view), len(workers))
+
+
+def checked_lanes(placement: Placement, placed: object, nodes: int, workers: int) -> Lanes:
+    """What a placement has returned, in which every node has a lane, every lane a home, and every worker exists."""
+    if not isinstance(placed, Lanes):
+        raise _wrong(placement, "return Lanes", type(placed).__name__)
+    lanes, of = placed.lanes, placed.of
+    if not isinstance(lanes, (tuple, list)) or not all(isinstance(lane, Lane) for lane in lanes):
+        raise _wrong(placement, "return Lanes whose lanes are a tuple of Lane", reprlib.repr(lanes))
+    if not isinstance(of, np.ndarray) or of.dtype.kind not in "iu" or of.shape != (nodes,):
+        got = f"an array of {of.dtype} of shape {of.shape}" if isinstance(of, np.ndarray) else reprlib.repr(of)
+        raise _wrong(placement, f"give each of {nodes} nodes the number of its lane, as an array of integers", got)
+    if nodes and not 0 <= int(of.min()) <= int(of.max()) < len(lanes):
+        numbers = f"numbers from {of.min()} to {of.max()}, with lanes: {len(lanes)}"
+        raise _wrong(placement, "give every node a lane, counted from 0, that is among its lanes", numbers)
+    for lane in lanes:
+        if not _names_workers(lane.home, workers) or not lane.home or not _names_workers(lane.spare, workers):
+            what = f"give every lane a home, and name workers as integers between 0 and {workers - 1}"
+            raise _wrong(placement, what, f"home={reprlib.repr(lane.home)}, spare={reprlib.repr(lane.spare)}")
+    return placed
+
+
+def _names_workers(named: object, workers: int) -> bool:
+    if not isinstance(named, (tuple, list, range)):
+        return False
+    return all(isinstance(worker, (int, np.integer)) and 0 <= worker < workers for worker in named)
+
+
+def _wrong(placement: Placement, expected: str, got: str) -> UserCodeError:
+    return UserCodeError(
+        f"placement {placement.name!r} must {expected}; it returned {got}: correct the placement or choose another"
+    )
 
 
 def one_worker_each(lanes: Lanes) -> Ints:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.core.errors import USER_ERRORS, UserCodeError, user_error
+from headgate.core.errors import USER_ERRORS, UserCodeError, let_pass, raise_users
 from headgate.core.graph import Floats, Ints
 from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView, in_view
+
+#: the longest text that a policy or placement may give of itself, in letters: traces and everything shown have it
+MOST_SAID = 10_000
 
 _Said = TypeVar("_Said")
 
@@ -111,38 +114,79 @@ class Policy(Choosable, ABC):
         return self.needs
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyAnswers:
+    """What a policy says of itself. A policy of a user's may answer otherwise, or fail, when it is asked again: so it
+    is asked once, before it takes the place of another one."""
+
+    text: str
+    requires: tuple[str, ...]
+    cuts: bool
+    local: bool
+    inheritance: Inheritance | None
+
+
 def vet(chosen: Choosable) -> None:
     """Ask a policy, or a placement, all that it says of itself; a wrong answer is its author's mistake.
 
     To be called before it takes the place of another one: then a mistake is told, and nothing has changed.
     """
-    who = f"{'policy' if isinstance(chosen, Policy) else 'placement'} {chosen.name!r}"
-    _answer_of(who, "__str__", lambda: str(chosen))
-    if not isinstance(chosen, Policy):
+    if isinstance(chosen, Policy):
+        answers_of(chosen)
         return
-    needs = _answer_of(who, "requires", lambda: _listed(chosen.requires()))
+    who = f"placement {chosen.name!r}"
+    _text_said(who, chosen)
+    if _answer_of(who, "needs", lambda: _listed(chosen.needs)) is None:
+        raise UserCodeError(f"{who}: needs must be the names of features, as a tuple of texts: correct it")
+
+
+def answers_of(policy: Policy) -> PolicyAnswers:
+    """What a policy says of itself; a wrong answer is its author's mistake."""
+    who = f"policy {policy.name!r}"
+    text = _text_said(who, policy)
+    needs = _answer_of(who, "requires", lambda: _listed(policy.requires()))
     if needs is None:
         raise UserCodeError(f"{who}: requires must return the names of features, as a tuple of texts: correct it")
-    _answer_of(who, "cuts", lambda: bool(chosen.cuts))
-    _answer_of(who, "local", lambda: bool(chosen.local))
-    inheritance, known = _answer_of(who, "inheritance", lambda: chosen.inheritance), get_args(Inheritance)
+    cuts = _answer_of(who, "cuts", lambda: bool(policy.cuts))
+    local = _answer_of(who, "local", lambda: bool(policy.local))
+    inheritance, known = _answer_of(who, "inheritance", lambda: policy.inheritance), get_args(Inheritance)
     if inheritance is not None and not (isinstance(inheritance, str) and inheritance in known):
         got = repr(inheritance) if isinstance(inheritance, str) else type(inheritance).__name__
         raise UserCodeError(f"{who}: inheritance must be one of {', '.join(known)}, or None; got {got}: correct it")
+    return PolicyAnswers(text, needs, cuts, local, inheritance)
+
+
+def text_of(chosen: Choosable) -> str:
+    """A policy or placement as a user would write it; its name if it fails to say that."""
+    try:
+        return str(chosen)
+    except USER_ERRORS as error:
+        let_pass(error)
+        return str(chosen.name)
+
+
+def _text_said(who: str, chosen: Choosable) -> str:
+    text = _answer_of(who, "__str__", lambda: str(chosen))
+    if len(text) > MOST_SAID:
+        got = f"{len(text)}, from {text[:60]!r} on"
+        raise UserCodeError(f"{who}: __str__ must return at most {MOST_SAID} letters; got {got}: correct it")
+    return text
 
 
 def _answer_of(who: str, asked: str, question: Callable[[], _Said]) -> _Said:
     try:
         return question()
     except USER_ERRORS as error:
-        raise user_error(f"{who} cannot be used, because its {asked} failed", error) from error
+        raise_users(f"{who} cannot be used, because its {asked} failed", error)
 
 
-def _listed(names: Iterable[object]) -> tuple[str, ...] | None:
+def _listed(names: object) -> tuple[str, ...] | None:
     """The names as a tuple; None if that is not what they are."""
-    listed = () if isinstance(names, str) else (*names,)
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return None
+    listed: tuple[object, ...] = (*names,)
     texts = tuple(name for name in listed if isinstance(name, str))
-    return None if isinstance(names, str) or len(texts) < len(listed) else texts
+    return None if len(texts) < len(listed) else texts
 
 
 def priorities_of(policy: Policy, view: FeatureView) -> Floats:
@@ -165,7 +209,7 @@ def portions_of(policy: Policy, view: FeatureView) -> Floats:
     if shape != (len(view),):
         got = type(answer).__name__ if shape is None else f"an array of shape {shape}"
         raise UserCodeError(
-            f"policy {str(policy)!r}: portion must return an array with one number for each of {len(view)} nodes; "
+            f"policy {text_of(policy)!r}: portion must return an array with one number for each of {len(view)} nodes; "
             f"got {got}: correct the policy or replace it"
         )
     return answer
@@ -177,8 +221,8 @@ def portion_of(policy: Policy, view: FeatureView, node: int) -> float:
     if not portion > 0:
         name = view.graph.names[node]
         raise UserCodeError(
-            f"policy {str(policy)!r}: the portion of {name!r} must be a number above 0, or infinity for everything; "
-            f"got {portion}: correct the policy or replace it"
+            f"policy {text_of(policy)!r}: the portion of {name!r} must be a number above 0, or infinity for "
+            f"everything; got {portion}: correct the policy or replace it"
         )
     return portion
 

@@ -177,9 +177,9 @@ class FullRanking:
 
 
 def ranking_for(
-    policy: Policy, lane_of: Ints, lanes: int, graph: Graph, runnable: Callable[[int], bool]
+    policy: Policy, local: bool, lane_of: Ints, lanes: int, graph: Graph, runnable: Callable[[int], bool]
 ) -> LocalRanking | FullRanking:
-    """The cheaper of the two rankings that is right for ``policy``."""
-    if policy.local:
+    """The cheaper of the two rankings that is right for ``policy``, which has said whether it is local."""
+    if local:
         return LocalRanking(policy, lane_of.tolist(), lanes, graph, runnable)
     return FullRanking(policy, lane_of, lanes)

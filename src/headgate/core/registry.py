@@ -28,6 +28,7 @@ from headgate.core.errors import (
     ParameterError,
     UnknownNameError,
     UserCodeError,
+    let_pass,
     said_by,
 )
 from headgate.core.placement import Placement
@@ -103,6 +104,7 @@ class _NamedClasses(Generic[_Chosen]):
         except HeadgateError:
             raise
         except USER_ERRORS as error:
+            let_pass(error)
             said = said_by(error)
             raise UserCodeError(f"{self.noun} {name!r} failed while it was made from {text!r}: {said}") from error
         vet(made)
@@ -114,6 +116,9 @@ class _NamedClasses(Generic[_Chosen]):
                 hint = f"A {self.noun} of your own is named by its path: package.module.Class."
                 raise UnknownNameError(self.noun, name, self.known, hint=hint)
             return self.known[name]
+        if not all(part.isidentifier() for part in name.split(".")):
+            hint = f"A {self.noun} of your own is named by its path: package.module.Class."
+            raise UnknownNameError(self.noun, name, self.known, hint=hint)
         if not imports:
             raise UnknownNameError(self.noun, name, self.known, hint="No module is imported to look for it.")
         module_name, _, attribute = name.rpartition(".")
@@ -136,6 +141,7 @@ def _imported(module_name: str, wanted: str) -> types.ModuleType:
     try:
         return importlib.import_module(module_name)
     except USER_ERRORS as error:
+        let_pass(error)
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise DeclarationError(
                 f"there is no module {error.name!r}, so the {wanted} cannot be found: "

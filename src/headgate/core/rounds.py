@@ -37,13 +37,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.core.errors import USER_ERRORS, HeadgateError, InvariantError, UserCodeError
+from headgate.core.errors import USER_ERRORS, HeadgateError, InvariantError, UserCodeError, let_pass, said_by
 from headgate.core.explain import RoundsExplanation
 from headgate.core.graph import Floats, Graph, Ints, uniform
 from headgate.core.loop import LoopStatistics
 from headgate.core.matrix import FeatureMatrix, FeatureView, Reader
-from headgate.core.placement import Placement, Workers, one_worker_each
-from headgate.core.policy import Policy, as_table, portions_of, priorities_of, ties, vet
+from headgate.core.placement import Placement, Workers, lanes_of, one_worker_each
+from headgate.core.policy import Policy, as_table, portions_of, priorities_of, text_of, ties, vet
 from headgate.core.worklist import CanRun, Counts, NodeRecords, Phase, RoundsConfig, Step, Worklist
 
 Answer = TypeVar("Answer")
@@ -206,7 +206,7 @@ class Rounds:
     def _sort(self, own: Worklist) -> None:
         rows = np.array(own.nodes, dtype=np.intp)
         then = self._view
-        view = FeatureView(self.matrix.columns, self.graph, then.now, then.turn, then.seed, then.memory, rows)
+        view = FeatureView(self.matrix.shown, self.graph, then.now, then.turn, then.seed, then.memory, rows)
         table = self._priorities(view) if self._table is None else self._table[rows]
         portions = self._portions(view) if self.policy.cuts else None
         own.sort(table, ties(view), self._patience()[rows], forces=self._forces(), portions=portions)
@@ -256,7 +256,7 @@ class Rounds:
         return RoundsExplanation(
             node=names[node],
             now=now,
-            policy=str(self.policy),
+            policy=text_of(self.policy),
             running_on=tuple(each.worker for each in self._lists if each.running == node),
             place=place + 1,
             priority=tuple(own.table[place].tolist()),
@@ -419,9 +419,7 @@ class Rounds:
     def _place(self) -> Ints:
         if not len(self.graph):
             return np.empty(0, dtype=np.intp)
-        lanes = self._ask(self.placement, self.placement.lanes, self._view, self.workers)
-        lanes.validate(len(self.graph), len(self.workers))
-        return one_worker_each(lanes)
+        return one_worker_each(self._ask(self.placement, lanes_of, self.placement, self._view, self.workers))
 
     def _priorities(self, view: FeatureView) -> Floats:
         if not len(view):
@@ -445,6 +443,7 @@ class Rounds:
             vet(policy)
             self.matrix.require(policy.requires(), f"policy {policy.name!r}")
         if placement is not None:
+            vet(placement)
             self.matrix.require(placement.needs, f"placement {placement.name!r}")
 
     def _forces(self) -> bool:
@@ -462,10 +461,11 @@ class Rounds:
         except HeadgateError:
             raise
         except USER_ERRORS as error:
+            let_pass(error)
             kind = "policy" if isinstance(whom, Policy) else "placement"
             raise UserCodeError(
                 f"{kind} {whom.name!r} failed at the rescheduling after round {self.round}: "
-                f"{type(error).__name__}: {error}; correct it or replace it"
+                f"{type(error).__name__}: {said_by(error)}; correct it or replace it"
             ) from error
 
 

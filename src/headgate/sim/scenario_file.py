@@ -147,6 +147,10 @@ def _tables(entry: dict[str, Any], counts: Mapping[object, object], where: str) 
         if suffix and isinstance(sources, list) and all(isinstance(source, str) for source in sources):
             # a counted table is built on its own copy of a source that is counted alike, else on the one there is
             values["sources"] = [f"{s}{suffix}" if counts.get(s, 1) == entry["count"] else s for s in sources]
+        if "arrivals" in values and "period" in values:
+            raise ScenarioError(
+                f"{where}: data comes by a period or at the arrivals that are listed: remove one of them"
+            )
         yield build(Table, values, where, RENAMED)
 
 

@@ -256,6 +256,11 @@ def replay_of(
     """
     begin = trace.header.started + skip
     length = trace.finish - begin
+    if not trace.finish > trace.header.started:
+        raise ScenarioError(
+            f"the trace of {trace.header.warehouse!r} has no updates: there is nothing to replay; record a run in which"
+            " tables are updated"
+        )
     if not length > 0:
         raise ScenarioError(
             f"the run of {trace.header.warehouse!r} was recorded for {trace.finish - trace.header.started:.3g} s; "

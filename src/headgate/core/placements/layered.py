@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.core.matrix import FeatureView
-from headgate.core.placement import Lane, Lanes, Placement, Workers
+from headgate.core.placement import Lane, Lanes, Placement, Workers, lanes_of
 from headgate.core.policies.classes import LIVE
 
 
@@ -43,8 +43,7 @@ class LayeredPlacement(Placement):
             return self.inner.lanes(view, workers)
         rows = np.flatnonzero(is_live)
         shown = rows if view.rows is None else view.rows[rows]
-        placed = self.inner.lanes(view.only(shown), workers)
-        placed.validate(len(rows), len(workers))
+        placed = lanes_of(self.inner, view.only(shown), workers)
         last = len(workers) - 1
         of = np.full(len(view), len(placed.lanes), dtype=np.intp)
         of[rows] = placed.of

@@ -89,12 +89,16 @@ class FluidTable:
 
 class _Block(NamedTuple):
     """Steps in which data may be begun with, for each piece of it: from which to which, the first step after the slow
-    period in which it came, and what it pays for set-ups at the least."""
+    period in which it came, what it pays for set-ups at the least, and infinity where the run ends before.
+
+    Infinity is apart, because an update that takes no time pays nothing, and nothing times infinity is no number.
+    """
 
     begins: Ints
     ends: Ints
     until: Ints
     pay: Floats
+    never: Floats
 
 
 class FluidBound:
@@ -307,7 +311,8 @@ class FluidBound:
             times = self._times(i, factor)
             least = np.minimum(least, now[0] + times[step] * (table.weight * table.setup + now[1]))
             for block in later:
-                least = np.minimum(least, self._of_block(i, factor, block) + times[block.ends] * block.pay)
+                pay = times[block.ends] * block.pay
+                least = np.minimum(least, self._of_block(i, factor, block) + pay + block.never)
             if is_own:
                 least = self._of_pieces(i, least)
             found += np.minimum(np.where(came < self._end, least, 0.0), 0.0)
@@ -321,7 +326,7 @@ class FluidBound:
         share = self._share(i, self._since[begins], root, begins, ends)
         slowness = np.where((until > 0) & (reach < until), self._slowness, 1.0)
         pay = slowness * np.maximum(self._lowest(begins, reach) - self._less[i], 0.0) * share
-        return _Block(begins, ends, until, np.where(step + first <= end, pay, math.inf))
+        return _Block(begins, ends, until, pay, np.where(step + first <= end, 0.0, math.inf))
 
     def _of_block(self, i: int, factor: float, block: _Block) -> Floats:
         """The least that data costs with y in the steps of a block, without set-ups."""

@@ -43,7 +43,7 @@ class RecordingSimulation(TableSimulation):
             warehouse=scenario.name,
             started=self.start_time,
             tracks=scenario.tracks,
-            policy=str(self.loop.policy),
+            policy=self.loop.answers.text,
             placement=str(self.loop.placement),
             inheritance="default" if stated is None else str(InheritanceRule(stated, scenario.inheritance_k)),
             chop=None if scenario.chop == math.inf else scenario.chop,

@@ -33,6 +33,7 @@ from headgate.core import (
     fill_targets,
     fits,
     keeping_up,
+    text_of,
     vet,
 )
 from headgate.core.placements import Anywhere
@@ -431,8 +432,8 @@ class TableSimulation:
         )
         return TableResult(
             scenario=self.scenario.name,
-            policy=str(self.loop.policy),
-            placement=str(self.loop.placement),
+            policy=self.loop.answers.text,
+            placement=text_of(self.loop.placement),
             seed=self.seed,
             events=events,
             seconds=end,

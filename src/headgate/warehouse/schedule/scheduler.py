@@ -24,7 +24,9 @@ from headgate.core import (
     Together,
     Update,
     Workers,
+    answers_of,
     inheritance_from,
+    text_of,
     together_from,
 )
 from headgate.core.placements import LayeredPlacement
@@ -179,7 +181,7 @@ class Scheduler:
 
     def _go_on_without_policy(self, error: HeadgateError, now: float) -> None:
         """The user's policy has failed: tables must be updated all the same, so another one takes its place."""
-        failed, fallback = str(self._loop.policy), MaxBenefit()
+        failed, fallback = self._loop.answers.text, MaxBenefit()
         text = f"{error}; the run goes on with policy {fallback.name!r} until you set another"
         self.notices.append(RunNotice(now, None, text, traceback_of(error)))
         self.replace_policy(fallback)
@@ -301,8 +303,8 @@ class Scheduler:
         budget = self._limits.budget
         return Glance(
             now=now,
-            policy=str(self._loop.policy),
-            placement=str(self._loop.placement),
+            policy=self._loop.answers.text,
+            placement=text_of(self._loop.placement),
             tracks=self.tracks,
             budget=None if budget == math.inf else budget,
             tables=self.statistics(now),
@@ -364,7 +366,7 @@ def _opened(
         limits.budget = before.limits.budget
         policy, placement, workers = before.loop.policy, before.loop.placement, before.loop.workers
         inheritance, together = before.inheritance, before.stated_together
-    nodes.fill(ledger, inheritance_rule(inheritance, warehouse, policy.inheritance))
+    nodes.fill(ledger, inheritance_rule(inheritance, warehouse, answers_of(policy).inheritance))
     return ScheduleState(
         warehouse=warehouse,
         options=options,

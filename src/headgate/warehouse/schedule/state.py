@@ -96,7 +96,7 @@ class ScheduleState:
 
     def inherit(self) -> None:
         """Give sources the priorities that they inherit: with ``density``, by what is known of costs now."""
-        rule = inheritance_rule(self.inheritance, self.warehouse, self.loop.policy.inheritance)
+        rule = inheritance_rule(self.inheritance, self.warehouse, self.loop.answers.inheritance)
         self.nodes.fill_priorities(self.ledger, rule)
         self.note_change_everywhere()
 
