@@ -23,13 +23,9 @@ from headgate.core import (
     Workers,
 )
 from headgate.core.graph import Ints
-<<<<<<< HEAD
-from headgate.core.trace import NotLoaded, RunNotice
-=======
 from headgate.core.placement import Lane, Lanes
 from headgate.core.placements import Anywhere
-from headgate.core.trace import RunNotice
->>>>>>> mend-e
+from headgate.core.trace import NotLoaded, RunNotice
 from headgate.errors import RunFailedError
 from headgate.warehouse import Files, Generator, NodeStatistics, Notice, Pending, Warehouse
 from headgate.warehouse.declare.spec import WarehouseSpec
