@@ -5,6 +5,7 @@ ARGS ?=
 
 VENV := .venv
 VENV_PYTHON := $(VENV)/bin/python
+SPARK_CLASSES := $(VENV)/spark-classes.jsa
 STAMP := $(VENV)/.installed-in
 
 .DEFAULT_GOAL := help
@@ -30,6 +31,7 @@ test: setup ## Run the tests (one file: make test ARGS=tests/test_imports.py)
 	@scripts/ensure_hdfs.sh
 	@scripts/ensure_s3a.sh
 	@PYTHON="$(PYTHON)" scripts/ensure_delta_spark.sh
+	@scripts/ensure_spark_archive.sh $(VENV_PYTHON) $(SPARK_CLASSES)
 	@$(VENV_PYTHON) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-again: setup ## Run once more, alone, the few tests that failed in the last run
@@ -48,7 +50,9 @@ format: $(STAMP) ## Format the code and fix the lint that can be fixed safely
 	@$(VENV_PYTHON) -m ruff format .
 
 bench-smoke: setup ## Run every benchmark end to end at its smallest size
-	@$(VENV_PYTHON) -m benchmarks --smoke all --together 2 $(ARGS)
+	@scripts/ensure_spark_archive.sh $(VENV_PYTHON) $(SPARK_CLASSES)
+	@SPARK_SUBMIT_OPTS="$$($(VENV_PYTHON) -m tests.services.java)" \
+		$(VENV_PYTHON) -m benchmarks --smoke all --together 2 $(ARGS)
 
 clean: ## Remove .venv, caches and build output; results of benchmarks stay
 	@rm -rf $(VENV) $(VENV)-lowest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

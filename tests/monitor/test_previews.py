@@ -18,7 +18,7 @@ from headgate.warehouse.run.opened_table import OpenedTable
 from headgate.warehouse.run.runtime import RunFailedError
 from tests.monitor.pretended import PretendedRun
 
-SECRET = "CAST_INVALID_INPUT: the value '4711' of the type STRING"
+SECRET = "CAST_INVALID_INPUT: the value '4711-47' of the type STRING"
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ def answers(watch: RunWatch, previews: bool) -> dict[str, str]:
 def test_without_previews_no_cell_is_in_any_answer(watch: RunWatch) -> None:
     shown = answers(watch, previews=True)
     found = "".join(shown.values())
-    assert '"s0"' in found and '"s6"' in found and "4711" in found, "with previews they are there"
+    assert '"s0"' in found and '"s6"' in found and "4711-47" in found, "with previews they are there"
     hidden = answers(watch, previews=False)
     assert hidden.keys() == shown.keys()
     for path, text in hidden.items():
-        for cell in ('"s0"', '"s6"', "no event time", "4711"):
+        for cell in ('"s0"', '"s6"', "no event time", "4711-47"):
             assert cell not in text, path
     contents = [text for path, text in hidden.items() if path.endswith("/contents")]
     assert contents and all('"preview"' not in text and '"rejected"' not in text for text in contents)
@@ -105,7 +105,7 @@ def test_without_previews_no_refusal_quotes_a_value(previews: bool) -> None:
         watch.stop()
     assert [each.status_code for each in refused] == [409] * 4
     for each in refused:
-        assert ("4711" in each.text) == previews
+        assert ("4711-47" in each.text) == previews
         assert previews or ("Traceback" not in each.text and WITHHELD in each.json()["error"])
 
 
@@ -146,5 +146,5 @@ def test_without_previews_no_event_quotes_a_value(previews: bool) -> None:
         told = [line for line in lines if line.startswith("data: ")]
         watch.stop()
     assert len(told) >= 4
-    assert [line for line in told if "4711" in line] == (told[:4] if previews else [])
+    assert [line for line in told if "4711-47" in line] == (told[:4] if previews else [])
     assert previews or all(WITHHELD in line for line in told[:4])
