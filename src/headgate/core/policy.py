@@ -114,6 +114,46 @@ class Policy(Choosable, ABC):
         return self.needs
 
 
+class WrappingPolicy(Policy):
+    """A policy around another one, ``wrapped``: it answers everything as that one does. Subclasses override only what
+    differs."""
+
+    @property
+    @abstractmethod
+    def wrapped(self) -> Policy:
+        """The policy that is asked."""
+
+    @property
+    def local(self) -> bool:  # type: ignore[override]
+        return self.wrapped.local
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return priorities_of(self.wrapped, view)
+
+    def portion(self, view: FeatureView) -> Floats:
+        return self.wrapped.portion(view)
+
+    @property
+    def cuts(self) -> bool:
+        return self.wrapped.cuts
+
+    @property
+    def inheritance(self) -> Inheritance | None:
+        return self.wrapped.inheritance
+
+    def remember(self, view: FeatureView, node: int) -> object:
+        return self.wrapped.remember(view, node)
+
+    def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+        return self.wrapped.joining(view, offered, others)
+
+    def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
+        return self.wrapped.notes(view, node)
+
+    def requires(self) -> tuple[str, ...]:
+        return self.wrapped.requires()
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyAnswers:
     """What a policy says of itself. A policy of a user's may answer otherwise, or fail, when it is asked again: so it
