@@ -72,17 +72,16 @@ class TargetPlan:
     """What all targets ask of ``tracks`` tracks.
 
     ``verdict``: "impossible" if no policy can keep all targets, "tight" if some will be missed now and then, "kept"
-    otherwise. ``busy`` is how many tracks the targets take that can be reached, sources included, and ``others`` how
-    many the other tables need at least to keep up. ``longest`` is how long an update may have to wait because others
-    are not interrupted. ``given_up`` are tables whose target could be reached, but not together with the others.
-    ``unknown`` are the tables whose cost or period is not known: they count as nothing.
+    otherwise. ``busy`` is how many tracks the targets take that can be reached, sources included. ``longest`` is how
+    long an update may have to wait because others are not interrupted. ``given_up`` are tables whose target could be
+    reached, but not together with the others. ``unknown`` are the tables whose cost or period is not known: they count
+    as nothing.
     """
 
     tracks: int
     verdict: Verdict
     tables: tuple[TargetDemand, ...]
     busy: float
-    others: float
     longest: float
     given_up: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -106,7 +105,6 @@ def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
         verdict = "impossible"
     elif not has_room(tables, tracks):
         verdict = "tight"
-    nothing_asked = rest.share == 0
     kept = kept_targets(tables, tracks) if verdict == "impossible" else tables.target
     return TargetPlan(
         tracks=tracks,
@@ -123,7 +121,6 @@ def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
             for i in stated
         ),
         busy=rest.tracks,
-        others=float(rest.keep_up[nothing_asked].sum()),
         longest=blocking(tables, tracks),
         given_up=tuple(names[i] for i in stated if math.isinf(kept[i]) and not hopeless[i]),
         unknown=tuple(names[i] for i in np.flatnonzero(~tables.known & np.isfinite(asked.within)).tolist()),

@@ -76,13 +76,12 @@ class Demand:
 
     ``within`` is how long after its arrival data must be in the table, so that all targets hold; never less than
     ``least``, the lowest lag that the table can have; infinite for a table that nothing is asked of. ``share`` is what
-    that takes of a track, ``keep_up`` what the table takes at least to keep up at all.
+    that takes of a track.
     """
 
     within: Floats
     least: Floats
     share: Floats
-    keep_up: Floats
 
     @property
     def tracks(self) -> float:
@@ -120,7 +119,7 @@ def demand(tables: TargetTables, wait: float = 0.0) -> Demand:
     room = within[attainable] - above[attainable] - once[attainable]
     periods[attainable] += np.maximum(0.0, np.floor(room / ((1 + beta) * period)[attainable] + _ROUNDING))
     share = np.where(attainable, alpha / (periods * period) + beta, 1.0)
-    return Demand(within, least, np.where(asked_of & known, share, 0.0), beta)
+    return Demand(within, least, np.where(asked_of & known, share, 0.0))
 
 
 def blocking(tables: TargetTables, tracks: int) -> float:
@@ -218,7 +217,7 @@ def smallest_factor(holds: Callable[[float], bool]) -> float | None:
     return high
 
 
-def fill_targets(matrix: FeatureMatrix, target: Floats, priority: Floats, tracks: int) -> TargetTables:
+def fill_targets(matrix: FeatureMatrix, target: Floats, priority: Floats, tracks: int) -> None:
     """Fill the features ``target_lag`` and ``kept_target_lag`` from the targets that are stated and the costs known.
 
     ``priority`` is the stated one. To be called again when costs, periods or the number of tracks have changed.
@@ -230,8 +229,7 @@ def fill_targets(matrix: FeatureMatrix, target: Floats, priority: Floats, tracks
     if not len(tables.stated):
         matrix.fill("target_lag", target)
         matrix.fill("kept_target_lag", target)
-        return tables
+        return
     matrix.fill("target_lag", demand(tables.with_target(target * even_stretch(tables, tracks))).within)
     kept = tables.with_target(kept_targets(tables, tracks))
     matrix.fill("kept_target_lag", demand(kept).within if len(kept.stated) else kept.target)
-    return tables
