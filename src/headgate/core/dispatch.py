@@ -240,7 +240,7 @@ class Dispatch:
     def _drop(self, node: int) -> None:
         del self._runnable[node]
         self.guard.release(node)
-        self._ranking.drop(self._lane_of[node], node)
+        self._ranking.drop(node)
 
     def _roll_window(self, now: float) -> None:
         if now >= self._window_start + self._window:
