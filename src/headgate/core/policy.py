@@ -164,6 +164,8 @@ class PolicyAnswers:
     cuts: bool
     local: bool
     inheritance: Inheritance | None
+    remembers: bool
+    """Whether it has a ``remember`` of its own; if not, that is never asked."""
 
 
 def vet(chosen: Choosable) -> None:
@@ -193,7 +195,8 @@ def answers_of(policy: Policy) -> PolicyAnswers:
     if inheritance is not None and not (isinstance(inheritance, str) and inheritance in known):
         got = repr(inheritance) if isinstance(inheritance, str) else type(inheritance).__name__
         raise UserCodeError(f"{who}: inheritance must be one of {', '.join(known)}, or None; got {got}: correct it")
-    return PolicyAnswers(text, needs, cuts, local, inheritance)
+    remembers = type(policy).remember is not Policy.remember
+    return PolicyAnswers(text, needs, cuts, local, inheritance, remembers)
 
 
 def text_of(chosen: Choosable) -> str:
