@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -26,6 +26,7 @@ from headgate.core.errors import USER_ERRORS, InvariantError, UserCodeError, let
 from headgate.core.explain import Decision, DispatchExplanation, Ranked, ranked
 from headgate.core.graph import Graph, Ints
 from headgate.core.guard import Guard
+from headgate.core.lane_workers import LaneWorkers
 from headgate.core.loop import LoopStatistics, Reason, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers, lanes_of
@@ -153,7 +154,7 @@ class Dispatch:
                 if pick is None:
                     break
                 portion = portion_of(self.policy, view, pick[0]) if self.answers.cuts else math.inf
-                start = Start(pick[0], self._worker_for(pick[1]), reason, portion=portion)
+                start = Start(pick[0], self._lane_workers.worker_for(pick[1], self._free), reason, portion=portion)
                 memory = self.policy.remember(view, start.node) if self.answers.remembers else self._memory
                 if self._keeps_history:
                     self.history.append(self._record(start, view))
@@ -169,8 +170,7 @@ class Dispatch:
 
     def allows(self, node: int, worker: int) -> bool:
         """Whether the placement lets a worker run a node, at home or as a spare one."""
-        lane = self._lanes[self._lane_of[node]]
-        return worker in lane.home or worker in lane.spare
+        return self._lane_workers.may_serve(worker, self._lane_of[node])
 
     def joining(self, first: int, offered: Sequence[int], now: float) -> list[int]:
         """Of ``offered``, which wait and could share the job of ``first``, those that may by the policy."""
@@ -202,17 +202,19 @@ class Dispatch:
     def _overdue_pick(self, now: float) -> tuple[int, int] | None:
         best: tuple[float, int, int] | None = None
         best_lane = -1
-        for lane in self._open_lanes(spare=True):
+        for lane in self._lane_workers.open_lanes(self._free, spare=True):
             overdue = self.guard.most_overdue(lane, now)
             if overdue is not None and (best is None or overdue < best):
                 best, best_lane = overdue, lane
         return None if best is None else (best[2], best_lane)
 
     def _best_pick(self) -> tuple[int, int] | None:
-        if self._one_lane_for_all:
+        serving = self._lane_workers
+        if serving.one_for_all:
             head = self._ranking.head(0)
             return None if head is None else (head[1], 0)
-        return self._best_of(self._open_lanes(spare=False)) or self._best_of(self._open_lanes(spare=True))
+        first = self._best_of(serving.open_lanes(self._free, spare=False))
+        return first or self._best_of(serving.open_lanes(self._free, spare=True))
 
     def _best_of(self, lanes: Iterable[int]) -> tuple[int, int] | None:
         best: tuple[Key, int] | None = None
@@ -222,30 +224,6 @@ class Dispatch:
             if head is not None and (best is None or head < best):
                 best, best_lane = head, lane
         return None if best is None else (best[1], best_lane)
-
-    def _open_lanes(self, spare: bool) -> Iterator[int]:
-        """Lanes that a free worker may serve: as a home (or aggressively), or with ``spare`` in any way."""
-        if self._one_lane_for_all:
-            yield 0
-            return
-        table = self._any_lanes_of if spare else self._first_lanes_of
-        if len(self._free) == 1:
-            yield from table[next(iter(self._free))]
-            return
-        seen: set[int] = set()
-        for worker in self._free:
-            for lane in table[worker]:
-                if lane not in seen:
-                    seen.add(lane)
-                    yield lane
-
-    def _worker_for(self, lane: int) -> int:
-        preference = self._preference[lane]
-        if len(self._free) == 1:
-            return next(iter(self._free))
-        if len(self._free) < len(preference):
-            return min((w for w in self._free if w in preference), key=preference.__getitem__)
-        return next(w for w in preference if w in self._free)
 
     def _take(self, start: Start, view: FeatureView, memory: object) -> None:
         node, worker = start.node, start.worker
@@ -386,19 +364,7 @@ class Dispatch:
         self._lanes: tuple[Lane, ...] = placed.lanes
         self._lane_of: list[int] = placed.of.tolist()
         count = len(self._lanes)
-        workers = range(len(self.workers))
-        homes = [set(lane.home) for lane in self._lanes]
-        spares = [set(lane.spare) for lane in self._lanes]
-        self._any_lanes_of = [[k for k in range(count) if w in homes[k] or w in spares[k]] for w in workers]
-        self._first_lanes_of = [
-            [k for k in lanes if w in homes[k] or self._lanes[k].aggressive]
-            for w, lanes in enumerate(self._any_lanes_of)
-        ]
-        self._one_lane_for_all = count == 1 and homes[0] == set(workers)
-        #: preference[lane] = {worker: rank}, home before spare
-        self._preference = [
-            {w: rank for rank, w in enumerate(dict.fromkeys((*lane.home, *lane.spare)))} for lane in self._lanes
-        ]
+        self._lane_workers = LaneWorkers(self._lanes, len(self.workers))
         graph = self.matrix.graph
         self.guard = Guard(self._lane_of, count, self._tie)
         is_local, runs = self.answers.local, self._runnable.__contains__
