@@ -133,6 +133,11 @@ def exceeds(taken: float, tracks: float) -> bool:
     return taken > tracks + _ROUNDING
 
 
+def fits_with_room(taken: float, tracks: int) -> bool:
+    """Whether no more than ``ROOM`` of the tracks is taken."""
+    return not exceeds(taken, ROOM * tracks)
+
+
 def is_possible(tables: TargetTables, tracks: int) -> bool:
     """Whether nothing says that all targets cannot be kept on so many tracks."""
     asked = demand(tables)
@@ -142,7 +147,7 @@ def is_possible(tables: TargetTables, tracks: int) -> bool:
 def has_room(tables: TargetTables, tracks: int) -> bool:
     """Whether all targets can be kept nearly always, with some room for updates that take longer than expected."""
     asked = demand(tables, blocking(tables, tracks))
-    return not impossible(tables, asked).any() and not exceeds(asked.tracks, ROOM * tracks)
+    return not impossible(tables, asked).any() and fits_with_room(asked.tracks, tracks)
 
 
 def reachable(tables: TargetTables, asked: Demand) -> TargetTables:
@@ -165,7 +170,7 @@ def kept_targets(tables: TargetTables, tracks: int) -> Floats:
     so are those that nobody could keep.
     """
     tables = reachable(tables, demand(tables))
-    if demand(tables).tracks <= ROOM * tracks:
+    if fits_with_room(demand(tables).tracks, tracks):
         return tables.target
     wait = blocking(tables, tracks) / 2  # on average; who has to wait longer is late now and then
     asked = demand(tables, wait)
@@ -178,7 +183,7 @@ def kept_targets(tables: TargetTables, tracks: int) -> Floats:
         return target
 
     def fit(chosen: list[int]) -> bool:
-        return demand(tables.with_target(only(chosen)), wait).tracks <= ROOM * tracks
+        return fits_with_room(demand(tables.with_target(only(chosen)), wait).tracks, tracks)
 
     low, high = 0, len(order)
     while low < high:  # the more targets, the more of the tracks they take
@@ -199,7 +204,7 @@ def even_stretch(tables: TargetTables, tracks: int) -> float:
     tables = tables.with_target(np.where(np.isinf(demand(tables).least), np.inf, tables.target))
 
     def fits(factor: float) -> bool:
-        return demand(tables.with_target(tables.target * factor)).tracks <= ROOM * tracks
+        return fits_with_room(demand(tables.with_target(tables.target * factor)).tracks, tracks)
 
     return smallest_factor(fits) or 1.0
 
