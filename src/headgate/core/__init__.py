@@ -35,6 +35,7 @@ from headgate.core.inheritance import (
     derive_periods,
     inherit_priorities,
     inheritance_from,
+    inheritance_in_force,
     work_per_second,
 )
 from headgate.core.joint import (
@@ -178,6 +179,7 @@ __all__ = [
     "in_view",
     "inherit_priorities",
     "inheritance_from",
+    "inheritance_in_force",
     "is_past",
     "keeping_up",
     "node_name",

@@ -68,11 +68,13 @@ class Dispatch:
         seed: int = 0,
         window: float = math.inf,
         history: int = 0,
+        answers: PolicyAnswers | None = None,
     ) -> None:
+        """``answers`` are those of the policy, if it was asked already."""
         matrix.require(LOOP_FEATURES, "the dispatch loop")
         self.matrix = matrix
         #: what the policy says of itself
-        self.answers = self._answers_of(policy)
+        self.answers = self._answers_of(policy, answers)
         self.policy = policy
         self.placement = placement
         self.workers = workers
@@ -340,8 +342,8 @@ class Dispatch:
                 count[index[name]] += 1
         return count
 
-    def _answers_of(self, policy: Policy) -> PolicyAnswers:
-        answers = answers_of(policy)
+    def _answers_of(self, policy: Policy, answers: PolicyAnswers | None = None) -> PolicyAnswers:
+        answers = answers or answers_of(policy)
         self.matrix.require(answers.requires, f"policy {policy.name!r}")
         return answers
 
