@@ -271,7 +271,7 @@ def portion_of(policy: Policy, view: FeatureView, node: int) -> float:
 
 
 def of_highest_rank(rank: Floats, offered: Ints, others: Ints) -> Ints:
-    """Of ``offered``, those that come before nobody of a higher ``rank`` who waits."""
+    """Of ``offered``, those whose ``rank`` is at least the highest of ``others``."""
     joining: Ints = offered[rank[offered] >= rank[others].max(initial=-np.inf)]
     return joining
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -209,10 +209,9 @@ def _fewer(tables: TargetTables, tracks: int) -> tuple[str, ...]:
     target, alpha = tables.target.copy(), tables.setup_time.copy()
     left_out: list[str] = []
     for i in order:
-        target[i], alpha[i] = np.inf, np.nan
+        target[i], alpha[i] = np.inf, np.nan  # a table whose cost is not known counts as nothing, as if left out
         left_out.append(graph.names[i])
-        rest = TargetTables(graph, target, tables.period, alpha, tables.time_per_unit, tables.priority)
-        if has_room(rest, tracks):
+        if has_room(replace(tables, target=target, setup_time=alpha), tracks):
             return tuple(left_out)
     return ()
 
