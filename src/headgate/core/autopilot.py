@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from headgate.core.errors import ParameterError
+from headgate.core.lengths import plural
 from headgate.core.policies.auto import Autopilot
 from headgate.core.policy import Policy
 from headgate.core.registry import policy_from
@@ -66,7 +67,7 @@ class RunSettings:
 
     def told_beside(self, other: RunSettings) -> str:
         """As text, with the number of tracks if that is what differs."""
-        tracks = f" on {self.tracks} track{'' if self.tracks == 1 else 's'}" if self.tracks != other.tracks else ""
+        tracks = f" on {self.tracks} {plural('track', self.tracks)}" if self.tracks != other.tracks else ""
         return f"{self}{tracks}"
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from headgate.core.graph import Floats
+from headgate.core.lengths import plural
 from headgate.core.targets import (
     TargetTables,
     blocking,
@@ -244,7 +245,7 @@ def plan_lines(plan: TargetPlan, written: Written = seconds_of) -> list[str]:
 def _said(plan: TargetPlan, written: Written) -> Iterator[str]:
     for table in plan.impossible:
         yield f"{table.name}: {impossible_line(table, written)}"
-    tracks = f"{plan.tracks} track{'' if plan.tracks == 1 else 's'}"
+    tracks = f"{plan.tracks} {plural('track', plan.tracks)}"
     if exceeds(plan.busy, plan.tracks):
         which = "the other target lags" if plan.impossible else "the target lags"
         yield (
