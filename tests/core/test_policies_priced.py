@@ -302,8 +302,22 @@ def test_costs_of_one_table_are_known_exactly_if_they_are_among_those_of_all(cos
 def test_a_policy_for_classes_tells_what_the_policy_of_the_class_tells() -> None:
     tables = {"a": {**table(1.0), "class": 0.0}, "b": {**table(1.0), "class": 1.0}}
     classes = policy_from("multi-class:0=priced-benefit")
-    assert "price of a track-second: 0 weighted" in classes.notes(make_view(tables), 0)[0]
+    assert "no table has waited for long" in classes.notes(make_view(tables), 0)[0]
     assert classes.notes(make_view(tables), 1) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "price", "said"),
+    [
+        ("priced-benefit", 0.0, "no table has waited for long, so this update is ranked as by max-benefit; one"),
+        ("priced-benefit", 1e3, "worth 6000 per second of a track, at least 0.7 of that (700), so it is ranked as"),
+        ("priced-benefit", 1e4, "worth 6000 per second of a track, less than 0.7 of that (7000), so updates that"),
+        ("priced-benefit:gate=off", 1e4, "worth 1e+04 weighted staleness to the tables that wait; without the gate"),
+    ],
+)
+def test_it_tells_what_an_update_is_worth_beside_a_second_of_a_track(text: str, price: float, said: str) -> None:
+    (told,) = policy_from(text).notes(view_at(price, {"a": table(50.0)}), 0)
+    assert said in told
 
 
 def test_jobs_that_differ_a_hundredfold_are_all_known() -> None:

@@ -22,9 +22,10 @@ from headgate.core import (
     ParameterError,
     Policy,
     UnknownNameError,
+    WrappingPolicy,
 )
 from headgate.core.placements import Anywhere
-from headgate.core.policies import SHIPPED, FirstCome, LongestQueue, MaxBenefit
+from headgate.core.policies import SHIPPED, FirstCome, LongestQueue, MaxBenefit, PricedBenefit, TargetLag
 from headgate.testing import (
     CheckError,
     ComparedDispatch,
@@ -321,3 +322,20 @@ def test_noted_writes_down_what_was_chosen() -> None:
     policy.remember(view, 1)
     assert policy.starts == [NotedStart(5.0, "b", {"pending": 2.0})]
     assert (str(policy), policy.local) == ("largest", True)
+
+
+def test_noted_lets_those_join_a_job_that_the_other_policy_lets_join() -> None:
+    view = make_view({"a": {}, "b": {}, "promised": {"target_lag": 10.0}})
+    offered, others = np.array([1]), np.array([1, 2])
+    assert TargetLag().joining(view, offered, others).tolist() == []
+    assert Noted(TargetLag()).joining(view, offered, others).tolist() == []
+
+
+def test_noted_explains_as_the_other_policy_does() -> None:
+    view = make_view({"a": {"pending": 1}})
+    assert Noted(PricedBenefit()).notes(view, 0) == PricedBenefit().notes(view, 0) != ()
+
+
+def test_a_policy_around_another_one_answers_everything_as_that_one_does() -> None:
+    asked = {name for name in vars(Policy) if not name.startswith("_")} - {"name", "starves"}
+    assert asked <= vars(WrappingPolicy).keys()

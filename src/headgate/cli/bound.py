@@ -16,6 +16,7 @@ from headgate.cli.output import PlainConsole, say
 from headgate.cli.simulate import TRACE_SUFFIX, ScenarioOrTrace, known_placements, known_policies
 from headgate.core import MOST_TRACKS, ParameterError, Placement, Policy, ScenarioError
 from headgate.core.autopilot import refuse_replay
+from headgate.core.lengths import plural
 from headgate.core.trace import Trace
 from headgate.places.place import AnyPath
 from headgate.sim import (
@@ -185,7 +186,7 @@ def _print(
     first = rows[0].bound
     # What differs from row to row is a column of its own.
     same_tracks = len({row.bound.tracks for row in rows}) == 1
-    on = f" on {first.tracks} track{'' if first.tracks == 1 else 's'}" if same_tracks else ""
+    on = f" on {first.tracks} {plural('track', first.tracks)}" if same_tracks else ""
     without = f", without its first {readable(skipped)}" if skipped > 0 else ""
     console.print(f"{name}{on}, for {readable(first.seconds)}{without}", style="bold")
     table = Table(box=None, header_style="bold", pad_edge=False)

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from headgate.cli.output import PlainConsole, say, say_error, styled
 from headgate.core import is_past
+from headgate.core.lengths import plural
 from headgate.places.place import AnyPath
 from headgate.warehouse.declare.durations import readable
 
@@ -57,8 +58,8 @@ class UpdateLines:
             say_error(f"{_clock()} {update.name}: failed: {update.error}")
         elif not self._quiet and update.layer not in ("maintenance", "publish"):
             rejected = f", {update.rejected} rejected" if update.rejected else ""
-            rows = f"{update.rows} row{'' if update.rows == 1 else 's'} written{rejected}"
-            left = f"{update.left} more update{'' if update.left == 1 else 's'}"
+            rows = f"{update.rows} {plural('row', update.rows)} written{rejected}"
+            left = f"{update.left} more {plural('update', update.left)}"
             more = f"; about {left} to catch up" if update.left else ""
             say(f"{_clock()} {update.name}: {rows} in {update.seconds:.2f} s{more}", flush=True)
 

@@ -31,6 +31,7 @@ from headgate.core import (
     plan_lines,
     policy_from,
 )
+from headgate.core.lengths import plural
 from headgate.places.place import AnyPath
 from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.declare.pipeline_file import load
@@ -115,7 +116,7 @@ def _targets(spec: WarehouseSpec, tracks: int | None) -> list[str]:
     plan = plan_before_run(spec, tracks or DEFAULT_TRACKS, read_costs(folder), read_paces(folder))
     if plan is None:
         return []
-    on = f"{plan.tracks} track{'' if plan.tracks == 1 else 's'}"
+    on = f"{plan.tracks} {plural('track', plan.tracks)}"
     unknown = f"; it is not known yet what updates of {', '.join(plan.unknown)} cost" if plan.unknown else ""
     if lines := plan_lines(plan, readable):
         return [f"target lags on {on}{unknown}:", *(f"  {line}" for line in lines)]

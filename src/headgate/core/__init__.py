@@ -35,6 +35,7 @@ from headgate.core.inheritance import (
     derive_periods,
     inherit_priorities,
     inheritance_from,
+    inheritance_in_force,
     work_per_second,
 )
 from headgate.core.joint import (
@@ -61,7 +62,7 @@ from headgate.core.observe import (
 )
 from headgate.core.placement import MOST_TRACKS, Lane, Lanes, Placement, Workers
 from headgate.core.policies.classes import BACKFILL, LIVE, MAINTENANCE, URGENT, Layered
-from headgate.core.policy import Policy, answers_of, rank, text_of, vet
+from headgate.core.policy import Policy, WrappingPolicy, answers_of, rank, text_of, vet
 from headgate.core.registry import PLACEMENTS, POLICIES, placement_from, policy_from
 from headgate.core.rounds import NewRound, Rounds, RoundsStatistics
 from headgate.core.staleness import ArrivalLog, LagMeter, StalenessMeter, is_past, waiting_since
@@ -163,6 +164,7 @@ __all__ = [
     "Wait",
     "WaitingUpdate",
     "Workers",
+    "WrappingPolicy",
     "added_up",
     "answers_of",
     "choose_together",
@@ -177,6 +179,7 @@ __all__ = [
     "in_view",
     "inherit_priorities",
     "inheritance_from",
+    "inheritance_in_force",
     "is_past",
     "keeping_up",
     "node_name",

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from headgate.core.errors import ParameterError
+from headgate.core.lengths import plural
 from headgate.core.policies.auto import Autopilot
 from headgate.core.policy import Policy
 from headgate.core.registry import policy_from
@@ -40,7 +41,7 @@ def autopilot_in(text: str, imports: bool = True) -> Autopilot | None:
 
 
 def refuse_replay(policy: Policy) -> None:
-    """Raise an error if the replay of a whole run under this policy would be that of another one."""
+    """Raise an error if the policy is ``auto``: a replay would keep its first settings."""
     if isinstance(policy, Autopilot):
         raise ParameterError(
             "policy 'auto' cannot be replayed: a replay does not change its settings as the autopilot would. Name a "
@@ -66,15 +67,16 @@ class RunSettings:
 
     def told_beside(self, other: RunSettings) -> str:
         """As text, with the number of tracks if that is what differs."""
-        tracks = f" on {self.tracks} track{'' if self.tracks == 1 else 's'}" if self.tracks != other.tracks else ""
+        tracks = f" on {self.tracks} {plural('track', self.tracks)}" if self.tracks != other.tracks else ""
         return f"{self}{tracks}"
 
 
 def settings_to_try(
     autopilot: Autopilot, now: RunSettings, home: RunSettings, before: RunSettings | None = None
 ) -> tuple[RunSettings, ...]:
-    """Those that differ from ``now`` in one thing, so that there are few of them; ``home``, where the run began; and
-    those ``before`` the last change, with which it is compared.
+    """Those that differ from ``now`` in one thing, so that there are few of them; ``home``, those with which the run
+    began or which a user's last change of policy, placement or tracks has left; and those ``before`` the last change of
+    the autopilot, with which it is compared.
 
     Nothing is tried that the autopilot, as it is stated now, may not change.
     """

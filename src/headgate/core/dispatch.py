@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -26,6 +26,7 @@ from headgate.core.errors import USER_ERRORS, InvariantError, UserCodeError, let
 from headgate.core.explain import Decision, DispatchExplanation, Ranked, ranked
 from headgate.core.graph import Graph, Ints
 from headgate.core.guard import Guard
+from headgate.core.lane_workers import LaneWorkers
 from headgate.core.loop import LoopStatistics, Reason, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers, lanes_of
@@ -67,14 +68,13 @@ class Dispatch:
         seed: int = 0,
         window: float = math.inf,
         history: int = 0,
+        answers: PolicyAnswers | None = None,
     ) -> None:
+        """``answers`` are those of the policy, if it was asked already."""
         matrix.require(LOOP_FEATURES, "the dispatch loop")
-        #: what the policy says of itself
-        self.answers = answers_of(policy)
-        matrix.require(self.answers.requires, f"policy {policy.name!r}")
-        vet(placement)
-        matrix.require(placement.needs, f"placement {placement.name!r}")
         self.matrix = matrix
+        #: what the policy says of itself
+        self.answers = self._answers_of(policy, answers)
         self.policy = policy
         self.placement = placement
         self.workers = workers
@@ -88,10 +88,10 @@ class Dispatch:
         self._strikes = 0
         self._free: dict[int, None] = dict.fromkeys(range(len(workers)))
         self._node_on: dict[int, tuple[str, float]] = {}
-        self._busy_node: dict[int, int] = {}
         self._now = 0.0
         self._placed = Lanes((), np.empty(0, dtype=np.intp))
         self._adopt_graph()
+        self._adopt_lanes(self._placed_by(placement))
 
     @property
     def graph(self) -> Graph:
@@ -122,8 +122,8 @@ class Dispatch:
         self._now = now
         if worker not in self._node_on:
             raise InvariantError(f"worker {worker} is said to be done, but was given nothing to do")
-        _, started = self._node_on.pop(worker)
-        node = self._busy_node.pop(worker, None)
+        name, started = self._node_on.pop(worker)
+        node = self.graph.index.get(name)
         if worker < len(self.workers):
             self._free[worker] = None
         if node is None:  # it was removed from the graph while it ran
@@ -146,7 +146,7 @@ class Dispatch:
         self._roll_window(now)
         guard_may_strike = True
         while self._free and self._runnable:
-            view = FeatureView(self.matrix.shown, self.matrix.graph, now, self.turn, self._seed, self._memory)
+            view = self._view(now)
             pick = self._overdue_pick(now) if guard_may_strike and self.guard.watches else None
             reason: Reason = "guard" if pick else "policy"
             try:
@@ -155,9 +155,9 @@ class Dispatch:
                     pick = self._best_pick()
                 if pick is None:
                     break
-                portion = portion_of(self.policy, view, pick[0]) if self._cuts else math.inf
-                start = Start(pick[0], self._worker_for(pick[1]), reason, portion=portion)
-                memory = self.policy.remember(view, start.node) if self._remembers else self._memory
+                portion = portion_of(self.policy, view, pick[0]) if self.answers.cuts else math.inf
+                start = Start(pick[0], self._lane_workers.worker_for(pick[1], self._free), reason, portion=portion)
+                memory = self.policy.remember(view, start.node) if self.answers.remembers else self._memory
                 if self._keeps_history:
                     self.history.append(self._record(start, view))
             except USER_ERRORS as error:
@@ -170,6 +170,33 @@ class Dispatch:
             starts.append(start)
         return starts
 
+    def allows(self, node: int, worker: int) -> bool:
+        """Whether the placement lets a worker run a node, at home or as a spare one."""
+        return self._lane_workers.may_serve(worker, self._lane_of[node])
+
+    def joining(self, first: int, offered: Sequence[int], now: float) -> list[int]:
+        """Of ``offered``, which wait and could share the job of ``first``, those that may by the policy."""
+        if not offered:
+            return []
+        view = self._view(now)
+        others = np.array([node for node in self._runnable if node != first], dtype=np.intp)
+        try:
+            said: object = self.policy.joining(view, np.array(offered, dtype=np.intp), others)
+            answer = [*said] if isinstance(said, Iterable) else [said]
+        except USER_ERRORS as error:
+            self._policy_failed(error)
+        joining = [int(node) for node in answer if isinstance(node, (int, np.integer)) and node in offered]
+        if len({*joining}) < len(answer):
+            raise UserCodeError(
+                f"policy {self.answers.text!r}: joining must return some of the nodes that it is offered, each once; "
+                f"it was offered {[*offered]} and returned {answer}: correct the policy or replace it"
+            )
+        return joining
+
+    def _view(self, now: float) -> FeatureView:
+        """What the policy is shown."""
+        return FeatureView(self.matrix.shown, self.matrix.graph, now, self.turn, self._seed, self._memory)
+
     def _policy_failed(self, error: BaseException) -> NoReturn:
         """Raise the error by the name that the user knows: a policy inside another one gives its own as its text."""
         raise_users(f"policy {self.answers.text!r} failed while ranking", error)
@@ -177,17 +204,19 @@ class Dispatch:
     def _overdue_pick(self, now: float) -> tuple[int, int] | None:
         best: tuple[float, int, int] | None = None
         best_lane = -1
-        for lane in self._open_lanes(spare=True):
+        for lane in self._lane_workers.open_lanes(self._free, spare=True):
             overdue = self.guard.most_overdue(lane, now)
             if overdue is not None and (best is None or overdue < best):
                 best, best_lane = overdue, lane
         return None if best is None else (best[2], best_lane)
 
     def _best_pick(self) -> tuple[int, int] | None:
-        if self._one_lane_for_all:
+        serving = self._lane_workers
+        if serving.one_for_all:
             head = self._ranking.head(0)
             return None if head is None else (head[1], 0)
-        return self._best_of(self._open_lanes(spare=False)) or self._best_of(self._open_lanes(spare=True))
+        first = self._best_of(serving.open_lanes(self._free, spare=False))
+        return first or self._best_of(serving.open_lanes(self._free, spare=True))
 
     def _best_of(self, lanes: Iterable[int]) -> tuple[int, int] | None:
         best: tuple[Key, int] | None = None
@@ -198,35 +227,10 @@ class Dispatch:
                 best, best_lane = head, lane
         return None if best is None else (best[1], best_lane)
 
-    def _open_lanes(self, spare: bool) -> Iterator[int]:
-        """Lanes that a free worker may serve: as a home (or aggressively), or with ``spare`` in any way."""
-        if self._one_lane_for_all:
-            yield 0
-            return
-        table = self._any_lanes_of if spare else self._first_lanes_of
-        if len(self._free) == 1:
-            yield from table[next(iter(self._free))]
-            return
-        seen: set[int] = set()
-        for worker in self._free:
-            for lane in table[worker]:
-                if lane not in seen:
-                    seen.add(lane)
-                    yield lane
-
-    def _worker_for(self, lane: int) -> int:
-        preference = self._preference[lane]
-        if len(self._free) == 1:
-            return next(iter(self._free))
-        if len(self._free) < len(preference):
-            return min((w for w in self._free if w in preference), key=preference.__getitem__)
-        return next(w for w in preference if w in self._free)
-
     def _take(self, start: Start, view: FeatureView, memory: object) -> None:
         node, worker = start.node, start.worker
         del self._free[worker]
         self._node_on[worker] = (self.matrix.graph.names[node], view.now)
-        self._busy_node[worker] = node
         self._workers_on[node] += 1
         self._column_workers[node] = self._workers_on[node]
         self._column_turn[node] = self.turn
@@ -240,7 +244,7 @@ class Dispatch:
     def _drop(self, node: int) -> None:
         del self._runnable[node]
         self.guard.release(node)
-        self._ranking.drop(self._lane_of[node], node)
+        self._ranking.drop(node)
 
     def _roll_window(self, now: float) -> None:
         if now >= self._window_start + self._window:
@@ -292,10 +296,8 @@ class Dispatch:
         since = {self.matrix.graph.names[i]: when for i, when in self._runnable.items()}
         old = self.matrix.regraph(graph)
         self._memory = None  # it may refer to nodes by their old numbers
-        self._busy_node = {
-            worker: graph.index[name] for worker, (name, _) in self._node_on.items() if name in graph.index
-        }
         self._adopt_graph(ready, since)
+        self.place_again()
         return old
 
     def refresh_patience(self) -> None:
@@ -324,18 +326,24 @@ class Dispatch:
         for name in ready:
             if name in graph.index:
                 self._ready[graph.index[name]] = True
-        self._workers_on = [0] * len(graph)
-        for node in self._busy_node.values():
-            self._workers_on[node] += 1
+        self._workers_on = self._count_workers()
         self._column_workers[:] = self._workers_on
         #: {runnable node: since when}
         self._runnable: dict[int, float] = {
             graph.index[name]: when for name, when in (since or {}).items() if name in graph.index
         }
-        self._adopt_lanes(self._lanes_from(self.placement, self.workers))
 
-    def _answers_of(self, policy: Policy) -> PolicyAnswers:
-        answers = answers_of(policy)
+    def _count_workers(self) -> list[int]:
+        """How many workers run each node; those that run a node that was removed count for none."""
+        index = self.graph.index
+        count = [0] * len(index)
+        for name, _ in self._node_on.values():
+            if name in index:
+                count[index[name]] += 1
+        return count
+
+    def _answers_of(self, policy: Policy, answers: PolicyAnswers | None = None) -> PolicyAnswers:
+        answers = answers or answers_of(policy)
         self.matrix.require(answers.requires, f"policy {policy.name!r}")
         return answers
 
@@ -358,21 +366,7 @@ class Dispatch:
         self._lanes: tuple[Lane, ...] = placed.lanes
         self._lane_of: list[int] = placed.of.tolist()
         count = len(self._lanes)
-        workers = range(len(self.workers))
-        homes = [set(lane.home) for lane in self._lanes]
-        spares = [set(lane.spare) for lane in self._lanes]
-        self._any_lanes_of = [[k for k in range(count) if w in homes[k] or w in spares[k]] for w in workers]
-        self._first_lanes_of = [
-            [k for k in lanes if w in homes[k] or self._lanes[k].aggressive]
-            for w, lanes in enumerate(self._any_lanes_of)
-        ]
-        self._one_lane_for_all = count == 1 and homes[0] == set(workers)
-        #: preference[lane] = {worker: rank}, home before spare
-        self._preference = [
-            {w: rank for rank, w in enumerate(dict.fromkeys((*lane.home, *lane.spare)))} for lane in self._lanes
-        ]
-        self._remembers = type(self.policy).remember is not Policy.remember
-        self._cuts = self.answers.cuts
+        self._lane_workers = LaneWorkers(self._lanes, len(self.workers))
         graph = self.matrix.graph
         self.guard = Guard(self._lane_of, count, self._tie)
         is_local, runs = self.answers.local, self._runnable.__contains__
@@ -385,7 +379,7 @@ class Dispatch:
 
     def queue(self, now: float) -> tuple[Ranked, ...]:
         """All nodes that could run at this moment, best first by the policy."""
-        view = FeatureView(self.matrix.shown, self.graph, now, self.turn, self._seed, self._memory)
+        view = self._view(now)
         try:
             return ranked(view, self.policy, self._runnable) if self._runnable else ()
         except USER_ERRORS as error:
@@ -396,9 +390,9 @@ class Dispatch:
         name = self.graph.names[node]
         waits = node in self._runnable
         ranking = self.queue(now) if waits else ()
-        view = FeatureView(self.matrix.shown, self.graph, now, self.turn, self._seed, self._memory)
+        view = self._view(now)
         try:
-            portion = portion_of(self.policy, view, node) if waits and self._cuts else math.inf
+            portion = portion_of(self.policy, view, node) if waits and self.answers.cuts else math.inf
             notes = self.policy.notes(view, node) if waits else ()
         except USER_ERRORS as error:
             self._policy_failed(error)
@@ -407,7 +401,7 @@ class Dispatch:
             node=name,
             now=now,
             policy=self.answers.text,
-            running_on=tuple(sorted(w for w, n in self._busy_node.items() if n == node)),
+            running_on=tuple(sorted(w for w, (busy_with, _) in self._node_on.items() if busy_with == name)),
             place=None if place is None else place + 1,
             priority=() if place is None else ranking[place].priority,
             ahead=ranking[: place or 0],
@@ -417,30 +411,6 @@ class Dispatch:
             notes=notes,
             portion=portion,
         )
-
-    def allows(self, node: int, worker: int) -> bool:
-        """Whether the placement lets a worker run a node, at home or as a spare one."""
-        lane = self._lanes[self._lane_of[node]]
-        return worker in lane.home or worker in lane.spare
-
-    def joining(self, first: int, offered: Sequence[int], now: float) -> list[int]:
-        """Of ``offered``, which wait and could share the job of ``first``, those that may by the policy."""
-        if not offered:
-            return []
-        view = FeatureView(self.matrix.shown, self.graph, now, self.turn, self._seed, self._memory)
-        others = np.array([node for node in self._runnable if node != first], dtype=np.intp)
-        try:
-            said: object = self.policy.joining(view, np.array(offered, dtype=np.intp), others)
-            answer = [*said] if isinstance(said, Iterable) else [said]
-        except USER_ERRORS as error:
-            self._policy_failed(error)
-        joining = [int(node) for node in answer if isinstance(node, (int, np.integer)) and node in offered]
-        if len({*joining}) < len(answer):
-            raise UserCodeError(
-                f"policy {self.answers.text!r}: joining must return some of the nodes that it is offered, each once; "
-                f"it was offered {[*offered]} and returned {answer}: correct the policy or replace it"
-            )
-        return joining
 
     def _record(self, start: Start, view: FeatureView) -> Decision:
         ranking = ranked(view, self.policy, self._runnable)
@@ -467,8 +437,5 @@ class Dispatch:
                 raise InvariantError(f"inv1: node {node} is runnable but not watched by the guard")
         if set(self._free) & set(self._node_on):
             raise InvariantError(f"inv2: workers free and busy: {sorted(set(self._free) & set(self._node_on))}")
-        on = np.zeros(len(self.matrix.graph))
-        for node in self._busy_node.values():
-            on[node] += 1
-        if not np.array_equal(on, self._column_workers):
+        if not np.array_equal(self._count_workers(), self._column_workers):
             raise InvariantError("inv3: the column 'workers' does not count the workers on each node")

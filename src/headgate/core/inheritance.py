@@ -70,6 +70,11 @@ def inheritance_from(text: str) -> InheritanceRule | None:
     return InheritanceRule("max-plus", k)
 
 
+def inheritance_in_force(stated: InheritanceRule | None, by_policy: Inheritance | None) -> InheritanceRule:
+    """What is stated, or else what the policy asks for, or else ``max``."""
+    return stated or InheritanceRule(by_policy or "max")
+
+
 def inherit_priorities(
     graph: Graph, priority: Floats, mode: Inheritance = "max", k: float = 2.0, work: Floats | None = None
 ) -> Floats:

@@ -1,4 +1,4 @@
-"""Lengths of time in words."""
+"""Lengths of time, and numbers of things, in words."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ def in_seconds(length: float) -> str:
     ('90 s', '1.57 h')
     """
     return f"{length:.3g} s" if length < _LONG or length == math.inf else readable(length)
+
+
+def plural(noun: str, number: int) -> str:
+    """The noun as it stands after a number.
+
+    >>> plural("track", 1), plural("track", 3)
+    ('track', 'tracks')
+    """
+    return noun if number == 1 else f"{noun}s"

@@ -114,6 +114,46 @@ class Policy(Choosable, ABC):
         return self.needs
 
 
+class WrappingPolicy(Policy):
+    """A policy around another one, ``wrapped``: it answers everything as that one does. Subclasses override only what
+    differs."""
+
+    @property
+    @abstractmethod
+    def wrapped(self) -> Policy:
+        """The policy that is asked."""
+
+    @property
+    def local(self) -> bool:  # type: ignore[override]
+        return self.wrapped.local
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return priorities_of(self.wrapped, view)
+
+    def portion(self, view: FeatureView) -> Floats:
+        return self.wrapped.portion(view)
+
+    @property
+    def cuts(self) -> bool:
+        return self.wrapped.cuts
+
+    @property
+    def inheritance(self) -> Inheritance | None:
+        return self.wrapped.inheritance
+
+    def remember(self, view: FeatureView, node: int) -> object:
+        return self.wrapped.remember(view, node)
+
+    def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+        return self.wrapped.joining(view, offered, others)
+
+    def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
+        return self.wrapped.notes(view, node)
+
+    def requires(self) -> tuple[str, ...]:
+        return self.wrapped.requires()
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyAnswers:
     """What a policy says of itself. A policy of a user's may answer otherwise, or fail, when it is asked again: so it
@@ -124,6 +164,8 @@ class PolicyAnswers:
     cuts: bool
     local: bool
     inheritance: Inheritance | None
+    remembers: bool
+    """Whether it has a ``remember`` of its own; if not, that is never asked."""
 
 
 def vet(chosen: Choosable) -> None:
@@ -153,7 +195,8 @@ def answers_of(policy: Policy) -> PolicyAnswers:
     if inheritance is not None and not (isinstance(inheritance, str) and inheritance in known):
         got = repr(inheritance) if isinstance(inheritance, str) else type(inheritance).__name__
         raise UserCodeError(f"{who}: inheritance must be one of {', '.join(known)}, or None; got {got}: correct it")
-    return PolicyAnswers(text, needs, cuts, local, inheritance)
+    remembers = type(policy).remember is not Policy.remember
+    return PolicyAnswers(text, needs, cuts, local, inheritance, remembers)
 
 
 def text_of(chosen: Choosable) -> str:
@@ -228,7 +271,7 @@ def portion_of(policy: Policy, view: FeatureView, node: int) -> float:
 
 
 def of_highest_rank(rank: Floats, offered: Ints, others: Ints) -> Ints:
-    """Of ``offered``, those that come before nobody of a higher ``rank`` who waits."""
+    """Of ``offered``, those whose ``rank`` is at least the highest of ``others``."""
     joining: Ints = offered[rank[offered] >= rank[others].max(initial=-np.inf)]
     return joining
 

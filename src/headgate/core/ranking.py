@@ -118,7 +118,7 @@ class LocalRanking:
                 self._entry[node] = 0
         return None
 
-    def drop(self, lane: int, node: int) -> None:
+    def drop(self, node: int) -> None:
         """Take out a node that was just started; it comes back through ``changed``."""
         self._entry[node] = 0
 
@@ -172,7 +172,7 @@ class FullRanking:
         key = (*(_LAST if isnan(value) else -value for value in priority), -view.graph.depth.item(node), -waiting)
         return (*key, view.graph.tie.item(node)), node
 
-    def drop(self, lane: int, node: int) -> None:
+    def drop(self, node: int) -> None:
         """Nothing to do: everything is ranked again before the next choice."""
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from headgate.core.graph import Floats
+from headgate.core.lengths import plural
 from headgate.core.targets import (
     TargetTables,
     blocking,
@@ -72,17 +73,16 @@ class TargetPlan:
     """What all targets ask of ``tracks`` tracks.
 
     ``verdict``: "impossible" if no policy can keep all targets, "tight" if some will be missed now and then, "kept"
-    otherwise. ``busy`` is how many tracks the targets take that can be reached, sources included, and ``others`` how
-    many the other tables need at least to keep up. ``longest`` is how long an update may have to wait because others
-    are not interrupted. ``given_up`` are tables whose target could be reached, but not together with the others.
-    ``unknown`` are the tables whose cost or period is not known: they count as nothing.
+    otherwise. ``busy`` is how many tracks the targets take that can be reached, sources included. ``longest`` is how
+    long an update may have to wait because others are not interrupted. ``given_up`` are tables whose target could be
+    reached, but not together with the others. ``unknown`` are the tables whose cost or period is not known: they count
+    as nothing.
     """
 
     tracks: int
     verdict: Verdict
     tables: tuple[TargetDemand, ...]
     busy: float
-    others: float
     longest: float
     given_up: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -106,7 +106,6 @@ def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
         verdict = "impossible"
     elif not has_room(tables, tracks):
         verdict = "tight"
-    nothing_asked = rest.share == 0
     kept = kept_targets(tables, tracks) if verdict == "impossible" else tables.target
     return TargetPlan(
         tracks=tracks,
@@ -123,7 +122,6 @@ def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
             for i in stated
         ),
         busy=rest.tracks,
-        others=float(rest.keep_up[nothing_asked].sum()),
         longest=blocking(tables, tracks),
         given_up=tuple(names[i] for i in stated if math.isinf(kept[i]) and not hopeless[i]),
         unknown=tuple(names[i] for i in np.flatnonzero(~tables.known & np.isfinite(asked.within)).tolist()),
@@ -212,10 +210,9 @@ def _fewer(tables: TargetTables, tracks: int) -> tuple[str, ...]:
     target, alpha = tables.target.copy(), tables.setup_time.copy()
     left_out: list[str] = []
     for i in order:
-        target[i], alpha[i] = np.inf, np.nan
+        target[i], alpha[i] = np.inf, np.nan  # a table whose cost is not known counts as nothing, as if left out
         left_out.append(graph.names[i])
-        rest = TargetTables(graph, target, tables.period, alpha, tables.time_per_unit, tables.priority)
-        if has_room(rest, tracks):
+        if has_room(replace(tables, target=target, setup_time=alpha), tracks):
             return tuple(left_out)
     return ()
 
@@ -248,7 +245,7 @@ def plan_lines(plan: TargetPlan, written: Written = seconds_of) -> list[str]:
 def _said(plan: TargetPlan, written: Written) -> Iterator[str]:
     for table in plan.impossible:
         yield f"{table.name}: {impossible_line(table, written)}"
-    tracks = f"{plan.tracks} track{'' if plan.tracks == 1 else 's'}"
+    tracks = f"{plan.tracks} {plural('track', plan.tracks)}"
     if exceeds(plan.busy, plan.tracks):
         which = "the other target lags" if plan.impossible else "the target lags"
         yield (

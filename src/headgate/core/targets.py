@@ -76,13 +76,12 @@ class Demand:
 
     ``within`` is how long after its arrival data must be in the table, so that all targets hold; never less than
     ``least``, the lowest lag that the table can have; infinite for a table that nothing is asked of. ``share`` is what
-    that takes of a track, ``keep_up`` what the table takes at least to keep up at all.
+    that takes of a track.
     """
 
     within: Floats
     least: Floats
     share: Floats
-    keep_up: Floats
 
     @property
     def tracks(self) -> float:
@@ -120,7 +119,7 @@ def demand(tables: TargetTables, wait: float = 0.0) -> Demand:
     room = within[attainable] - above[attainable] - once[attainable]
     periods[attainable] += np.maximum(0.0, np.floor(room / ((1 + beta) * period)[attainable] + _ROUNDING))
     share = np.where(attainable, alpha / (periods * period) + beta, 1.0)
-    return Demand(within, least, np.where(asked_of & known, share, 0.0), beta)
+    return Demand(within, least, np.where(asked_of & known, share, 0.0))
 
 
 def blocking(tables: TargetTables, tracks: int) -> float:
@@ -134,6 +133,11 @@ def exceeds(taken: float, tracks: float) -> bool:
     return taken > tracks + _ROUNDING
 
 
+def fits_with_room(taken: float, tracks: int) -> bool:
+    """Whether no more than ``ROOM`` of the tracks is taken."""
+    return not exceeds(taken, ROOM * tracks)
+
+
 def is_possible(tables: TargetTables, tracks: int) -> bool:
     """Whether nothing says that all targets cannot be kept on so many tracks."""
     asked = demand(tables)
@@ -143,7 +147,7 @@ def is_possible(tables: TargetTables, tracks: int) -> bool:
 def has_room(tables: TargetTables, tracks: int) -> bool:
     """Whether all targets can be kept nearly always, with some room for updates that take longer than expected."""
     asked = demand(tables, blocking(tables, tracks))
-    return not impossible(tables, asked).any() and not exceeds(asked.tracks, ROOM * tracks)
+    return not impossible(tables, asked).any() and fits_with_room(asked.tracks, tracks)
 
 
 def reachable(tables: TargetTables, asked: Demand) -> TargetTables:
@@ -166,7 +170,7 @@ def kept_targets(tables: TargetTables, tracks: int) -> Floats:
     so are those that nobody could keep.
     """
     tables = reachable(tables, demand(tables))
-    if demand(tables).tracks <= ROOM * tracks:
+    if fits_with_room(demand(tables).tracks, tracks):
         return tables.target
     wait = blocking(tables, tracks) / 2  # on average; who has to wait longer is late now and then
     asked = demand(tables, wait)
@@ -179,7 +183,7 @@ def kept_targets(tables: TargetTables, tracks: int) -> Floats:
         return target
 
     def fit(chosen: list[int]) -> bool:
-        return demand(tables.with_target(only(chosen)), wait).tracks <= ROOM * tracks
+        return fits_with_room(demand(tables.with_target(only(chosen)), wait).tracks, tracks)
 
     low, high = 0, len(order)
     while low < high:  # the more targets, the more of the tracks they take
@@ -200,7 +204,7 @@ def even_stretch(tables: TargetTables, tracks: int) -> float:
     tables = tables.with_target(np.where(np.isinf(demand(tables).least), np.inf, tables.target))
 
     def fits(factor: float) -> bool:
-        return demand(tables.with_target(tables.target * factor)).tracks <= ROOM * tracks
+        return fits_with_room(demand(tables.with_target(tables.target * factor)).tracks, tracks)
 
     return smallest_factor(fits) or 1.0
 
@@ -218,7 +222,7 @@ def smallest_factor(holds: Callable[[float], bool]) -> float | None:
     return high
 
 
-def fill_targets(matrix: FeatureMatrix, target: Floats, priority: Floats, tracks: int) -> TargetTables:
+def fill_targets(matrix: FeatureMatrix, target: Floats, priority: Floats, tracks: int) -> None:
     """Fill the features ``target_lag`` and ``kept_target_lag`` from the targets that are stated and the costs known.
 
     ``priority`` is the stated one. To be called again when costs, periods or the number of tracks have changed.
@@ -230,8 +234,7 @@ def fill_targets(matrix: FeatureMatrix, target: Floats, priority: Floats, tracks
     if not len(tables.stated):
         matrix.fill("target_lag", target)
         matrix.fill("kept_target_lag", target)
-        return tables
+        return
     matrix.fill("target_lag", demand(tables.with_target(target * even_stretch(tables, tracks))).within)
     kept = tables.with_target(kept_targets(tables, tracks))
     matrix.fill("kept_target_lag", demand(kept).within if len(kept.stated) else kept.target)
-    return tables

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from headgate.core import FeatureView, Floats, Inheritance, Lane, Lanes, Placement, Policy, Workers, in_view
+from headgate.core import FeatureView, Floats, Lane, Lanes, Placement, Policy, Workers, WrappingPolicy, in_view
 
 PolicyT = TypeVar("PolicyT", bound=Policy)
 
@@ -129,7 +129,7 @@ class NotedStart:
 
 
 @dataclass(frozen=True)
-class Noted(Policy):
+class Noted(WrappingPolicy):
     """Ranks like another policy and writes down every choice, with the ``noting`` features of the node chosen."""
 
     inner: Policy
@@ -140,25 +140,11 @@ class Noted(Policy):
     summary = "another policy, with notes"
 
     @property
-    def local(self) -> bool:  # type: ignore[override]
-        return self.inner.local
+    def wrapped(self) -> Policy:
+        return self.inner
 
     def requires(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.inner.requires(), *self.noting)))
-
-    def priorities(self, view: FeatureView) -> Floats:
-        return self.inner.priorities(view)
-
-    def portion(self, view: FeatureView) -> Floats:
-        return self.inner.portion(view)
-
-    @property
-    def cuts(self) -> bool:
-        return self.inner.cuts
-
-    @property
-    def inheritance(self) -> Inheritance | None:
-        return self.inner.inheritance
 
     def remember(self, view: FeatureView, node: int) -> object:
         values = {feature: float(view[feature][node]) for feature in self.noting}

@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.core.errors import HeadgateError, ParameterError
-from headgate.core.graph import Floats, Ints
-from headgate.core.inheritance import Inheritance
-from headgate.core.matrix import FeatureView
 from headgate.core.placement import MOST_TRACKS
 from headgate.core.policies.tables import MaxBenefit
-from headgate.core.policy import Policy, priorities_of
+from headgate.core.policy import Policy, WrappingPolicy
 
 _MAX_BENEFIT = MaxBenefit()
 
 
 @dataclass(frozen=True)
-class Autopilot(Policy):
+class Autopilot(WrappingPolicy):
     """Another policy, ``now``, until a replay of the last minutes has shown again and again that one is better.
     A running warehouse and the simulator of tables look; elsewhere it stays as it is.
 
@@ -45,35 +42,13 @@ class Autopilot(Policy):
         _check(self)
 
     @property
-    def local(self) -> bool:  # type: ignore[override]
-        return self.now.local
-
-    @property
-    def inheritance(self) -> Inheritance | None:
-        return self.now.inheritance
-
-    def requires(self) -> tuple[str, ...]:
-        return self.now.requires()
-
-    def priorities(self, view: FeatureView) -> Floats:
-        return priorities_of(self.now, view)
-
-    def portion(self, view: FeatureView) -> Floats:
-        return self.now.portion(view)
+    def wrapped(self) -> Policy:
+        return self.now
 
     @property
     def cuts(self) -> bool:
-        """Another policy may be taken over that does."""
+        """True, because a policy that cuts may be chosen later."""
         return True
-
-    def remember(self, view: FeatureView, node: int) -> object:
-        return self.now.remember(view, node)
-
-    def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
-        return self.now.joining(view, offered, others)
-
-    def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
-        return self.now.notes(view, node)
 
 
 def _check(policy: Autopilot) -> None:

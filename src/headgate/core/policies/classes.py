@@ -15,7 +15,7 @@ from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView, in_view
 from headgate.core.policies.arrival import FirstCome
 from headgate.core.policies.rates import HighestRate
-from headgate.core.policy import Policy, as_table, nested, of_highest_rank, priorities_of, vet
+from headgate.core.policy import Policy, WrappingPolicy, as_table, nested, of_highest_rank, priorities_of, vet
 
 #: layers, highest first: what somebody has asked for now, updates, repairs of the past, upkeep
 URGENT, LIVE, BACKFILL, MAINTENANCE = 1.0, 0.0, -1.0, -2.0
@@ -209,7 +209,7 @@ def _written(name: str, words: list[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Layered(Policy):
+class Layered(WrappingPolicy):
     """Whoever is in the higher layer goes first; inside a layer, ``inner`` decides. So a backfill never delays live
     updates, and maintenance delays neither. All of them are nodes like any other, which the guard keeps from starving.
 
@@ -229,8 +229,8 @@ class Layered(Policy):
         vet(self.inner)  # here, so that a mistake is told by the name that the user knows
 
     @property
-    def local(self) -> bool:  # type: ignore[override]
-        return self.inner.local
+    def wrapped(self) -> Policy:
+        return self.inner
 
     def requires(self) -> tuple[str, ...]:
         return (*self.needs, *self.inner.requires())
@@ -238,25 +238,8 @@ class Layered(Policy):
     def priorities(self, view: FeatureView) -> Floats:
         return np.column_stack((view["layer"], as_table(priorities_of(self.inner, view))))
 
-    def portion(self, view: FeatureView) -> Floats:
-        return self.inner.portion(view)
-
-    @property
-    def cuts(self) -> bool:
-        return self.inner.cuts
-
-    @property
-    def inheritance(self) -> Inheritance | None:
-        return self.inner.inheritance
-
     def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
         return self.inner.joining(view, of_highest_rank(view["layer"], offered, others), others)
-
-    def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
-        return self.inner.notes(view, node)
-
-    def remember(self, view: FeatureView, node: int) -> object:
-        return self.inner.remember(view, node)
 
     def __str__(self) -> str:
         return str(self.inner)

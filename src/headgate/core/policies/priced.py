@@ -202,17 +202,20 @@ def _told(view: FeatureView, node: int, portion: float, gated: bool) -> str:
     if not costs_are_known(view)[node]:
         unknown = "its set-up and its time per second of data are not known apart"
         return f"{unknown}, so it is ranked as by max-benefit, never cut"
-    price, worth = price_of(view), float(worth_of(view)[node])
-    told = (
-        f"price of a track-second: {price:.4g} weighted staleness; this update pays for its set-up up to a price of "
-        f"{worth:.4g}"
-    )
-    if gated and price > 0:
-        told += f", and needs {GATE * price:.4g} ({GATE:g} of the price)"
-    if gated:
-        earned = worth >= GATE * price
-        told += ", so it is ranked as by max-benefit" if earned else ", so updates that reach it go first"
+    told = _told_worth(price_of(view), float(worth_of(view)[node]), gated)
     return told if portion == math.inf else f"{told}; one update takes in at most {in_seconds(portion)} of data"
+
+
+def _told_worth(price: float, worth: float, gated: bool) -> str:
+    if price <= 0:
+        return "no table has waited for long, so this update is ranked as by max-benefit"
+    track = f"a second of a track is worth {price:.4g} weighted staleness to the tables that wait"
+    if not gated:
+        return f"{track}; without the gate, this update is ranked as by max-benefit"
+    needed, own = GATE * price, f"this update is worth {worth:.4g} per second of a track"
+    if worth >= needed:
+        return f"{track}; {own}, at least {GATE:g} of that ({needed:.4g}), so it is ranked as by max-benefit"
+    return f"{track}; {own}, less than {GATE:g} of that ({needed:.4g}), so updates that are worth that go first"
 
 
 def _waiting(view: FeatureView) -> NDArray[np.bool_]:

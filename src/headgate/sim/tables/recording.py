@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from headgate.core import InheritanceRule, Placement, Policy, Start, Update
+from headgate.core import Placement, Policy, Start, Update
 from headgate.core.joint import AUTO, DECLARED
 from headgate.core.trace import TraceHeader, TraceTable
 from headgate.core.trace.measures import MICROS
@@ -38,14 +38,14 @@ class RecordingSimulation(TableSimulation):
 
     def header(self) -> TraceHeader:
         """How the run begins."""
-        scenario, stated = self.scenario, self.scenario.inheritance
+        scenario, stated = self.scenario, self.scenario.stated_inheritance
         return TraceHeader(
             warehouse=scenario.name,
             started=self.start_time,
             tracks=scenario.tracks,
             policy=self.loop.answers.text,
             placement=str(self.loop.placement),
-            inheritance="default" if stated is None else str(InheritanceRule(stated, scenario.inheritance_k)),
+            inheritance="default" if stated is None else str(stated),
             chop=None if scenario.chop == math.inf else scenario.chop,
             tables=tuple(_traced(table, self.start_time) for table in scenario.tables),
             budget=None if scenario.budget == math.inf else scenario.budget,

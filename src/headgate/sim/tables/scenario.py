@@ -20,6 +20,7 @@ from headgate.core import (
     Floats,
     Graph,
     Inheritance,
+    InheritanceRule,
     PeriodReading,
     Policy,
     ScenarioError,
@@ -27,6 +28,7 @@ from headgate.core import (
     TargetTables,
     derive_periods,
     inherit_priorities,
+    inheritance_in_force,
     plan_targets,
     work_per_second,
 )
@@ -196,7 +198,7 @@ class TableScenario:
             raise ScenarioError(f"events and horizon must be positive; got {self.events} and {self.horizon}")
         if MOST < self.horizon < math.inf:
             raise ScenarioError(f"horizon must be at most {MOST:g} seconds, or inf; got {self.horizon}")
-        self.priorities(self.inheritance or "max")
+        self.priorities()
 
     @property
     def cuts(self) -> bool:
@@ -233,11 +235,17 @@ class TableScenario:
     def stated_priorities(self) -> Floats:
         return np.array([table.priority for table in self.tables])
 
-    def priorities(self, inheritance: Inheritance) -> Floats:
-        """The priorities after inheritance in this way."""
+    @property
+    def stated_inheritance(self) -> InheritanceRule | None:
+        """How sources inherit; None if that is left to the policy."""
+        return None if self.inheritance is None else InheritanceRule(self.inheritance, self.inheritance_k)
+
+    def priorities(self, by_policy: Inheritance | None = None) -> Floats:
+        """The priorities after inheritance in the stated way, or else in the one that the policy asks for."""
+        mode = inheritance_in_force(self.stated_inheritance, by_policy).mode
         alpha, beta = _column(self.tables, "setup_time"), _column(self.tables, "time_per_unit")
         work = work_per_second(alpha, beta, self.periods())
-        return inherit_priorities(self.graph(), self.stated_priorities(), inheritance, self.inheritance_k, work)
+        return inherit_priorities(self.graph(), self.stated_priorities(), mode, self.inheritance_k, work)
 
     def target_lags(self) -> Floats:
         """Infinite for a table without one."""

@@ -20,6 +20,7 @@ from headgate.core import (
     TABLE_FEATURES,
     Dispatch,
     FeatureMatrix,
+    Inheritance,
     JointJobs,
     LatencyRecorder,
     LatencySummary,
@@ -29,12 +30,12 @@ from headgate.core import (
     Start,
     TableColumns,
     Workers,
+    answers_of,
     features_named,
     fill_targets,
     fits,
     keeping_up,
     text_of,
-    vet,
 )
 from headgate.core.placements import Anywhere
 from headgate.sim.kernel import EventQueue, Rank, first_moment, periodic
@@ -127,7 +128,7 @@ class TableSimulation:
         seed: int = 0,
         believed: TableScenario | None = None,
     ) -> None:
-        vet(policy)
+        answers = answers_of(policy)
         self.scenario = scenario
         #: what policies and limits go by: costs as they are believed, tracks and priorities as they are now
         self._believed = scenario if believed is None else believed
@@ -137,8 +138,8 @@ class TableSimulation:
         self.matrix = FeatureMatrix(graph, features_named(TABLE_FEATURES))
         self._columns = TableColumns(self.matrix)
         self._fill_stated_features()
-        self._fill_ranks(policy)
-        self.loop = Dispatch(self.matrix, policy, placement, Workers.of(scenario.tracks), seed=seed)
+        self._fill_ranks(answers.inheritance)
+        self.loop = Dispatch(self.matrix, policy, placement, Workers.of(scenario.tracks), seed=seed, answers=answers)
 
         self._downstream = graph.downstream
         self._upstream = graph.upstream
@@ -195,10 +196,11 @@ class TableSimulation:
             ]
             matrix.fill("patience", patience)
 
-    def _fill_ranks(self, policy: Policy) -> None:
-        """What follows from priorities, targets and the number of tracks, and from the way that sources inherit."""
+    def _fill_ranks(self, by_policy: Inheritance | None) -> None:
+        """What follows from priorities, targets and the number of tracks, and from the way that sources inherit: if
+        that is not stated, the one that the policy asks for."""
         now = self._believed
-        self.matrix.fill("priority", now.priorities(self.scenario.inheritance or policy.inheritance or "max"))
+        self.matrix.fill("priority", now.priorities(by_policy))
         fill_targets(self.matrix, now.target_lags(), now.stated_priorities(), now.tracks)
 
     def _arrival_times(self, number: int, table: Table) -> Iterator[float]:
@@ -400,7 +402,7 @@ class TableSimulation:
             loop.replace_policy(policy)
         tables = tuple(replace(table, priority=priorities.get(table.name, table.priority)) for table in before.tables)
         self._believed = replace(before, tables=tables, tracks=len(loop.workers))
-        self._fill_ranks(loop.policy)
+        self._fill_ranks(loop.answers.inheritance)
         for number in range(len(tables)):
             loop.note_change(number)
 

@@ -14,6 +14,7 @@ from itertools import accumulate, pairwise
 from statistics import fmean
 
 from headgate.core import Graph
+from headgate.core.lengths import plural
 from headgate.warehouse.declare.checks import kind_of
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec, TableSpec, WarehouseSpec
@@ -22,7 +23,7 @@ from headgate.warehouse.declare.spec import DimensionSpec, NodeSpec, StreamSpec,
 def counts(spec: WarehouseSpec) -> str:
     """The numbers of streams, dimensions and tables, in words."""
     numbers = [("stream", len(spec.streams)), ("dimension", len(spec.dimensions)), ("table", len(spec.tables))]
-    parts = [f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in numbers if n or kind != "dimension"]
+    parts = [f"{n} {plural(kind, n)}" for kind, n in numbers if n or kind != "dimension"]
     return ", ".join(parts)
 
 

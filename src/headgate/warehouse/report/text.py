@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from headgate.core import OperatorFigures
+from headgate.core.lengths import plural
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.report.figures import FailureFigures, RunFigures, TableFigures
 
@@ -118,7 +119,7 @@ def title(figures: RunFigures) -> str:
 
 def how(figures: RunFigures) -> str:
     """When the run was, how long it took, its policy and placement, in a sentence or two."""
-    tracks = f"{figures.tracks} track{'' if figures.tracks == 1 else 's'}"
+    tracks = f"{figures.tracks} {plural('track', figures.tracks)}"
     return (
         f"From {moment(figures.started)}, for {readable(figures.seconds)}, under policy {figures.policy} and placement"
         f" {figures.placement} on {tracks}.{_ENDS[figures.recorded]}"
@@ -136,7 +137,7 @@ def summary(figures: RunFigures) -> dict[str, str]:
     empty = sum(t.mean_staleness is None and not t.written and t.kind != "dimension" for t in figures.tables)
     mean = _weighted(staleness)
     if empty and mean != MISSING:
-        mean += f" (without {empty:,} table{'' if empty == 1 else 's'} that never had rows)"
+        mean += f" (without {empty:,} {plural('table', empty)} that never had rows)"
     return {
         "tables": f"{len(figures.tables):,}",
         "updates": f"{figures.updates:,}",

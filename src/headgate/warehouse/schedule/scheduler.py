@@ -366,14 +366,15 @@ def _opened(
         limits.budget = before.limits.budget
         policy, placement, workers = before.loop.policy, before.loop.placement, before.loop.workers
         inheritance, together = before.inheritance, before.stated_together
-    nodes.fill(ledger, inheritance_rule(inheritance, warehouse, answers_of(policy).inheritance))
+    answers = answers_of(policy)
+    nodes.fill(ledger, inheritance_rule(inheritance, warehouse, answers.inheritance))
     return ScheduleState(
         warehouse=warehouse,
         options=options,
         nodes=nodes,
         ledger=ledger,
         limits=limits,
-        loop=Dispatch(nodes.matrix, policy, placement, workers, history=64),
+        loop=Dispatch(nodes.matrix, policy, placement, workers, history=64, answers=answers),
         running=RunningUpdates(None if before is None else before.running, warehouse.nodes.keys()),
         lags=Lags(warehouse.graph, warehouse.nodes, ledger),
         targets=TargetWatch(warehouse.graph, nodes, ledger),

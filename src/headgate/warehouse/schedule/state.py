@@ -19,6 +19,7 @@ from headgate.core import (
     Together,
     Update,
     inheritance_from,
+    inheritance_in_force,
     together_from,
 )
 from headgate.core.trace import RunNotice
@@ -104,7 +105,7 @@ class ScheduleState:
 def inheritance_rule(stated: str, warehouse: OpenWarehouse, by_policy: Inheritance | None) -> InheritanceRule:
     """What a user has stated, the pipeline, or the policy; in this order."""
     rule = inheritance_from(stated) or inheritance_from(warehouse.spec.inheritance)
-    return rule or InheritanceRule(by_policy or "max")
+    return inheritance_in_force(rule, by_policy)
 
 
 def traceback_of(error: BaseException) -> str:
