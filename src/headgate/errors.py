@@ -119,7 +119,7 @@ _ERRORS = {
     "headgate.warehouse.run.executors": ("NoExecutorError", "NotSharedError"),
     "headgate.warehouse.run.lock": ("WarehouseInUseError",),
     "headgate.warehouse.schedule.catching_up": ("NotFreshError",),
-    "headgate.warehouse.run.runtime": ("RunFailedError", "SparkLostError"),
+    "headgate.warehouse.run.scheduler_thread": ("RunFailedError", "SparkLostError"),
     "headgate.warehouse.alerts.delivery": ("AlertError",),
     "headgate.warehouse.publish.catalog": ("CatalogError",),
     "headgate.warehouse.publish.errors": ("PublishError",),

@@ -15,7 +15,7 @@ from headgate.monitor.server import MonitorServer, application
 from headgate.monitor.watch import RunWatch
 from headgate.monitor.withheld import WITHHELD
 from headgate.warehouse.run.opened_table import OpenedTable
-from headgate.warehouse.run.runtime import RunFailedError
+from headgate.warehouse.run.scheduler_thread import RunFailedError
 from tests.monitor.pretended import PretendedRun
 
 SECRET = "CAST_INVALID_INPUT: the value '4711-47' of the type STRING"

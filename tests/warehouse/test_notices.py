@@ -29,7 +29,8 @@ from headgate.core.trace import NotLoaded, RunNotice
 from headgate.errors import RunFailedError
 from headgate.warehouse import Files, Generator, NodeStatistics, Notice, Pending, Warehouse
 from headgate.warehouse.declare.spec import WarehouseSpec
-from headgate.warehouse.run.runtime import Runtime, SparkLostError
+from headgate.warehouse.run.runtime import Runtime
+from headgate.warehouse.run.scheduler_thread import SparkLostError
 from headgate.warehouse.schedule.ending import PLACE_AGAIN_AFTER
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.schedule.scheduler import Scheduler

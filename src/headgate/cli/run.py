@@ -406,7 +406,7 @@ def _watch(running: WarehouseRun, limit: float | None, once: bool, shows: bool =
     With ``once`` also until all tables have caught up and what is published of them is, or no further one will. Returns
     those that have not.
     """
-    from headgate.warehouse.run.runtime import STOP_SECONDS
+    from headgate.warehouse.run.scheduler_thread import STOP_SECONDS
 
     runtime = running.runtime
     catch_up = runtime.catch_up(publications=True) if once else None
