@@ -268,8 +268,14 @@ def test_portions_follow_set_up_and_price(features: dict[str, float], price: flo
 
 @pytest.mark.parametrize(
     "features",
-    [{"setup_time": 0.0}, {"setup_time": 1e-3}, {"time_per_unit": 0.0}],
-    ids=["no set-up", "the least set-up of a fit", "all set-up"],
+    [
+        {"setup_time": 0.0},
+        {"setup_time": 1e-3},
+        {"time_per_unit": 0.0},
+        {"period": math.inf, "priority": 0.0},
+        {"period": math.inf, "time_per_unit": 0.0},
+    ],
+    ids=["no set-up", "the least set-up of a fit", "all set-up", "no period", "no period, all set-up"],
 )
 def test_a_table_of_unknown_slope_passes_the_gate_at_any_price(features: dict[str, float]) -> None:
     tables = {"a": table(1.0, **features), "b": table(1.0), "c": table(100.0)}
@@ -294,8 +300,7 @@ def test_costs_of_one_table_are_known_exactly_if_they_are_among_those_of_all(cos
     """One rule in two forms: for one table, numbers are faster than arrays."""
     names = ("setup_time", "time_per_unit", "period")
     tables = {f"t{i}": table(**dict(zip(names, each, strict=True))) for i, each in enumerate(costs)}
-    with np.errstate(invalid="ignore"):
-        known = costs_are_known(make_view(tables)).tolist()
+    known = costs_are_known(make_view(tables)).tolist()
     assert known == [_is_known(*each) for each in costs]
 
 

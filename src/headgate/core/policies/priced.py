@@ -242,17 +242,18 @@ def price_of(view: FeatureView) -> float:
 
 def worth_of(view: FeatureView) -> Floats:
     """The price up to which it is worth to start each node now; infinity where its costs are not known."""
-    alpha, beta = view["setup_time"], view["time_per_unit"]
-    age = view["pending"] + view["period"] / 2
+    alpha, beta, known = view["setup_time"], view["time_per_unit"], costs_are_known(view)
+    age = view["pending"] + np.where(known, view["period"], 0.0) / 2  # a period may be infinite where they are not
     worth: Floats = view["priority"] * (0.5 + beta) * age * age / np.maximum(alpha, LEAST_UPDATE_TIME)
-    worth[~costs_are_known(view)] = math.inf
+    worth[~known] = math.inf
     return worth
 
 
 def costs_are_known(view: FeatureView) -> NDArray[np.bool_]:
     """``_is_known`` of every node in view."""
     alpha, period = view["setup_time"], view["period"]
-    data = view["time_per_unit"] * (period + (period <= 0))
+    with np.errstate(invalid="ignore"):  # no time for each of endless data: no number, and so not known
+        data = view["time_per_unit"] * (period + (period <= 0))
     known: NDArray[np.bool_] = np.minimum(alpha, data) > KNOWN_SHARE * (alpha + data)
     return known & (alpha > LEAST_UPDATE_TIME)
 
