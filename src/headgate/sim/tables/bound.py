@@ -24,21 +24,18 @@ What it relies on:
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headgate.core import Floats, ScenarioError
-from headgate.sim.kernel import first_moment
 from headgate.sim.tables.alone import Alone, Past, Steps, cheapest, nodes
 from headgate.sim.tables.fluid import FluidBound, FluidTable
+from headgate.sim.tables.reachable import reachable
 from headgate.sim.tables.replay import RecordedTable
-from headgate.sim.tables.scenario import Slowdown, Table, TableScenario
+from headgate.sim.tables.scenario import Slowdown, TableScenario
 
-#: arrivals of all tables together; more take too long
-MOST_ARRIVALS = 3_000_000
 #: slow periods, once for each table; more take too long, and then none is counted
 MOST_CYCLES = 100_000
 #: the search for the price ends when at most this share could still be gained
@@ -130,28 +127,6 @@ def _counted(scenario: TableScenario, length: float) -> Slowdown | None:
     return slowdown if cycles * len(scenario.tables) <= MOST_CYCLES else None
 
 
-# --- tables -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Reachable:
-    """A table with what can come to it, when, and when it can be complete up to there at the earliest."""
-
-    table: Table
-    edges: Floats
-    came: Floats
-    done: Floats
-    speed: Steps
-    counts: bool = True
-    empty: bool = False
-
-    def ready(self, edges: Floats) -> Floats:
-        """When the table can be complete up to each of ``edges``; inf if never."""
-        done = np.append(np.minimum.accumulate(self.done[::-1])[::-1], math.inf)
-        found: Floats = done[np.searchsorted(self.edges, edges, side="left")]
-        return found
-
-
 class _Problem:
     """All tables of one run, and the dual function of the price."""
 
@@ -165,7 +140,7 @@ class _Problem:
         recorded: Sequence[RecordedTable] | None,
         done: Sequence[RecordedWork | None] | None = None,
     ) -> None:
-        self._scenario, self._length, self._seed, self._portions = scenario, length, seed, portions
+        self._scenario, self._length, self._portions = scenario, length, portions
         self._done = done
         self._is_planned = recorded is None and done is None
         spread = scenario.spread
@@ -175,64 +150,11 @@ class _Problem:
         graph = scenario.graph()
         self._order = graph.order
         self._upstream = graph.upstream
-        self._known: list[_Reachable] = [None] * len(scenario.tables)  # type: ignore[list-item]
-        arrivals = 0
-        for i in self._order:
-            self._known[i] = self._know(i, None if recorded is None else recorded[i])
-            arrivals += len(self._known[i].edges)
-            if arrivals > MOST_ARRIVALS:
-                raise ScenarioError(
-                    f"the bound of {scenario.name!r} over {length:.4g} s would take more than {MOST_ARRIVALS:,}"
-                    " arrivals into account: state a shorter time"
-                )
+        self._known = reachable(scenario, length, seed, recorded, least=self._least, portions=portions)
         #: what tables without rows at the beginning add: they count from their first update on
         self._fixed = sum(self._floor(i) for i, known in enumerate(self._known) if known.counts and known.empty)
         self._tracks = min(scenario.tracks, len(scenario.tables))
         self._source = self._main_sources()
-
-    def _know(self, i: int, recorded: RecordedTable | None) -> _Reachable:
-        table = self._scenario.tables[i]
-        fresh = 0.0 if recorded is None else recorded.fresh
-        if self._upstream[i]:
-            edges, came = self._from_sources(i, fresh)
-        else:
-            edges, came = self._arrivals(table, fresh, recorded)
-        inside = came < self._length
-        edges, came = np.append(fresh, edges[inside]), np.append(0.0, came[inside])
-        speed = _speed(self._scenario.slowdown, self._length) if recorded is None else _recorded_speed(recorded)
-        amount = np.zeros(len(edges)) if self._portions else np.diff(edges, prepend=fresh)
-        done = speed.earliest_end(came, self._least * (table.setup_time + table.time_per_unit * amount))
-        done[0] = 0.0
-        if recorded is None:
-            return _Reachable(table, edges, came, done, speed)
-        return _Reachable(table, edges, came, done, speed, recorded.counts, recorded.empty)
-
-    def _arrivals(self, table: Table, fresh: float, recorded: RecordedTable | None) -> tuple[Floats, Floats]:
-        if table.arrivals:
-            came = np.array(table.arrivals)
-        else:
-            chance = random.Random(f"{self._seed}/{table.name}")
-            first = first_moment(table.offset, table.period, chance)
-            count = max(0.0, math.ceil((self._length - first) / table.period))
-            if count > MOST_ARRIVALS:
-                count = MOST_ARRIVALS + 1
-            came = first + np.arange(int(count)) * table.period
-        if recorded is None:
-            edges = came - table.delay
-        else:
-            edges = np.full(len(came), -math.inf)
-            edges[: len(recorded.reaches)] = recorded.reaches[: len(came)]
-            edges, came = np.append(recorded.waiting, edges), np.append(0.0, came)
-        before = np.maximum.accumulate(np.append(fresh, edges))[:-1]
-        further = edges > before
-        return edges[further], came[further]
-
-    def _from_sources(self, i: int, fresh: float) -> tuple[Floats, Floats]:
-        sources = [self._known[source] for source in self._upstream[i]]
-        edges = np.unique(np.concatenate([source.edges for source in sources]))
-        edges = edges[edges > fresh]
-        came: Floats = np.max([source.ready(edges) for source in sources], axis=0)
-        return edges, came
 
     def _floor(self, i: int) -> float:
         """The least mean staleness of a table that is empty at first, however late it gets its first rows."""
@@ -486,19 +408,6 @@ def _highest(value: Callable[[float], tuple[float, float]], scale: float, most: 
     return best
 
 
-def _speed(slowdown: Slowdown | None, length: float) -> Steps:
-    if slowdown is None:
-        return Steps.constant(1.0)
-    if slowdown.normal == 0:
-        return Steps.constant(slowdown.factor)
-    cycles = np.arange(math.ceil(length / (slowdown.normal + slowdown.slow)) + 1) * (slowdown.normal + slowdown.slow)
-    # The last bits of a moment may say that it is in the other stretch: full speed is a little longer here.
-    bits = 1e-9 * (1.0 + cycles)
-    since = np.stack([cycles - bits, cycles + slowdown.normal + bits], axis=1).ravel()
-    since[0] = -math.inf
-    return Steps(since, np.tile([1.0, slowdown.factor], len(cycles)))
-
-
 def _shapes(slowdown: Slowdown | None, length: float) -> Iterator[tuple[Floats, Floats]]:
     """Prices that change over time, as (since when, how much of the full price).
 
@@ -525,15 +434,3 @@ def _shapes(slowdown: Slowdown | None, length: float) -> Iterator[tuple[Floats, 
         inside = (since > 0) & (since < length)
         first = shape[np.flatnonzero(since <= 0)[-1]]
         yield np.append(-math.inf, since[inside]), np.append(first, shape[inside])
-
-
-def _recorded_speed(recorded: RecordedTable) -> Steps:
-    """Each recorded slowness holds halfway to its neighbours."""
-    if not recorded.slowness:
-        return Steps.constant(1.0)
-    factors: dict[float, float] = {}
-    for moment, factor in recorded.slowness:
-        factors[moment] = min(factor, factors.get(moment, factor))
-    began = np.array(list(factors))
-    halfway = np.nextafter((began[1:] + began[:-1]) / 2, math.inf)  # in the middle it is still the earlier one
-    return Steps(np.append(-math.inf, halfway), np.array(list(factors.values())))
