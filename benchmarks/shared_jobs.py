@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from benchmarks.by_length import faster
+from benchmarks._warehouses import faster
 from benchmarks.harness import Benchmark, Claim, Context, Pivot, Results, Row
 from benchmarks.spark import workload
 from headgate.core import placement_from, policy_from
