@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -157,6 +158,34 @@ def test_an_autopilot_that_is_asked_for_again_has_not_failed(tmp_path: Path) -> 
     watch.stop()
     assert broken is not None
     broken.end()
+
+
+def test_an_autopilot_whose_process_could_not_be_started_can_be_asked_for_again(tmp_path: Path) -> None:
+    def refused() -> subprocess.Popen[bytes]:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    starts, processes, has_failed = iter((refused, silent)), list[AutopilotProcess](), threading.Event()
+
+    def begin(
+        header: TraceHeader, heard: Callable[[Mapping[str, Any]], None], failed: Callable[[str], None]
+    ) -> AutopilotProcess:
+        def note(why: str) -> None:
+            failed(why)
+            has_failed.set()
+
+        processes.append(AutopilotProcess(header, heard, note, next(starts)))
+        return processes[-1]
+
+    watch = AutopilotWatch(lambda: START, begin)
+    options = RunOptions(tracks=1, policy=policy_from("auto"))
+    run = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, options, on_change=watch.changed)
+    watch.begin(HEADER)
+    watch.start(run)
+    assert has_failed.wait(PATIENCE)
+    assert "the autopilot has failed: it cannot be started: Cannot allocate memory" in run.autopilot
+    run.replace_policy(policy_from("auto"))
+    assert run.autopilot == "" and len(processes) == 2
+    watch.stop()
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ class AutopilotWatch:
         self._memory = AutopilotMemory()
         #: what was heard is judged by one thread at a time
         self._judging = threading.Lock()
+        #: the process is begun, ended or found to have failed by one thread at a time
         self._beginning = threading.Lock()
 
     # --- what happens in the run ----------------------------------------------------------------------------
@@ -119,7 +120,8 @@ class AutopilotWatch:
                     process.end()
                 self._say("")
             elif self._process is None and self._run is not None:
-                self._memory = AutopilotMemory()
+                with self._judging:
+                    self._memory = AutopilotMemory()
                 self._say("")  # or what an earlier one has said stays until the first window is over
                 self._process = self._start_process(self._as_it_stands(), self.heard, self.failed)
 
@@ -174,7 +176,8 @@ class AutopilotWatch:
 
     def failed(self, why: str) -> None:
         """The process has ended by itself: the run goes on as it is."""
-        run, self._process = self._run, None
+        with self._beginning:  # it may fail before whoever starts it knows it
+            run, self._process = self._run, None
         text = (
             f"the autopilot has failed: {why}; the run goes on with the settings it has. Set policy 'auto' to try again"
         )
