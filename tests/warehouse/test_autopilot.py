@@ -195,6 +195,8 @@ def test_an_autopilot_whose_process_could_not_be_started_can_be_asked_for_again(
         pytest.param({"budget": 2.0}, id="the budget"),
         pytest.param({"inheritance": "sum"}, id="inheritance"),
         pytest.param({"together": "auto"}, id="shared jobs"),
+        pytest.param({"paused": "hot"}, id="a table is paused"),
+        pytest.param({"resumed": "hot"}, id="a table is resumed"),
         pytest.param(None, id="the declarations"),
     ],
 )

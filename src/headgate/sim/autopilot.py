@@ -14,7 +14,7 @@ from headgate.core.autopilot import ReplayedWindow, RunSettings, autopilot_in, s
 from headgate.core.joint import Together
 from headgate.core.policies import Autopilot
 from headgate.core.trace import Change, Redeclared
-from headgate.core.trace.recent import RecentTrace
+from headgate.core.trace.recent import SETTINGS, RecentTrace
 from headgate.sim.tables.replay import NewEstimate
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.trace_costs import brought, tells_cost
@@ -84,7 +84,7 @@ class WindowReplays:
         self.recent.add(entry)
         if isinstance(entry, Update):
             self._costs.note(entry, header.together)
-        elif isinstance(entry, Change) and any(key in entry.what for key in ("policy", "placement", "tracks")):
+        elif isinstance(entry, Change) and any(key in entry.what for key in SETTINGS):
             if "why" in entry.what:  # as the autopilot says, and nobody else
                 autopilot = autopilot_in(header.policy)
                 self._before = None if autopilot is None else RunSettings.under(autopilot, header)

@@ -15,8 +15,10 @@ from headgate.core.update import Update
 
 #: how many updates of a table are kept that are older than what is asked for
 OLDER_KEPT = 16
+#: what the autopilot may change, and what every window says that is replayed for it
+SETTINGS = ("policy", "placement", "tracks")
 #: changes after which what was before does not tell what is to come
-_TELLING = ("policy", "placement", "inheritance", "together", "tracks", "budget", "priority", "paused", "resumed")
+TELLING = (*SETTINGS, "inheritance", "together", "budget", "priority", "paused", "resumed")
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ class RecentTrace:
         if isinstance(entry, Update):
             self._updates.append(entry)
         elif isinstance(entry, Change):
-            if any(key in entry.what for key in _TELLING):
+            if any(key in entry.what for key in TELLING):
                 self.settled = max(self.settled, entry.at)
             self.header = changed_header(self.header, entry.what)
         else:

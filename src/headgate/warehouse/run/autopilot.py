@@ -18,7 +18,7 @@ from headgate.core.autopilot import AutopilotMemory, AutopilotRule, RunSettings,
 from headgate.core.policies import Autopilot
 from headgate.core.trace import Change, Redeclared, RunNotice, TraceHeader, TraceTable
 from headgate.core.trace.lines import change_line, redeclared_line, update_line
-from headgate.core.trace.recent import changed_header
+from headgate.core.trace.recent import SETTINGS, TELLING, changed_header
 from headgate.warehouse.run.autopilot_process import AutopilotProcess
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 #: starts the process: with how the run stands, whom to tell what it says, and whom to tell that it has failed
 StartProcess = Callable[[TraceHeader, Callable[[Mapping[str, Any]], None], Callable[[str], None]], AutopilotProcess]
 
-#: changes after which earlier windows tell nothing; of policy, placement and tracks the windows tell themselves
-_BEGIN_ANEW = frozenset(("priority", "budget", "inheritance", "together"))
+#: changes after which earlier windows tell nothing; of the others the windows tell themselves
+_BEGIN_ANEW = frozenset(TELLING) - frozenset(SETTINGS)
 
 
 class AutopilotWatch:
