@@ -123,7 +123,7 @@ def silent() -> subprocess.Popen[bytes]:
     ("first", "policy", "said"),
     [
         pytest.param("", "auto:now=priced-benefit", "is replaced by", id="nobody else does anything"),
-        pytest.param("auto:window=60", "auto:window=60.0", "3 windows in a row are asked for", id="another autopilot"),
+        pytest.param("auto:window=60", "auto:window=60.0", "", id="another autopilot"),
         pytest.param("fifo", "fifo", "", id="no autopilot any more"),
     ],
 )
@@ -213,6 +213,67 @@ def test_windows_before_a_change_by_a_user_do_not_count(tmp_path: Path, change: 
         watch.heard(told())
         policies.append(run.glance().policy)
     assert policies == ["auto"] * 4 + ["auto:now=priced-benefit"], "three in a row from then on"
+    watch.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param({"priority": ["hot", 5.0]}, "", id="a priority"),
+        pytest.param({"placement": "anywhere"}, "", id="the placement"),
+        pytest.param({"policy": "auto:window=60"}, "", id="another autopilot"),
+        pytest.param(None, "", id="the declarations"),
+        pytest.param({"refresh": "hot"}, "in the last window", id="what changes no load"),
+    ],
+)
+def test_what_was_said_before_a_change_by_a_user_is_not_said_any_more(
+    tmp_path: Path, change: Mapping[str, Any] | None, said: str
+) -> None:
+    watch = AutopilotWatch(lambda: START, partial(AutopilotProcess, start=silent))
+    options = RunOptions(tracks=1, policy=policy_from("auto"))
+    run = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, options, on_change=watch.changed)
+    watch.begin(HEADER)
+    watch.start(run)
+    watch.heard(told())
+    assert "in the last window" in run.autopilot
+    watch.redeclared(()) if change is None else watch.changed(START, change)
+    assert said in run.autopilot and bool(said) == bool(run.autopilot)
+    watch.stop()
+
+
+def test_that_the_autopilot_has_failed_is_said_until_it_is_asked_for_again(tmp_path: Path) -> None:
+    watch = AutopilotWatch(lambda: START, partial(AutopilotProcess, start=silent))
+    options = RunOptions(tracks=1, policy=policy_from("auto"))
+    run = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, options, on_change=watch.changed)
+    watch.begin(HEADER)
+    watch.start(run)
+    process = watch._process
+    watch.failed("out of memory")
+    watch.changed(START, {"priority": ["hot", 5.0]})
+    assert "the autopilot has failed: out of memory" in run.autopilot
+    run.replace_policy(policy_from("auto"))
+    assert run.autopilot == ""
+    watch.stop()
+    assert process is not None
+    process.end()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        pytest.param({}, "too little happened in the last window", id="too quiet"),
+        pytest.param({"trouble": "bad luck"}, "the last window cannot be replayed: bad luck", id="cannot be replayed"),
+    ],
+)
+def test_a_window_that_is_not_judged_is_told_of(tmp_path: Path, more: Mapping[str, str], said: str) -> None:
+    watch = AutopilotWatch(lambda: START, partial(AutopilotProcess, start=silent))
+    options = RunOptions(tracks=1, policy=policy_from("auto"))
+    run = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, options, on_change=watch.changed)
+    watch.begin(HEADER)
+    watch.start(run)
+    watch.heard(told())
+    watch.heard({"share": 0.004, **more})
+    assert run.autopilot == f"stays with max-benefit: {said}; its process takes 0.40% of a core"
     watch.stop()
 
 

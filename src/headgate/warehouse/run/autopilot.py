@@ -18,7 +18,7 @@ from headgate.core.autopilot import AutopilotMemory, AutopilotRule, RunSettings,
 from headgate.core.policies import Autopilot
 from headgate.core.trace import Change, Redeclared, RunNotice, TraceHeader, TraceTable
 from headgate.core.trace.lines import change_line, redeclared_line, update_line
-from headgate.core.trace.recent import SETTINGS, TELLING, changed_header
+from headgate.core.trace.recent import TELLING, changed_header
 from headgate.warehouse.run.autopilot_process import AutopilotProcess
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 #: starts the process: with how the run stands, whom to tell what it says, and whom to tell that it has failed
 StartProcess = Callable[[TraceHeader, Callable[[Mapping[str, Any]], None], Callable[[str], None]], AutopilotProcess]
-
-#: changes after which earlier windows tell nothing; of the others the windows tell themselves
-_BEGIN_ANEW = frozenset(TELLING) - frozenset(SETTINGS)
 
 
 class AutopilotWatch:
@@ -78,7 +75,7 @@ class AutopilotWatch:
         assert self._header is not None
         self._header = changed_header(self._header, what)
         self._tell(change_line(Change(at, what)))
-        if what.keys() & _BEGIN_ANEW:
+        if "why" not in what and what.keys() & TELLING:  # the autopilot says why, and nobody else
             self._begin_anew()
         if "policy" in what:
             self._look_at_policy()
@@ -107,9 +104,12 @@ class AutopilotWatch:
             process.tell(line)
 
     def _begin_anew(self) -> None:
-        """What was seen so far was another run. What has disappointed stays barred."""
+        """What was seen so far, and is said of it, was another run. What has disappointed stays barred."""
         with self._judging:
             self._memory = AutopilotMemory(barred=self._memory.barred)
+        with self._beginning:
+            if self._process is not None:  # that it has failed is still so
+                self._say("")
 
     def _look_at_policy(self) -> None:
         """Begin, or end, as the policy of the run says."""
@@ -145,9 +145,11 @@ class AutopilotWatch:
         if autopilot is None or run is None or header is None:
             return
         used = f"; its process takes {said['share']:.2%} of a core" if "share" in said else ""
-        if "trouble" in said:
-            self._say(f"stays with {autopilot.now}: the last window cannot be replayed: {said['trouble']}{used}")
         if "window" not in said:
+            why = "too little happened in the last window"
+            if "trouble" in said:
+                why = f"the last window cannot be replayed: {said['trouble']}"
+            self._say(f"stays with {autopilot.now}: {why}{used}")
             return
         window = window_from(said["window"])
         if window.now != RunSettings.under(autopilot, header):
