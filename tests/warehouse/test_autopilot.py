@@ -18,8 +18,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.apart import started_apart
-from headgate.core import policy_from
+from headgate.core import (
+    FeatureView,
+    HeadgateError,
+    Lanes,
+    ParameterError,
+    Placement,
+    Policy,
+    Workers,
+    placement_from,
+    policy_from,
+)
 from headgate.core.autopilot import ReplayedWindow, RunSettings, window_to_json
+from headgate.core.placements import Anywhere
+from headgate.core.policies import MaxBenefit
 from headgate.core.trace import TraceHeader
 from headgate.core.trace.lines import header_line
 from headgate.warehouse import Files, Warehouse
@@ -139,6 +151,42 @@ def test_a_change_that_came_too_late_is_not_told(tmp_path: Path, first: str, pol
     assert run.glance().policy == policy
     assert said in run.autopilot and bool(said) == bool(run.autopilot)
     watch.stop()
+
+
+class Demanding(MaxBenefit):
+    """Reads what no table has."""
+
+    def requires(self) -> tuple[str, ...]:
+        return ("colour",)
+
+
+class Lonely(Anywhere):
+    """Takes one track only."""
+
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        if len(workers) > 1:
+            raise ParameterError("one track, please")
+        return super().lanes(view, workers)
+
+
+@pytest.mark.parametrize(
+    ("policy", "placement", "refused"),
+    [
+        pytest.param(Demanding(), Anywhere(), "colour", id="the policy"),
+        pytest.param(MaxBenefit(), Lonely(), "one track, please", id="the placement, on so many tracks"),
+    ],
+)
+def test_a_switch_of_which_a_part_is_refused_changes_nothing(
+    tmp_path: Path, policy: Policy, placement: Placement, refused: str
+) -> None:
+    changes: list[Mapping[str, object]] = []
+    options = RunOptions(tracks=1, policy=policy_from("auto"), placement=placement_from("proportional"))
+    warehouse = opened(declared(tmp_path, "hot"), tmp_path)
+    run = Runtime(warehouse, NO_SPARK, options, on_change=lambda at, what: changes.append(what))
+    with pytest.raises(HeadgateError, match=refused):
+        run.switch(policy, placement, 2, "because", lambda: True)
+    glance = run.glance()
+    assert (glance.policy, glance.placement, run.tracks, changes) == ("auto", "proportional", 1, [])
 
 
 def test_an_autopilot_that_is_asked_for_again_has_not_failed(tmp_path: Path) -> None:
