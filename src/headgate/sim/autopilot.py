@@ -5,7 +5,7 @@ The same code looks at a real run, in a process of its own, and at a simulated o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -49,6 +49,12 @@ class TableCosts:
             model = self.known[update.table] = CostModel(fading=FADING, least=LEAST_UPDATE_TIME)
         model.observe(amount, update.seconds)
 
+    def keep(self, tables: Iterable[str]) -> None:
+        """Forget all but these tables."""
+        names = {*tables}
+        self.known = {name: model for name, model in self.known.items() if name in names}
+        self._reached = {name: reached for name, reached in self._reached.items() if name in names}
+
 
 class WindowReplays:
     """Hears of everything that happens in a run, and replays one window of it after the other.
@@ -84,7 +90,9 @@ class WindowReplays:
         self.recent.add(entry)
         if isinstance(entry, Update):
             self._costs.note(entry, header.together)
-        elif isinstance(entry, Change) and any(key in entry.what for key in SETTINGS):
+        elif isinstance(entry, Redeclared):
+            self._costs.keep(table.name for table in entry.tables)
+        elif any(key in entry.what for key in SETTINGS):
             if "why" in entry.what:  # as the autopilot says, and nobody else
                 autopilot = autopilot_in(header.policy)
                 self._before = None if autopilot is None else RunSettings.under(autopilot, header)
