@@ -160,6 +160,13 @@ def test_what_would_help_is_said_in_words() -> None:
     assert len(plan.help.without) == 6  # 18 tables take 1.8 of 2 tracks
 
 
+@pytest.mark.parametrize("tracks", [1, 2, 8])
+def test_what_would_help_is_searched_once_somebody_asks_for_it(tracks: int) -> None:
+    plan = plan_targets(alike(24, 9.0), tracks)
+    assert "help" not in vars(plan)
+    assert plan.help is plan.help
+
+
 def test_more_tracks_than_the_targets_take_are_said_to_be_for_what_has_to_wait() -> None:
     """Two quick tables with low targets, and eight slow ones: one of these may have begun on each track."""
     costs = {f"slow{i}": (60.0, 12.0, 0.0) for i in range(8)} | {f"quick{i}": (1.0, 0.1, 0.0) for i in range(2)}
