@@ -371,6 +371,15 @@ def test_a_table_that_cannot_keep_up_leaves_the_other_targets_stretched() -> Non
     assert even_stretch(late, 1) == without > 1.5
 
 
+@pytest.mark.parametrize(
+    ("per_second", "is_stretched"), [pytest.param(0.44, True, id="enough"), pytest.param(0.46, False, id="not enough")]
+)
+def test_targets_stay_as_they_are_where_no_factor_helps(per_second: float, is_stretched: bool) -> None:
+    """Two tables on one track, each of which takes nearly half of it however seldom it is updated."""
+    tables = tables_of(dict.fromkeys("ab", (10.0, 2.0, per_second)), dict.fromkeys("ab", 12.0))
+    assert (even_stretch(tables, 1) > 1) == is_stretched
+
+
 def test_a_target_below_its_lowest_lag_takes_of_the_tracks_what_that_lag_takes() -> None:
     """The policy keeps it as low as it can be, so the others have less."""
     costs, targets = {f"t{i}": (10.0, 2.0, 0.05) for i in range(8)}, {f"t{i}": 12.0 for i in range(8)}
