@@ -154,6 +154,16 @@ SWITCHED, _ = judged([window(priced=80)] * 3)
             ["stay", "stay", "switch back"],
             id="worse in the replay as well",
         ),
+        pytest.param(
+            [
+                window(PRICED, measured=110, here=80, home=100),
+                window(PRICED, measured=110, here=80, home=100),
+                window(PRICED, measured=80, here=80),
+                window(PRICED, measured=110, here=80, home=100),
+            ],
+            ["stay"] * 4,
+            id="worse, but not in a row: one window says nothing of the settings before",
+        ),
     ],
 )
 def test_a_change_that_disappoints_is_taken_back(windows: list[ReplayedWindow], answers: list[str]) -> None:
@@ -204,6 +214,11 @@ def test_a_change_is_watched_for_some_windows_only() -> None:
     fine, bad = (window(PRICED, measured=each, here=80, home=100) for each in (80, 110))
     _, verdicts = judged([*[fine] * RULE.watched, *[bad] * 5], memory=SWITCHED)
     assert {verdict.answer for verdict in verdicts} == {"stay"}
+
+
+def test_a_change_is_not_watched_any_more_when_the_settings_before_are_not_replayed() -> None:
+    memory, _ = judged([window(PRICED, here=80)], memory=SWITCHED)
+    assert SWITCHED.probation is not None and memory.probation is None
 
 
 # --- what is tried, and the policy ----------------------------------------------------------------------------------

@@ -652,6 +652,28 @@ def test_all_nodes_can_go_and_others_come() -> None:
     assert started(loop) == [("b", 0)]
 
 
+@dataclass(frozen=True)
+class Recalling(Placement):
+    """Notes for how many nodes it is shown what it has placed before."""
+
+    shown: list[int] = field(default_factory=list, compare=False)
+    name = "recalling"
+
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        assert isinstance(view.memory, Lanes)
+        self.shown.append(len(view.memory.of))
+        return Lanes.single(len(view), Lane((0,)))
+
+
+def test_lanes_by_the_numbers_of_nodes_that_have_changed_are_not_shown_to_the_placement() -> None:
+    placement = Recalling()
+    loop = make_loop("abcd", Favourites("a"), placement)
+    loop.place_again()
+    loop.regraph(Graph("dcbe"))
+    loop.place_again()
+    assert placement.shown == [0, 4, 0, 4]
+
+
 @BOTH_RANKINGS
 def test_a_raised_limit_lets_a_running_node_run_again(policy: Policy) -> None:
     loop = make_loop("ab", policy, workers=3)

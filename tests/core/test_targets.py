@@ -160,6 +160,13 @@ def test_what_would_help_is_said_in_words() -> None:
     assert len(plan.help.without) == 6  # 18 tables take 1.8 of 2 tracks
 
 
+@pytest.mark.parametrize("tracks", [1, 2, 8])
+def test_what_would_help_is_searched_once_somebody_asks_for_it(tracks: int) -> None:
+    plan = plan_targets(alike(24, 9.0), tracks)
+    assert "help" not in vars(plan)
+    assert plan.help is plan.help
+
+
 def test_more_tracks_than_the_targets_take_are_said_to_be_for_what_has_to_wait() -> None:
     """Two quick tables with low targets, and eight slow ones: one of these may have begun on each track."""
     costs = {f"slow{i}": (60.0, 12.0, 0.0) for i in range(8)} | {f"quick{i}": (1.0, 0.1, 0.0) for i in range(2)}
@@ -362,6 +369,15 @@ def test_a_table_that_cannot_keep_up_leaves_the_other_targets_stretched() -> Non
     without = even_stretch(tables_of(costs, targets), 1)
     late = tables_of(costs | {"late": (10.0, 1.0, 1.2)}, targets | {"late": 50.0})
     assert even_stretch(late, 1) == without > 1.5
+
+
+@pytest.mark.parametrize(
+    ("per_second", "is_stretched"), [pytest.param(0.44, True, id="enough"), pytest.param(0.46, False, id="not enough")]
+)
+def test_targets_stay_as_they_are_where_no_factor_helps(per_second: float, is_stretched: bool) -> None:
+    """Two tables on one track, each of which takes nearly half of it however seldom it is updated."""
+    tables = tables_of(dict.fromkeys("ab", (10.0, 2.0, per_second)), dict.fromkeys("ab", 12.0))
+    assert (even_stretch(tables, 1) > 1) == is_stretched
 
 
 def test_a_target_below_its_lowest_lag_takes_of_the_tracks_what_that_lag_takes() -> None:

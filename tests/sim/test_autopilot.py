@@ -15,7 +15,7 @@ from headgate.autopilot.allowance import Allowance
 from headgate.core import CostModel, placement_from, policy_from
 from headgate.core.autopilot import RunSettings, Verdict, window_from
 from headgate.core.policies import Autopilot
-from headgate.core.trace import Change
+from headgate.core.trace import Change, Redeclared
 from headgate.core.trace.lines import change_line, header_line, update_line
 from headgate.core.trace.recent import RecentTrace
 from headgate.sim import Table, TableScenario, Variant, compare, lower_bound, simulate_tables
@@ -184,6 +184,21 @@ def test_a_window_begins_at_the_last_change() -> None:
     assert window is not None and window.seconds == pytest.approx(30.0)
     assert {table.name: table.priority for table in recent.header.tables}["meters"] == 50.0
     assert recent.header.budget == 2.0
+
+
+@pytest.mark.parametrize("forgotten", [0.0, 30.0, 60.0])
+def test_nothing_is_kept_of_tables_that_are_not_declared_any_more(forgotten: float) -> None:
+    _, trace = recorded(BUSY, "auto")
+    recent = RecentTrace(trace.header)
+    replays = WindowReplays(recent)
+    for update in trace.updates:
+        replays.note(update)
+    recent.forget(START + forgotten, 10_000)
+    stay = tuple(table for table in trace.header.tables if table.name == "meters")
+    replays.note(Redeclared(START + 60.0, stay))
+    recent.forget(START + 60.0, 10_000)
+    assert {update.table for update in recent.trace(START + 60.0).updates} == {"meters"}
+    assert {*replays._costs.known} == {"meters"}
 
 
 def test_a_run_under_another_policy_is_not_looked_at() -> None:

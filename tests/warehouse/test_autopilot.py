@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.apart import started_apart
-from headgate.core import policy_from
+from headgate.core import (
+    FeatureView,
+    HeadgateError,
+    Lanes,
+    ParameterError,
+    Placement,
+    Policy,
+    Workers,
+    placement_from,
+    policy_from,
+)
 from headgate.core.autopilot import ReplayedWindow, RunSettings, window_to_json
+from headgate.core.placements import Anywhere
+from headgate.core.policies import MaxBenefit
 from headgate.core.trace import TraceHeader
 from headgate.core.trace.lines import header_line
 from headgate.warehouse import Files, Warehouse
@@ -122,7 +135,7 @@ def silent() -> subprocess.Popen[bytes]:
     ("first", "policy", "said"),
     [
         pytest.param("", "auto:now=priced-benefit", "is replaced by", id="nobody else does anything"),
-        pytest.param("auto:window=60", "auto:window=60.0", "3 windows in a row are asked for", id="another autopilot"),
+        pytest.param("auto:window=60", "auto:window=60.0", "", id="another autopilot"),
         pytest.param("fifo", "fifo", "", id="no autopilot any more"),
     ],
 )
@@ -138,6 +151,42 @@ def test_a_change_that_came_too_late_is_not_told(tmp_path: Path, first: str, pol
     assert run.glance().policy == policy
     assert said in run.autopilot and bool(said) == bool(run.autopilot)
     watch.stop()
+
+
+class Demanding(MaxBenefit):
+    """Reads what no table has."""
+
+    def requires(self) -> tuple[str, ...]:
+        return ("colour",)
+
+
+class Lonely(Anywhere):
+    """Takes one track only."""
+
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        if len(workers) > 1:
+            raise ParameterError("one track, please")
+        return super().lanes(view, workers)
+
+
+@pytest.mark.parametrize(
+    ("policy", "placement", "refused"),
+    [
+        pytest.param(Demanding(), Anywhere(), "colour", id="the policy"),
+        pytest.param(MaxBenefit(), Lonely(), "one track, please", id="the placement, on so many tracks"),
+    ],
+)
+def test_a_switch_of_which_a_part_is_refused_changes_nothing(
+    tmp_path: Path, policy: Policy, placement: Placement, refused: str
+) -> None:
+    changes: list[Mapping[str, object]] = []
+    options = RunOptions(tracks=1, policy=policy_from("auto"), placement=placement_from("proportional"))
+    warehouse = opened(declared(tmp_path, "hot"), tmp_path)
+    run = Runtime(warehouse, NO_SPARK, options, on_change=lambda at, what: changes.append(what))
+    with pytest.raises(HeadgateError, match=refused):
+        run.switch(policy, placement, 2, "because", lambda: True)
+    glance = run.glance()
+    assert (glance.policy, glance.placement, run.tracks, changes) == ("auto", "proportional", 1, [])
 
 
 def test_an_autopilot_that_is_asked_for_again_has_not_failed(tmp_path: Path) -> None:
@@ -159,6 +208,34 @@ def test_an_autopilot_that_is_asked_for_again_has_not_failed(tmp_path: Path) -> 
     broken.end()
 
 
+def test_an_autopilot_whose_process_could_not_be_started_can_be_asked_for_again(tmp_path: Path) -> None:
+    def refused() -> subprocess.Popen[bytes]:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    starts, processes, has_failed = iter((refused, silent)), list[AutopilotProcess](), threading.Event()
+
+    def begin(
+        header: TraceHeader, heard: Callable[[Mapping[str, Any]], None], failed: Callable[[str], None]
+    ) -> AutopilotProcess:
+        def note(why: str) -> None:
+            failed(why)
+            has_failed.set()
+
+        processes.append(AutopilotProcess(header, heard, note, next(starts)))
+        return processes[-1]
+
+    watch = AutopilotWatch(lambda: START, begin)
+    options = RunOptions(tracks=1, policy=policy_from("auto"))
+    run = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, options, on_change=watch.changed)
+    watch.begin(HEADER)
+    watch.start(run)
+    assert has_failed.wait(PATIENCE)
+    assert "the autopilot has failed: it cannot be started: Cannot allocate memory" in run.autopilot
+    run.replace_policy(policy_from("auto"))
+    assert run.autopilot == "" and len(processes) == 2
+    watch.stop()
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -166,6 +243,8 @@ def test_an_autopilot_that_is_asked_for_again_has_not_failed(tmp_path: Path) -> 
         pytest.param({"budget": 2.0}, id="the budget"),
         pytest.param({"inheritance": "sum"}, id="inheritance"),
         pytest.param({"together": "auto"}, id="shared jobs"),
+        pytest.param({"paused": "hot"}, id="a table is paused"),
+        pytest.param({"resumed": "hot"}, id="a table is resumed"),
         pytest.param(None, id="the declarations"),
     ],
 )
@@ -182,6 +261,67 @@ def test_windows_before_a_change_by_a_user_do_not_count(tmp_path: Path, change: 
         watch.heard(told())
         policies.append(run.glance().policy)
     assert policies == ["auto"] * 4 + ["auto:now=priced-benefit"], "three in a row from then on"
+    watch.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param({"priority": ["hot", 5.0]}, "", id="a priority"),
+        pytest.param({"placement": "anywhere"}, "", id="the placement"),
+        pytest.param({"policy": "auto:window=60"}, "", id="another autopilot"),
+        pytest.param(None, "", id="the declarations"),
+        pytest.param({"refresh": "hot"}, "in the last window", id="what changes no load"),
+    ],
+)
+def test_what_was_said_before_a_change_by_a_user_is_not_said_any_more(
+    tmp_path: Path, change: Mapping[str, Any] | None, said: str
+) -> None:
+    watch = AutopilotWatch(lambda: START, partial(AutopilotProcess, start=silent))
+    options = RunOptions(tracks=1, policy=policy_from("auto"))
+    run = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, options, on_change=watch.changed)
+    watch.begin(HEADER)
+    watch.start(run)
+    watch.heard(told())
+    assert "in the last window" in run.autopilot
+    watch.redeclared(()) if change is None else watch.changed(START, change)
+    assert said in run.autopilot and bool(said) == bool(run.autopilot)
+    watch.stop()
+
+
+def test_that_the_autopilot_has_failed_is_said_until_it_is_asked_for_again(tmp_path: Path) -> None:
+    watch = AutopilotWatch(lambda: START, partial(AutopilotProcess, start=silent))
+    options = RunOptions(tracks=1, policy=policy_from("auto"))
+    run = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, options, on_change=watch.changed)
+    watch.begin(HEADER)
+    watch.start(run)
+    process = watch._process
+    watch.failed("out of memory")
+    watch.changed(START, {"priority": ["hot", 5.0]})
+    assert "the autopilot has failed: out of memory" in run.autopilot
+    run.replace_policy(policy_from("auto"))
+    assert run.autopilot == ""
+    watch.stop()
+    assert process is not None
+    process.end()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        pytest.param({}, "too little happened in the last window", id="too quiet"),
+        pytest.param({"trouble": "bad luck"}, "the last window cannot be replayed: bad luck", id="cannot be replayed"),
+    ],
+)
+def test_a_window_that_is_not_judged_is_told_of(tmp_path: Path, more: Mapping[str, str], said: str) -> None:
+    watch = AutopilotWatch(lambda: START, partial(AutopilotProcess, start=silent))
+    options = RunOptions(tracks=1, policy=policy_from("auto"))
+    run = Runtime(opened(declared(tmp_path, "hot"), tmp_path), NO_SPARK, options, on_change=watch.changed)
+    watch.begin(HEADER)
+    watch.start(run)
+    watch.heard(told())
+    watch.heard({"share": 0.004, **more})
+    assert run.autopilot == f"stays with max-benefit: {said}; its process takes 0.40% of a core"
     watch.stop()
 
 

@@ -105,6 +105,9 @@ def test_users_are_not_told_that_all_is_well_if_targets_will_be_missed_now_and_t
         "the target lags take no more than the tracks now; some may still be missed now and then"
     )
     assert not notes(scheduler, now)
+    plan = scheduler._state.targets.plan
+    assert plan is not None and plan.verdict == "tight"
+    assert "help" not in vars(plan), "nobody is told what would help, which takes long to find"
 
 
 def test_nothing_is_said_of_targets_that_are_not_stated_any_more(tmp_path: Path) -> None:

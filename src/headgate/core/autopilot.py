@@ -233,9 +233,10 @@ class AutopilotRule:
     # --- and back -----------------------------------------------------------------------------------------------
 
     def _watched(self, probation: Probation | None, window: ReplayedWindow) -> Probation | None:
-        """The last change after one more window in which somebody waits; None if it need not be watched any more."""
+        """The last change after one more window in which somebody waits; None if it need not be watched any more, or
+        cannot be, because the settings before it are not replayed: a user has stated others since."""
         if probation is None or probation.before not in window.replayed:
-            return probation
+            return None
         expected = probation.off * window.replayed[probation.before]
         worse = probation.worse + 1 if window.measured > (1 + self.gain) * expected else 0
         if probation.left <= 1 and worse == 0:

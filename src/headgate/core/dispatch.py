@@ -35,6 +35,8 @@ from headgate.core.ranking import Key, ranking_for
 
 #: the features that the loop itself keeps or reads; an engine's matrix must have them
 LOOP_FEATURES = ("ready", "workers", "last_turn", "window_time", "max_workers", "patience")
+#: what a placement is shown that has placed none of these nodes yet
+_NOTHING_PLACED = Lanes((), np.empty(0, dtype=np.intp))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Dispatch:
         self._free: dict[int, None] = dict.fromkeys(range(len(workers)))
         self._node_on: dict[int, tuple[str, float]] = {}
         self._now = 0.0
-        self._placed = Lanes((), np.empty(0, dtype=np.intp))
+        self._placed = _NOTHING_PLACED
         self._adopt_graph()
         self._adopt_lanes(self._placed_by(placement))
 
@@ -295,7 +297,7 @@ class Dispatch:
         ready = {self.matrix.graph.names[i] for i, is_ready in enumerate(self._ready) if is_ready}
         since = {self.matrix.graph.names[i]: when for i, when in self._runnable.items()}
         old = self.matrix.regraph(graph)
-        self._memory = None  # it may refer to nodes by their old numbers
+        self._memory, self._placed = None, _NOTHING_PLACED  # they may refer to nodes by their old numbers
         self._adopt_graph(ready, since)
         self.place_again()
         return old

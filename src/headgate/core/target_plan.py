@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -68,7 +69,7 @@ class TargetHelp:
     longest: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TargetPlan:
     """What all targets ask of ``tracks`` tracks.
 
@@ -86,7 +87,12 @@ class TargetPlan:
     longest: float
     given_up: tuple[str, ...]
     unknown: tuple[str, ...]
-    help: TargetHelp
+    _planned: TargetTables = field(repr=False, compare=False)
+
+    @cached_property
+    def help(self) -> TargetHelp:
+        """What would help if not all targets can be kept; it takes much longer to find than all the rest."""
+        return TargetHelp() if self.verdict == "kept" else _help(self._planned, self.tracks)
 
     @property
     def impossible(self) -> tuple[TargetDemand, ...]:
@@ -95,7 +101,10 @@ class TargetPlan:
 
 
 def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
-    """Whether the targets can be kept on so many tracks, and what would help if not."""
+    """Whether the targets can be kept on so many tracks, and what would help if not.
+
+    ``tables`` must not change while the plan is in use.
+    """
     asked = demand(tables)
     names = tables.graph.names
     stated = tables.stated.tolist()
@@ -125,7 +134,7 @@ def plan_targets(tables: TargetTables, tracks: int) -> TargetPlan:
         longest=blocking(tables, tracks),
         given_up=tuple(names[i] for i in stated if math.isinf(kept[i]) and not hopeless[i]),
         unknown=tuple(names[i] for i in np.flatnonzero(~tables.known & np.isfinite(asked.within)).tolist()),
-        help=TargetHelp() if verdict == "kept" else _help(tables, tracks),
+        _planned=tables,
     )
 
 

@@ -199,6 +199,9 @@ def kept_targets(tables: TargetTables, tracks: int) -> Floats:
 def even_stretch(tables: TargetTables, tracks: int) -> float:
     """By how much all targets have to be coarser so that they take at most ``ROOM`` of the tracks; 1 if they do.
 
+    Also 1 if not even ``MOST_COARSER`` is enough, as where each second of data takes too long: then the policy
+    stretches them as it goes, by the largest ratio of lag to target.
+
     A table that cannot keep up at all does not count: no factor helps it, so with it none would help the others.
     """
     tables = tables.with_target(np.where(np.isinf(demand(tables).least), np.inf, tables.target))

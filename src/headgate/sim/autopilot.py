@@ -5,7 +5,7 @@ The same code looks at a real run, in a process of its own, and at a simulated o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from headgate.core.autopilot import ReplayedWindow, RunSettings, autopilot_in, s
 from headgate.core.joint import Together
 from headgate.core.policies import Autopilot
 from headgate.core.trace import Change, Redeclared
-from headgate.core.trace.recent import RecentTrace
+from headgate.core.trace.recent import SETTINGS, RecentTrace
 from headgate.sim.tables.replay import NewEstimate
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.trace_costs import brought, tells_cost
@@ -48,6 +48,12 @@ class TableCosts:
         if model is None:
             model = self.known[update.table] = CostModel(fading=FADING, least=LEAST_UPDATE_TIME)
         model.observe(amount, update.seconds)
+
+    def keep(self, tables: Iterable[str]) -> None:
+        """Forget all but these tables."""
+        names = {*tables}
+        self.known = {name: model for name, model in self.known.items() if name in names}
+        self._reached = {name: reached for name, reached in self._reached.items() if name in names}
 
 
 class WindowReplays:
@@ -84,7 +90,9 @@ class WindowReplays:
         self.recent.add(entry)
         if isinstance(entry, Update):
             self._costs.note(entry, header.together)
-        elif isinstance(entry, Change) and any(key in entry.what for key in ("policy", "placement", "tracks")):
+        elif isinstance(entry, Redeclared):
+            self._costs.keep(table.name for table in entry.tables)
+        elif any(key in entry.what for key in SETTINGS):
             if "why" in entry.what:  # as the autopilot says, and nobody else
                 autopilot = autopilot_in(header.policy)
                 self._before = None if autopilot is None else RunSettings.under(autopilot, header)

@@ -1,7 +1,7 @@
 """The last minutes of a run, as a trace: for those who look at a run that goes on, however long it has gone on.
 
 What is older is forgotten, but for how far each table had come by then and a few updates of each, from which one can
-tell what they cost and how often data came.
+tell what they cost and how often data came. Of tables that are not declared any more everything is forgotten.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from headgate.core.update import Update
 
 #: how many updates of a table are kept that are older than what is asked for
 OLDER_KEPT = 16
+#: what the autopilot may change, and what every window says that is replayed for it
+SETTINGS = ("policy", "placement", "tracks")
 #: changes after which what was before does not tell what is to come
-_TELLING = ("policy", "placement", "inheritance", "together", "tracks", "budget", "priority", "paused", "resumed")
+TELLING = (*SETTINGS, "inheritance", "together", "budget", "priority", "paused", "resumed")
 
 
 @dataclass(slots=True)
@@ -31,7 +33,7 @@ class RecentTrace:
     header: TraceHeader
     settled: float = field(init=False)
     _updates: deque[Update] = field(default_factory=deque)
-    #: {table: its last updates that are too old to be asked for}
+    #: {(table, layer): its last updates that are too old to be asked for}
     _older: dict[tuple[str, str], deque[Update]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -49,7 +51,7 @@ class RecentTrace:
         if isinstance(entry, Update):
             self._updates.append(entry)
         elif isinstance(entry, Change):
-            if any(key in entry.what for key in _TELLING):
+            if any(key in entry.what for key in TELLING):
                 self.settled = max(self.settled, entry.at)
             self.header = changed_header(self.header, entry.what)
         else:
@@ -60,6 +62,9 @@ class RecentTrace:
                 for table in entry.tables
             )
             self.header = replace(self.header, tables=tables)
+            names = {table.name for table in tables}
+            self._updates = deque(update for update in self._updates if update.table in names)
+            self._older = {key: older for key, older in self._older.items() if key[0] in names}
 
     def forget(self, before: float, most: int) -> None:
         """Keep the updates that ended from ``before`` on, at most so many of them, and a few of each table."""

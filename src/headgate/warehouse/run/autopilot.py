@@ -18,7 +18,7 @@ from headgate.core.autopilot import AutopilotMemory, AutopilotRule, RunSettings,
 from headgate.core.policies import Autopilot
 from headgate.core.trace import Change, Redeclared, RunNotice, TraceHeader, TraceTable
 from headgate.core.trace.lines import change_line, redeclared_line, update_line
-from headgate.core.trace.recent import changed_header
+from headgate.core.trace.recent import TELLING, changed_header
 from headgate.warehouse.run.autopilot_process import AutopilotProcess
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 #: starts the process: with how the run stands, whom to tell what it says, and whom to tell that it has failed
 StartProcess = Callable[[TraceHeader, Callable[[Mapping[str, Any]], None], Callable[[str], None]], AutopilotProcess]
-
-#: changes after which earlier windows tell nothing; of policy, placement and tracks the windows tell themselves
-_BEGIN_ANEW = frozenset(("priority", "budget", "inheritance", "together"))
 
 
 class AutopilotWatch:
@@ -50,6 +47,7 @@ class AutopilotWatch:
         self._memory = AutopilotMemory()
         #: what was heard is judged by one thread at a time
         self._judging = threading.Lock()
+        #: the process is begun, ended or found to have failed by one thread at a time
         self._beginning = threading.Lock()
 
     # --- what happens in the run ----------------------------------------------------------------------------
@@ -77,7 +75,7 @@ class AutopilotWatch:
         assert self._header is not None
         self._header = changed_header(self._header, what)
         self._tell(change_line(Change(at, what)))
-        if what.keys() & _BEGIN_ANEW:
+        if "why" not in what and what.keys() & TELLING:  # the autopilot says why, and nobody else
             self._begin_anew()
         if "policy" in what:
             self._look_at_policy()
@@ -106,9 +104,12 @@ class AutopilotWatch:
             process.tell(line)
 
     def _begin_anew(self) -> None:
-        """What was seen so far was another run. What has disappointed stays barred."""
+        """What was seen so far, and is said of it, was another run. What has disappointed stays barred."""
         with self._judging:
             self._memory = AutopilotMemory(barred=self._memory.barred)
+        with self._beginning:
+            if self._process is not None:  # that it has failed is still so
+                self._say("")
 
     def _look_at_policy(self) -> None:
         """Begin, or end, as the policy of the run says."""
@@ -119,7 +120,8 @@ class AutopilotWatch:
                     process.end()
                 self._say("")
             elif self._process is None and self._run is not None:
-                self._memory = AutopilotMemory()
+                with self._judging:
+                    self._memory = AutopilotMemory()
                 self._say("")  # or what an earlier one has said stays until the first window is over
                 self._process = self._start_process(self._as_it_stands(), self.heard, self.failed)
 
@@ -143,9 +145,11 @@ class AutopilotWatch:
         if autopilot is None or run is None or header is None:
             return
         used = f"; its process takes {said['share']:.2%} of a core" if "share" in said else ""
-        if "trouble" in said:
-            self._say(f"stays with {autopilot.now}: the last window cannot be replayed: {said['trouble']}{used}")
         if "window" not in said:
+            why = "too little happened in the last window"
+            if "trouble" in said:
+                why = f"the last window cannot be replayed: {said['trouble']}"
+            self._say(f"stays with {autopilot.now}: {why}{used}")
             return
         window = window_from(said["window"])
         if window.now != RunSettings.under(autopilot, header):
@@ -174,7 +178,8 @@ class AutopilotWatch:
 
     def failed(self, why: str) -> None:
         """The process has ended by itself: the run goes on as it is."""
-        run, self._process = self._run, None
+        with self._beginning:  # it may fail before whoever starts it knows it
+            run, self._process = self._run, None
         text = (
             f"the autopilot has failed: {why}; the run goes on with the settings it has. Set policy 'auto' to try again"
         )

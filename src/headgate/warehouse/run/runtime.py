@@ -144,6 +144,7 @@ class Runtime(SchedulerThread):
         def carry_out() -> bool:
             if not still():
                 return False
+            self._scheduler.check(policy, placement, tracks)  # or what is refused last leaves the rest changed
             now = self._clock()
             what: dict[str, object] = {"policy": str(policy)}
             if placement is not None:
