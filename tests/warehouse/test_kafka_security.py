@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import headgate as hg
 from headgate.warehouse import NotFreshError, SparkOptions, WarehouseRun
@@ -18,6 +19,7 @@ from headgate.warehouse.sources import ServerUnreachable
 from headgate.warehouse.sources.kafka import on_executors
 from headgate.warehouse.sources.kafka import source as kafka_source
 from headgate.warehouse.sources.kafka.offsets import KafkaRange, Run
+from headgate.warehouse.sources.kafka.topics import KafkaCluster
 from tests.services import certificates
 from tests.services.kafka import PASSWORD, KafkaBroker
 from tests.services.schema_registry import READING, SchemaRegistryServer, encoded, reading
@@ -93,6 +95,15 @@ def test_who_is_refused_waits_with_the_reason(kafka: KafkaBroker, topic: str, st
     assert kafka.servers_with_tls in said.note
     assert re.search(reason, said.note), said.note
     assert WRONG not in repr(said) + repr(source)
+
+
+def test_that_all_brokers_are_down_does_not_hide_why() -> None:
+    """Which of the two the client says last depends on how fast the machine is."""
+    source = hg.Kafka("127.0.0.1:1", "clicks", schema="n long")
+    cluster = KafkaCluster(source._clients)
+    cluster._note_error(KafkaError(KafkaError._SSL, "certificate verify failed"))
+    cluster._note_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    assert "certificate verify failed" in cluster._problem(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
 
 
 @pytest.mark.spark

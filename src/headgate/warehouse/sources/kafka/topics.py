@@ -158,7 +158,9 @@ class KafkaCluster:
                     topic.last = look
 
     def _note_error(self, error: Any) -> None:
-        self._error = self._clients.hidden(str(error.str()))
+        # That all brokers are down follows what has made them so, and says less.
+        if not self._error or error.name() != "_ALL_BROKERS_DOWN":
+            self._error = self._clients.hidden(str(error.str()))
 
     def _problem(self, error: Exception) -> str:
         """What an error of brokers means to a user."""
