@@ -27,7 +27,6 @@ SCHEMA = "ts timestamp, key string, value double"
 ROWS = 500
 #: event times begin here, in seconds since the epoch
 BEGIN = 1_790_000_000 // 60 * 60
-WARM_UP = 30
 
 
 class Counted:
@@ -75,17 +74,18 @@ class Counted:
         self.step()
 
 
-def history(folder: Path, spark: SparkSession, partitions: int, updates: int) -> dict[str, Any]:
-    """Medians of updates of a fresh warehouse and of one with old partitions, in turn, so that noise hits both."""
+def history(folder: Path, spark: SparkSession, partitions: int, warm_up: int, updates: int) -> dict[str, Any]:
+    """Medians of updates, after the first ones, of a fresh warehouse and of one with old partitions, in turn, so that
+    noise hits both."""
     fresh, old = Counted(folder / "fresh", spark), Counted(folder / "old", spark)
     old.fill(partitions)
     later = 60.0 * (partitions + 10)
     times: dict[str, dict[str, list[float]]] = {"fresh": {}, "old": {}}
-    for number in range(WARM_UP + updates):
+    for number in range(warm_up + updates):
         for label, counted in (("fresh", fresh), ("old", old)):
             counted.land(later + 2.0 * number)
             for name, seconds in counted.step().items():
-                if number >= WARM_UP:
+                if number >= warm_up:
                     times[label].setdefault(name, []).append(seconds)
     medians = {label: {n: statistics.median(t) for n, t in of.items()} for label, of in times.items()}
     return {"partitions": partitions, "updates": updates, **medians}
@@ -118,6 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark.costs")
     parser.add_argument("--updates", type=int, default=2_000, help="updates to make while memory is watched")
     parser.add_argument("--partitions", type=int, default=1_000, help="old partitions")
+    parser.add_argument("--warm-up", type=int, default=30, help="updates before those")
     parser.add_argument("--compared", type=int, default=40, help="updates to compare")
     options = parser.parse_args()
     spark = open_session("costs", "local[2]")
@@ -125,7 +126,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
             found = {
-                "history": history(folder, spark, options.partitions, options.compared),
+                "history": history(folder, spark, options.partitions, options.warm_up, options.compared),
                 "memory": memory(folder, spark, options.updates),
             }
     finally:
