@@ -23,7 +23,7 @@ from headgate.sim import (
     simulate_tables,
     simulate_without_waiting,
 )
-from headgate.sim.tables.alone import Alone, Steps, cheapest
+from headgate.sim.tables.alone import Alone, Steps, cheapest, nodes
 from headgate.sim.tables.replay import RecordedTable
 from tests.sim.recording import recorded
 
@@ -273,14 +273,49 @@ def test_a_table_alone_is_solved_as_by_trying_everything(seed: int) -> None:
     price = chance.uniform(0.0, 30.0)
     costs = []
     for taken in range(1 << count):
-        nodes = [0, *(j for j in range(1, count + 1) if taken >> (j - 1) & 1)]
+        taken_at = [0, *(j for j in range(1, count + 1) if taken >> (j - 1) & 1)]
         cost = table.weight * (end * end / 2 - table.edges[0] * end)
-        for i, j in pairwise(nodes):
+        for i, j in pairwise(taken_at):
             n = table.edges[j] - table.edges[i]
             seconds = table.setup + table.per_unit * n
             cost += table.weight * n * (came[j] - end + seconds) + price * seconds
         costs.append(cost)
     assert cheapest([table], Steps.constant(price), end).values[0] == pytest.approx(min(costs))
+
+
+@pytest.mark.parametrize("setup", [0.0, 1e-3, 1.0])
+@pytest.mark.parametrize("seed", range(40))
+def test_at_a_falling_price_a_table_alone_costs_no_more_than_its_best_schedule(seed: int, setup: float) -> None:
+    """What came early may wait for a price at which its work is cheaper, with or without a set-up."""
+    chance = Random(seed)
+    count, end = 30, 60.0
+    arrived = np.sort([0.0, *(chance.uniform(0, end) for _ in range(count))])
+    since = [-math.inf, *sorted(chance.uniform(0, end) for _ in range(4))]
+    value = sorted((chance.uniform(0.0, 100.0) for _ in since), reverse=True)
+    weight, per_unit = chance.uniform(0.1, 3.0), chance.uniform(0.05, 0.5)
+    edges, times = nodes(arrived, arrived, [np.array(since[1:])], end)
+    free = np.zeros(len(edges))
+    table = Alone(weight, edges, times, free + 1.0, setup, per_unit, 1.0, 1.0, 1.0, free, end)
+
+    def paid(begin: float, seconds: float) -> float:
+        ends = [*since[1:], math.inf]
+        return sum(
+            v * max(0.0, min(begin + seconds, b) - max(begin, a)) for a, b, v in zip(since, ends, value, strict=True)
+        )
+
+    def update(i: int, j: int) -> float:
+        """The least that an update of what came after the i-th arrival, up to the j-th, costs beside none."""
+        n = arrived[j] - arrived[i]
+        seconds = setup + per_unit * n
+        until = arrived[j + 1] if j < count else end  # an update takes everything that has come
+        begins = [arrived[j], *(moment for moment in since if arrived[j] < moment < until)]
+        return min(weight * n * (begin - end + seconds) + paid(begin, seconds) for begin in begins)
+
+    least = [0.0]
+    for j in range(1, count + 1):
+        least.append(min(least[i] + update(i, j) for i in range(j)))
+    best = weight * (end * end / 2 - edges[0] * end) + min(least)
+    assert cheapest([table], Steps(np.array(since), np.array(value)), end).values[0] <= best * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("price", [Steps.constant(40.0), Steps(np.array([-math.inf, 100.0]), np.array([1e7, 1.0]))])
@@ -336,6 +371,23 @@ def some_scenario(seed: int) -> TableScenario:
 def some_table(chance: Random, name: str, **more: object) -> Table:
     costs = {"setup_time": chance.uniform(0.01, 3) ** 2, "time_per_unit": chance.choice((0.01, 0.1, 0.3, 1.2))}
     return Table(name, priority=chance.choice((0.0, 1.0, 1.0, 3.0, 10.0, 100.0)), **costs, **more)  # type: ignore[arg-type]
+
+
+def test_an_overload_without_set_up_does_not_raise_it_above_a_run() -> None:
+    """In overload the price falls. Without set-up, waiting for it costs nothing, and much data came early."""
+    count, dense = 40, 16
+    every_second = [x for k in range(1, 17) for x in (k - 0.12, k - 0.06)]
+    tables = [
+        Table(
+            f"t{i}",
+            arrivals=(*((j + (i + 1) / count) / dense for j in range(dense - 3)), *every_second),
+            setup_time=0.0,
+            time_per_unit=2 / count,
+        )
+        for i in range(count)
+    ]
+    busy = exact(*tables, horizon=16.0)
+    assert bound(busy) <= weighted(busy) * (1 + 1e-9)
 
 
 @pytest.mark.slow

@@ -128,11 +128,12 @@ class Alone:
     past: Past | None = None
     cut: bool = False
 
-    def together(self, price: float) -> int:
+    def together(self, price: float, steady: bool = True) -> int:
         """The most nodes that it can be best for one update to take together if seconds cost at most ``price``.
 
         An update that takes (i, j] can be replaced by two, of which the first takes (i, k] when that has come: it costs
-        a set-up more, and n of data is there earlier by the time between k and j.
+        a set-up more, and n of data is there earlier by the time between k and j. If the price is not ``steady``, the
+        work on these n may have been cheaper when it was done later.
         """
         edges, times = self.edges, self.times
         count = len(edges) - 1
@@ -147,7 +148,8 @@ class Alone:
         while step <= count:
             n = edges[step:] - edges[:-step]
             with np.errstate(all="ignore"):
-                more = price * slowest * self.mean * self.setup / (self.weight * n)
+                dearer = self.setup if steady else self.setup + self.per_unit * n
+                more = price * slowest * self.mean * dearer / (self.weight * n)
                 if varies:
                     more = (1 + price / (self.weight * n)) * slowest * self.mean * (self.setup + self.per_unit * n)
             more = np.where(n > 0, more, math.inf)
@@ -191,7 +193,7 @@ def cheapest(tables: Sequence[Alone], price: Steps, end: float) -> Cheapest:
         values[number] = table.weight * (end * end / 2 - table.edges[0] * end)
         count = len(table.edges) - 1
         if table.weight > 0 and count:
-            most, windows[number] = _affordable(table, highest)
+            most, windows[number] = _affordable(table, highest, price.steady)
             size = (count.bit_length() // 2, max(6, windows[number].bit_length()))
             key = (most, *size, table.later is None, table.cut)
             alike.setdefault(key, []).append(number)
@@ -211,17 +213,17 @@ def cheapest(tables: Sequence[Alone], price: Steps, end: float) -> Cheapest:
     return Cheapest(values, busy)
 
 
-def _affordable(table: Alone, price: float) -> tuple[float, int]:
+def _affordable(table: Alone, price: float, steady: bool) -> tuple[float, int]:
     """The price, lowered if updates would take more than ``MOST_TOGETHER`` nodes together, and how many they take."""
     count = len(table.edges) - 1
-    window = min(table.together(price), count)
+    window = min(table.together(price, steady), count)
     if window <= MOST_TOGETHER:
         return price, window
     low, high = 0.0, price
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if table.together(middle) <= MOST_TOGETHER else (low, middle)
-    return low, min(table.together(low), count)
+        low, high = (middle, high) if table.together(middle, steady) <= MOST_TOGETHER else (low, middle)
+    return low, min(table.together(low, steady), count)
 
 
 class _Group:
