@@ -100,13 +100,14 @@ class TableResult:
 
 
 class TableRun(NamedTuple):
-    """An update on a track, running or after others of its job: its amount of data, when the oldest of it came, and how
-    long it takes."""
+    """An update on a track, running or after others of its job: its amount of data, when the oldest of it came, how
+    long it takes, and whether it leaves some of what waited for it."""
 
     table: int
     came: float
     amount: float
     duration: float
+    leaves: bool
 
 
 class TableSimulation:
@@ -262,12 +263,16 @@ class TableSimulation:
             self._lags.arrived(table, edge, now)
         self._note_waiting(table, more, now)
         chunks = self._chunks[table]
-        if not chunks:
-            self._columns.set_release(table, now, now)
-            if self._upstream[table]:
-                self._columns.set_next_release(table, now + self._period[table])
         chunks.append((edge, now))
+        if len(chunks) == 1:
+            self._release(table, now)
         self._refresh(table, now)
+
+    def _release(self, table: int, now: float) -> None:
+        """The next update of a table is released."""
+        self._columns.set_release(table, now, self._chunks[table][0][1])
+        if self._upstream[table]:
+            self._columns.set_next_release(table, now + self._period[table])
 
     def _refresh(self, table: int, now: float) -> None:
         """Write what the policies read about a table after its data or its target moved."""
@@ -328,7 +333,7 @@ class TableSimulation:
         self._longest_wait[table] = max(self._longest_wait[table], now - came)
         self._note_waiting(table, -amount, now)
         self._refresh(table, now)
-        return TableRun(table, came, amount, self._duration(table, amount, now, first))
+        return TableRun(table, came, amount, self._duration(table, amount, now, first), leaves=bool(chunks))
 
     def _limit(self, table: int, pending: float) -> float:
         """How much of what is pending an update may take in."""
@@ -358,6 +363,8 @@ class TableSimulation:
         self._meters[table].refresh(now, self._target[table])
         if self._lags is not None:
             self._lags.completed(table, self._target[table], now)
+        if run.leaves:  # as in the warehouse, or tables with a backlog would always be those that were released first
+            self._release(table, now)
         if after:
             self._running[track] = (now, tuple(after))
             self._events.at(now + after[0].duration, Rank.WORK, self._complete, track)
