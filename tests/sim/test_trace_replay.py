@@ -325,6 +325,33 @@ def test_a_policy_that_learns_goes_by_what_it_has_learned() -> None:
     assert cheap_last["o"] < cheap_last["s"]
 
 
+class Last(Attentive):
+    """An estimate that takes every update to cost what the last one did."""
+
+    def observe(self, n: float, time: float) -> None:
+        super().observe(n, time)
+        self.alpha = time
+
+
+def test_what_an_update_has_taught_counts_from_its_end_on_also_for_data_that_had_come_before() -> None:
+    _, trace = recorded(city(tracks=1, spread=0.5), "max-benefit", seed=3)
+    made: list[Last] = []
+
+    def new_estimate() -> Last:
+        made.append(Last(1.0))
+        return made[-1]
+
+    replay = replay_of(trace, 0.0, new_estimate)
+    noted = Noted(policy_from("max-benefit"), ("execution_time", "setup_time"))
+    replay.run(noted, placement_from("anywhere"))
+    for table, estimate in zip(replay.scenario.tables, made, strict=True):
+        taught = [1.0, *(time for _, time in estimate.seen)]
+        starts = [start.features for start in noted.starts if start.node == table.name]
+        assert len(starts) >= 3
+        for feature in ("execution_time", "setup_time"):
+            assert [start[feature] for start in starts] == taught[: len(starts)]
+
+
 def test_a_policy_that_learns_cannot_tell_set_up_from_slope_by_updates_of_nearly_one_size() -> None:
     """As in the run: else the replay would gate and cut updates that the run does not."""
     sizes = [10.2, 9.9, 10.3, 9.8, 10.1, 9.7, 10.2, 9.9]

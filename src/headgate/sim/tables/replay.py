@@ -143,23 +143,25 @@ class ReplaySimulation(TableSimulation):
 
     def _refresh(self, table: int, now: float) -> None:
         super()._refresh(table, now)
-        if self._estimates:
+        if self._estimates:  # written after it is said to be ready, but before the next decision ranks it
             estimate = self._estimates[table]
             amount = float(self._columns.freshness_delta[table])
             self._columns.execution_time[table] = max(LEAST_UPDATE_TIME, estimate.predict(amount))
             self._columns.set_cost(table, *estimate.setup_and_slope)  # as in the warehouse
-            self.loop.note_change(table)
 
     def _duration(self, table: int, amount: float, now: float, first: int) -> float:
         return super()._duration(table, amount, now, first) * _nearest(self._recorded[table].slowness, now)
 
     def _complete(self, track: int, now: float) -> None:
         run = self._running[track][1][0]
-        if self._estimates and run.table not in self._joined:  # one that shared the set-up of another tells less
+        teaches = bool(self._estimates) and run.table not in self._joined  # one that shared a set-up tells less
+        if teaches:
             self._estimates[run.table].observe(run.amount, run.duration)
         if self._recorded[run.table].counts:
             self._counted_latency.add(now - run.came)
         super()._complete(track, now)
+        if teaches:  # what waits was ranked by what was known before
+            self._refresh(run.table, now)
         if self._on_update is not None:
             self._on_update(self.scenario.tables[run.table].name, now, self._meters[run.table].fresh)
 
