@@ -62,6 +62,24 @@ def test_a_run_of_exact_costs_comes_to_the_same_when_it_is_replayed(scenario: Ta
     assert again.weighted_staleness == pytest.approx(measured(trace).weighted_staleness, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("chop", "arrived"),
+    [
+        pytest.param(math.inf, [(4.0, 8.0, 3)], id="everything"),
+        pytest.param(1.0, [(4.0, 4.0, 1), (4.0, 4.0, 1), (6.0, 6.0, 1), (8.0, 8.0, 1)], id="the first in two parts"),
+        pytest.param(3.5, [(4.0, 6.0, 2), (8.0, 8.0, 1)], id="two, and a part of the third"),
+    ],
+)
+def test_a_recorded_update_says_when_the_data_came_that_it_took_in_to_its_end(
+    chop: float, arrived: list[tuple[float, float, int]]
+) -> None:
+    table = Table("t", arrivals=(4.0, 6.0, 8.0), setup_time=1.0, time_per_unit=0.0)
+    busy = Table("x", arrivals=(1.0,), setup_time=9.0, time_per_unit=0.0)
+    _, trace = recorded(TableScenario((table, busy), tracks=1, chop=chop, spread=None, guard=False), "fifo")
+    told = [update.arrived for update in trace.updates_of("t")]
+    assert [(each[0] - START, each[1] - START, each[2]) for each in told if each] == arrived
+
+
 @pytest.mark.parametrize(("ran", "asked"), [("max-benefit", "fifo"), ("fifo", "max-benefit"), ("fifo", "edf-p")])
 def test_a_replay_predicts_what_another_policy_really_comes_to(ran: str, asked: str) -> None:
     _, trace = recorded(city(), ran)

@@ -100,14 +100,16 @@ class TableResult:
 
 
 class TableRun(NamedTuple):
-    """An update on a track, running or after others of its job: its amount of data, when the oldest of it came, how
-    long it takes, and whether it leaves some of what waited for it."""
+    """An update on a track, running or after others of its job: its amount of data, how long it takes, when the oldest
+    and the newest of its chunks came, how many it takes in to their end, and how many it leaves."""
 
     table: int
-    came: float
     amount: float
     duration: float
-    leaves: bool
+    came: float
+    last: float
+    chunks: int
+    left: int
 
 
 class TableSimulation:
@@ -317,7 +319,8 @@ class TableSimulation:
     def _begin_update(self, table: int, now: float, portion: float, first: int) -> TableRun:
         """Take in what waits for a table, or as much of it as one update may; ``first`` has set up its job."""
         chunks = self._chunks[table]
-        came = chunks[0][1]
+        came = last = chunks[0][1]
+        waited = len(chunks)
         pending = self._available[table] - self._target[table]
         # What is left over by rounding only is not left over.
         most = min(portion, self._limit(table, pending))
@@ -327,13 +330,14 @@ class TableSimulation:
             self._left[table] = pending - amount
         self._target[table] = self._available[table] if whole else self._target[table] + amount
         while chunks and chunks[0][0] <= self._target[table]:
-            chunks.popleft()
+            last = chunks.popleft()[1]
         if chunks:
             self._columns.head_time[table] = chunks[0][1]
         self._longest_wait[table] = max(self._longest_wait[table], now - came)
         self._note_waiting(table, -amount, now)
         self._refresh(table, now)
-        return TableRun(table, came, amount, self._duration(table, amount, now, first), leaves=bool(chunks))
+        duration, left = self._duration(table, amount, now, first), len(chunks)
+        return TableRun(table, amount, duration, came, last, waited - left, left)
 
     def _limit(self, table: int, pending: float) -> float:
         """How much of what is pending an update may take in."""
@@ -363,7 +367,7 @@ class TableSimulation:
         self._meters[table].refresh(now, self._target[table])
         if self._lags is not None:
             self._lags.completed(table, self._target[table], now)
-        if run.leaves:  # as in the warehouse, or tables with a backlog would always be those that were released first
+        if run.left:  # as in the warehouse, or tables with a backlog would always be those that were released first
             self._release(table, now)
         if after:
             self._running[track] = (now, tuple(after))
