@@ -386,6 +386,19 @@ def test_a_policy_that_learns_cannot_tell_set_up_from_slope_by_updates_of_nearly
     assert noted.starts[-1].features["setup_time"] == pytest.approx(0.5, rel=0.05)
 
 
+def test_a_replay_knows_from_the_beginning_what_is_to_come() -> None:
+    _, trace = recorded(city(tracks=1), "fifo")
+    replay = replay_of(trace, 50.0)
+    noted = Noted(policy_from("max-benefit"), ("next_release", "release_time", "period"))
+    replay.run(noted, placement_from("anywhere"), tracks=9)
+    begun = {start.node: start.features for start in noted.starts if start.now == 0.0}
+    assert {name[0] for name in begun} == {"s", "a", "j"}
+    for table in replay.scenario.tables:
+        if (features := begun.get(table.name)) is not None:
+            derived = features["release_time"] + features["period"]
+            assert features["next_release"] == (derived if table.sources else table.arrivals[0])
+
+
 # --- side by side ---------------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ from headgate.core.placements import LayeredPlacement
 from headgate.core.policies import Layered
 from headgate.sim.kernel import Rank
 from headgate.sim.tables.scenario import TableScenario
-from headgate.sim.tables.simulation import Progress, TableResult, TableSimulation
+from headgate.sim.tables.simulation import TableResult, TableSimulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,9 @@ class ReplaySimulation(TableSimulation):
         super()._fill_stated_features()
         self.matrix.fill("layer", [table.layer for table in self._recorded])
 
-    def run(self, progress: Progress | None = None) -> TableResult:
-        """Go on from where the recorded run was, until the scenario's end, and report."""
+    def _begin(self) -> None:
+        """Go on from where the recorded run was."""
+        super()._begin()  # policies may look at what is to come
         for change in self._changes:
             if change.at <= 0:
                 self._change(change, 0.0)
@@ -127,7 +128,6 @@ class ReplaySimulation(TableSimulation):
         self._waiting_area = self._waiting_since = 0.0
         for start in self.loop.decide(0.0):
             self._start(start, 0.0)
-        return super().run(progress)
 
     def _change(self, change: ReplayChange, now: float) -> None:
         self.change_settings(

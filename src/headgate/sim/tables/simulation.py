@@ -215,8 +215,7 @@ class TableSimulation:
 
     def run(self, progress: Progress | None = None) -> TableResult:
         """Process events until the scenario's end and report."""
-        for table in range(len(self._arrivals)):
-            self._expect_arrival(table)
+        self._begin()
         events, loop, end = self._events, self.loop, self.scenario.horizon
         limit = self.scenario.events
         done = beside = 0
@@ -233,6 +232,11 @@ class TableSimulation:
                 progress(done)
         nothing_left = done < limit or len(events) == self._beside_ahead
         return self._report(end if nothing_left and end < math.inf else now, done)
+
+    def _begin(self) -> None:
+        """What is so when the run begins."""
+        for table in range(len(self._arrivals)):
+            self._expect_arrival(table)
 
     def _at_beside(self, when: float, action: Callable[[float], None]) -> None:
         """Call ``action`` at a moment, with that, if something is to come after it. It is no event of the run."""
