@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from headgate.cli.comparison import times_bound
 from headgate.cli.output import PlainConsole, say
-from headgate.cli.simulate import TRACE_SUFFIX, ScenarioOrTrace, known_placements, known_policies
+from headgate.cli.simulate import TRACE_SUFFIX, ScenarioOrTrace, known_placements, known_policies, sized
 from headgate.core import MOST_TRACKS, ParameterError, Placement, Policy, ScenarioError
 from headgate.core.autopilot import refuse_replay
 from headgate.core.lengths import plural
@@ -122,14 +122,9 @@ def _simulated(
     certain: bool,
 ) -> tuple[str, list[BoundRow]]:
     file = read_scenario(path)
-    scenario = file.scenario
+    scenario = sized(file.scenario, workers, events)
     if not isinstance(scenario, TableScenario):
         raise ScenarioError(f"{path.name}: there is a bound for tables only; this scenario is one of operators")
-    scenario = replace(
-        scenario,
-        tracks=scenario.tracks if workers is None else workers,
-        events=scenario.events if events is None else events,
-    )
     placed = known_placements([placement] if placement else None, file.placements or ("anywhere",), path)[0]
 
     least = bounds(scenario, seed, portions, certain)
@@ -159,6 +154,9 @@ def _recorded(
     portions: bool,
 ) -> list[BoundRow]:
     placed: Placement = known_placements([placement] if placement else None, (replay.placement,), path)[0]
+    policies = known_policies(policy, ("max-benefit",), path)
+    for one in policies:
+        refuse_replay(one)
     least_of = cache(replay.lower_bound)
 
     def rows() -> Iterator[BoundRow]:
@@ -166,8 +164,7 @@ def _recorded(
             own = run_bound(replay, portions or None, everything=True)
             least = LowerBound(own.least, own.price, own.seconds, own.tracks, on_average=False, portions=own.portions)
             yield BoundRow("measured", replay.placement, own.weighted_staleness, least, own.times)
-        for one in known_policies(policy, ("max-benefit",), path):
-            refuse_replay(one)
+        for one in policies:
             cut = portions or replay.scenario.cuts_under(one)
             yield _row(replay.run(one, placed, workers, seed), least_of(workers, cut))
 
