@@ -150,6 +150,25 @@ def test_the_autopilot_is_simulated_as_it_acts_and_not_replayed(
     assert "cannot be replayed" in err
 
 
+def test_what_cannot_be_replayed_is_refused_before_anything_is_run(
+    headgate: Headgate,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "failing.py").write_text(
+        "from headgate.core.policies import MaxBenefit\n"
+        "class Failing(MaxBenefit):\n"
+        "    name = 'failing'\n"
+        "    def priorities(self, view):\n        raise ValueError('it was run')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    trace = str(write(tmp_path / "run.jsonl"))
+    assert "it was run" in headgate("bound", trace, "--policy", "failing.Failing")[2]
+    code, out, err = headgate("bound", trace, "--policy", "failing.Failing", "--policy", "auto")
+    assert (code, out) == (2, "")
+    assert "cannot be replayed" in err
+
+
 def test_simulate_prints_the_bound_if_asked(headgate: Headgate, scenario: Path, tmp_path: Path) -> None:  # noqa: F811
     assert "times the bound" not in headgate("simulate", str(scenario), "--policy", "fifo")[1]
     assert "times the bound" in headgate("simulate", str(scenario), "--policy", "fifo", "--bound")[1]

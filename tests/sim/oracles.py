@@ -100,7 +100,7 @@ class NaiveTable:
     #: event time up to which data is there to be loaded, and up to which it is loaded or being loaded
     arrived: float = 0.0
     taken: float = 0.0
-    #: when the freshness delta last went from zero to more
+    #: when the freshness delta last went from zero to more, or an update ended that was not to take in everything
     released: float = math.inf
     runnable_since: float | None = None
     #: (when, event time) of everything that came, and for every update (when started, when done)
@@ -160,6 +160,7 @@ class _Job:
     table: str
     upto: float
     data_since: float
+    cut: bool
 
 
 class NaiveTables:
@@ -252,6 +253,8 @@ class NaiveTables:
         table = self.tables[job.table]
         table.reflected.append((now, job.upto))
         table.latencies.append(now - job.data_since)
+        if job.cut:
+            table.released = now
         self._note_runnable(job.table, now)
         for name in self.derived_from(job.table):
             trailing_edge = min(self.tables[source].fresh for source in self.tables[name].spec.sources)
@@ -328,7 +331,9 @@ class NaiveTables:
         data_since = table.oldest_data_beyond(table.taken)
         table.taken += amount
         self.counter += 1
-        self.running[track] = _Job(self.counter, now + duration, name, table.taken, data_since)
+        self.running[track] = _Job(
+            self.counter, now + duration, name, table.taken, data_since, table.taken < table.arrived
+        )
         self._note_runnable(name, now)
 
 

@@ -23,6 +23,7 @@ from headgate.sim import (
     simulate_tables,
     simulate_without_waiting,
 )
+from headgate.sim.comparison import bounds
 from headgate.sim.tables.alone import Alone, Steps, cheapest, nodes
 from headgate.sim.tables.replay import RecordedTable
 from tests.sim.recording import recorded
@@ -247,6 +248,22 @@ def test_a_policy_is_compared_with_the_lower_bound_only_if_updates_may_be_cut(
     assert whole > 1.05 * of_any_size
     (row,) = compare(scenario, [Variant(policy_from(policy), placement_from("anywhere"))], bound=True)
     assert row.lower_bound == (of_any_size if portions else whole)
+
+
+@pytest.mark.parametrize(
+    ("policy", "seconds", "is_same"),
+    [
+        pytest.param("fifo", 100.0, True, id="another policy"),
+        pytest.param("max-benefit", 90.0, False, id="a shorter run"),
+        pytest.param("priced-benefit", 100.0, False, id="a policy that cuts updates"),
+        pytest.param("auto:tracks=4", 100.0, False, id="a policy that may use more tracks"),
+    ],
+)
+def test_a_bound_is_computed_once_for_all_policies_that_have_the_same(
+    policy: str, seconds: float, is_same: bool
+) -> None:
+    of = bounds(exact(TICK, horizon=200.0))
+    assert (of(policy_from(policy), seconds) is of(policy_from("max-benefit"), 100.0)) == is_same
 
 
 # --- one table by itself -----------------------------------------------------------------------------------------

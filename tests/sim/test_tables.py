@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from headgate.core.errors import DeclarationError, GraphError, ScenarioError
-from headgate.core.matrix import FeatureView
 from headgate.core.observe import TABLE_FEATURES
 from headgate.core.placements import Anywhere
+from headgate.core.registry import policy_from
 from headgate.sim import (
     Slowdown,
     Table,
@@ -23,6 +23,7 @@ from headgate.sim import (
     simulate_tables,
     simulate_without_waiting,
 )
+from headgate.testing import Noted
 from tests.sim.oracles import Benefit, InOrder, LeastOf, LeastOfAll, Noting, Oldest, Started, Turns
 
 
@@ -260,21 +261,39 @@ def test_the_latency_of_a_chopped_update_counts_from_when_its_own_data_came() ->
     assert result.latency.max == max(latencies)
 
 
-def test_after_a_chopped_update_the_head_time_is_that_of_the_data_left() -> None:
-    seen: dict[float, float] = {}
-
-    @dataclass(frozen=True)
-    class Curious(Oldest):
-        needs = ("release_time", "head_time")
-
-        def remember(self, view: FeatureView, node: int) -> object:
-            if view.graph.names[node] == "t":
-                seen[view.now] = float(view["head_time"][node])
-            return None
-
+def test_the_rest_of_a_chopped_update_is_released_when_that_has_ended() -> None:
     table = Table("t", arrivals=(2.0, 4.0, 6.0), setup_time=1.0, time_per_unit=0.0)
-    run(one_track(table, occupying("x", 1.0, 6.5), chop=1.0), Curious())
-    assert seen == {6.5: 2.0, 7.5: 4.0, 8.5: 6.0}
+    noted = Noted(Oldest(), ("release_time", "head_time"))
+    simulate_tables(one_track(table, occupying("x", 1.0, 6.5), chop=1.0), noted, Anywhere())
+    assert [(start.now, *start.features.values()) for start in noted.starts if start.node == "t"] == [
+        (6.5, 2.0, 2.0),
+        (7.5, 7.5, 4.0),
+        (8.5, 8.5, 6.0),
+    ]
+
+
+def test_the_next_release_of_a_derived_table_is_a_period_after_its_rest_was_released() -> None:
+    tables = (
+        Table("s", arrivals=(2.0, 4.0, 6.0), setup_time=0.5, time_per_unit=0.0),
+        Table("t", sources=("s",), setup_time=1.0, time_per_unit=0.0),
+        occupying("x", 1.0, 6.5),
+    )
+    noted = Noted(InOrder(order="sxt"), ("release_time", "next_release"))
+    simulate_tables(one_track(*tables, chop=1.0), noted, Anywhere())
+    assert [(start.now, *start.features.values()) for start in noted.starts if start.node == "t"] == [
+        (8.0, 7.0, 9.0),
+        (9.0, 9.0, 11.0),
+        (10.0, 10.0, 12.0),
+    ]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "edf"])
+def test_chopped_tables_that_are_alike_take_turns(policy: str) -> None:
+    """There is more to do than the track can, so that each has a backlog."""
+    tables = (Table(f"t{i}", period=10.0, setup_time=2.0, time_per_unit=0.1) for i in range(4))
+    result = simulate_tables(one_track(*tables, chop=1.0, horizon=1000.0), policy_from(policy), Anywhere())
+    updates = [table.updates for table in result.tables]
+    assert max(updates) - min(updates) <= 1
 
 
 # --- a budget of time -----------------------------------------------------------------------------------------

@@ -62,6 +62,24 @@ def test_a_run_of_exact_costs_comes_to_the_same_when_it_is_replayed(scenario: Ta
     assert again.weighted_staleness == pytest.approx(measured(trace).weighted_staleness, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("chop", "arrived"),
+    [
+        pytest.param(math.inf, [(4.0, 8.0, 3)], id="everything"),
+        pytest.param(1.0, [(4.0, 4.0, 1), (4.0, 4.0, 1), (6.0, 6.0, 1), (8.0, 8.0, 1)], id="the first in two parts"),
+        pytest.param(3.5, [(4.0, 6.0, 2), (8.0, 8.0, 1)], id="two, and a part of the third"),
+    ],
+)
+def test_a_recorded_update_says_when_the_data_came_that_it_took_in_to_its_end(
+    chop: float, arrived: list[tuple[float, float, int]]
+) -> None:
+    table = Table("t", arrivals=(4.0, 6.0, 8.0), setup_time=1.0, time_per_unit=0.0)
+    busy = Table("x", arrivals=(1.0,), setup_time=9.0, time_per_unit=0.0)
+    _, trace = recorded(TableScenario((table, busy), tracks=1, chop=chop, spread=None, guard=False), "fifo")
+    told = [update.arrived for update in trace.updates_of("t")]
+    assert [(each[0] - START, each[1] - START, each[2]) for each in told if each] == arrived
+
+
 @pytest.mark.parametrize(("ran", "asked"), [("max-benefit", "fifo"), ("fifo", "max-benefit"), ("fifo", "edf-p")])
 def test_a_replay_predicts_what_another_policy_really_comes_to(ran: str, asked: str) -> None:
     _, trace = recorded(city(), ran)
@@ -325,6 +343,33 @@ def test_a_policy_that_learns_goes_by_what_it_has_learned() -> None:
     assert cheap_last["o"] < cheap_last["s"]
 
 
+class Last(Attentive):
+    """An estimate that takes every update to cost what the last one did."""
+
+    def observe(self, n: float, time: float) -> None:
+        super().observe(n, time)
+        self.alpha = time
+
+
+def test_what_an_update_has_taught_counts_from_its_end_on_also_for_data_that_had_come_before() -> None:
+    _, trace = recorded(city(tracks=1, spread=0.5), "max-benefit", seed=3)
+    made: list[Last] = []
+
+    def new_estimate() -> Last:
+        made.append(Last(1.0))
+        return made[-1]
+
+    replay = replay_of(trace, 0.0, new_estimate)
+    noted = Noted(policy_from("max-benefit"), ("execution_time", "setup_time"))
+    replay.run(noted, placement_from("anywhere"))
+    for table, estimate in zip(replay.scenario.tables, made, strict=True):
+        taught = [1.0, *(time for _, time in estimate.seen)]
+        starts = [start.features for start in noted.starts if start.node == table.name]
+        assert len(starts) >= 3
+        for feature in ("execution_time", "setup_time"):
+            assert [start[feature] for start in starts] == taught[: len(starts)]
+
+
 def test_a_policy_that_learns_cannot_tell_set_up_from_slope_by_updates_of_nearly_one_size() -> None:
     """As in the run: else the replay would gate and cut updates that the run does not."""
     sizes = [10.2, 9.9, 10.3, 9.8, 10.1, 9.7, 10.2, 9.9]
@@ -339,6 +384,19 @@ def test_a_policy_that_learns_cannot_tell_set_up_from_slope_by_updates_of_nearly
     replay.run(noted, placement_from("anywhere"))
     assert {start.features["time_per_unit"] for start in noted.starts} == {0.0}
     assert noted.starts[-1].features["setup_time"] == pytest.approx(0.5, rel=0.05)
+
+
+def test_a_replay_knows_from_the_beginning_what_is_to_come() -> None:
+    _, trace = recorded(city(tracks=1), "fifo")
+    replay = replay_of(trace, 50.0)
+    noted = Noted(policy_from("max-benefit"), ("next_release", "release_time", "period"))
+    replay.run(noted, placement_from("anywhere"), tracks=9)
+    begun = {start.node: start.features for start in noted.starts if start.now == 0.0}
+    assert {name[0] for name in begun} == {"s", "a", "j"}
+    for table in replay.scenario.tables:
+        if (features := begun.get(table.name)) is not None:
+            derived = features["release_time"] + features["period"]
+            assert features["next_release"] == (derived if table.sources else table.arrivals[0])
 
 
 # --- side by side ---------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from rich.table import Table
 
 from headgate.cli.comparison import times_bound
 from headgate.cli.output import PlainConsole, say
-from headgate.cli.simulate import TRACE_SUFFIX, ScenarioOrTrace, known_placements, known_policies
+from headgate.cli.simulate import TRACE_SUFFIX, ScenarioOrTrace, known_placements, known_policies, sized
 from headgate.core import MOST_TRACKS, ParameterError, Placement, Policy, ScenarioError
 from headgate.core.autopilot import refuse_replay
 from headgate.core.lengths import plural
@@ -22,14 +23,14 @@ from headgate.places.place import AnyPath
 from headgate.sim import (
     CostModel,
     LowerBound,
+    TableResult,
     TableScenario,
     TraceReplay,
-    lower_bound,
     read_scenario,
     replay_of,
     run_bound,
 )
-from headgate.sim.comparison import simulated, with_all_tracks
+from headgate.sim.comparison import bounds, simulated
 from headgate.sim.run_bound import settled
 from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.run.control_commands import finite
@@ -121,22 +122,16 @@ def _simulated(
     certain: bool,
 ) -> tuple[str, list[BoundRow]]:
     file = read_scenario(path)
-    scenario = file.scenario
+    scenario = sized(file.scenario, workers, events)
     if not isinstance(scenario, TableScenario):
         raise ScenarioError(f"{path.name}: there is a bound for tables only; this scenario is one of operators")
-    scenario = replace(
-        scenario,
-        tracks=scenario.tracks if workers is None else workers,
-        events=scenario.events if events is None else events,
-    )
     placed = known_placements([placement] if placement else None, file.placements or ("anywhere",), path)[0]
+
+    least = bounds(scenario, seed, portions, certain)
 
     def run(one: Policy) -> BoundRow:
         result = simulated(scenario, one, placed, seed)
-        cut = portions or scenario.cuts_under(one)
-        most = with_all_tracks(scenario, one)
-        least = lower_bound(most, result.seconds, seed=seed, portions=cut, certain=certain)
-        return _row(result.policy, result.placement, result.weighted_staleness, least)
+        return _row(result, least(one, result.seconds))
 
     return scenario.name, [run(one) for one in known_policies(policy, ("max-benefit",), path)]
 
@@ -159,24 +154,27 @@ def _recorded(
     portions: bool,
 ) -> list[BoundRow]:
     placed: Placement = known_placements([placement] if placement else None, (replay.placement,), path)[0]
+    policies = known_policies(policy, ("max-benefit",), path)
+    for one in policies:
+        refuse_replay(one)
+    least_of = cache(replay.lower_bound)
 
     def rows() -> Iterator[BoundRow]:
         if workers is None:
             own = run_bound(replay, portions or None, everything=True)
             least = LowerBound(own.least, own.price, own.seconds, own.tracks, on_average=False, portions=own.portions)
             yield BoundRow("measured", replay.placement, own.weighted_staleness, least, own.times)
-        for one in known_policies(policy, ("max-benefit",), path):
-            refuse_replay(one)
-            result = replay.run(one, placed, workers, seed)
+        for one in policies:
             cut = portions or replay.scenario.cuts_under(one)
-            yield _row(result.policy, result.placement, result.weighted_staleness, replay.lower_bound(workers, cut))
+            yield _row(replay.run(one, placed, workers, seed), least_of(workers, cut))
 
     return list(rows())
 
 
-def _row(policy: str, placement: str, weighted: float, least: LowerBound) -> BoundRow:
+def _row(result: TableResult, least: LowerBound) -> BoundRow:
+    weighted = result.weighted_staleness
     times = weighted / least.weighted_staleness if least.weighted_staleness > 0 else None
-    return BoundRow(policy, placement, weighted, least, times)
+    return BoundRow(result.policy, result.placement, weighted, least, times)
 
 
 def _print(

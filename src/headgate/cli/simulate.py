@@ -141,7 +141,7 @@ def simulate(
     assert isinstance(scenario, Path), "only traces are read from object stores"
     _refuse(f"a scenario ({scenario.name})", {"--skip": skip})
     file = read_scenario(scenario)
-    chosen = _sized(file.scenario, workers, events)
+    chosen = sized(file.scenario, workers, events)
     if inheritance is not None:
         if not isinstance(chosen, TableScenario):
             raise ScenarioError("--inheritance is for scenarios of tables; leave it out")
@@ -225,9 +225,10 @@ def _known(make: Callable[..., Chosen], text: str, option: str, file: AnyPath) -
         ) from None
 
 
-def _sized(
+def sized(
     scenario: TableScenario | OperatorScenario, workers: int | None, events: int | None
 ) -> TableScenario | OperatorScenario:
+    """The scenario with as many workers, or tracks, and events as options state."""
     if isinstance(scenario, TableScenario):
         return replace(
             scenario,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 from headgate.core import LatencyRecorder, LatencySummary, Placement, Policy
@@ -19,7 +20,7 @@ from headgate.sim.operators.engine import simulate_operators
 from headgate.sim.operators.scenario import LoopModel, OperatorScenario, ThreadsModel
 from headgate.sim.run_bound import run_bound
 from headgate.sim.tables.autopilot import simulate_autopilot
-from headgate.sim.tables.bound import lower_bound
+from headgate.sim.tables.bound import LowerBound, lower_bound
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.tables.simulation import TableOutcome, TableResult, simulate_tables, simulate_without_waiting
 from headgate.sim.trace_replay import TraceReplay
@@ -119,20 +120,34 @@ def compare(
             yield _operators(scenario, variant, seed)
         return
     ideal = simulate_without_waiting(replace(scenario, events=min(scenario.events, _IDEAL_EVENTS)), MaxBenefit(), seed)
+    least = bounds(scenario, seed)
     for done, variant in enumerate(chosen):
         row = _tables(scenario, variant, seed, ideal, progress, done)
-        yield replace(row, lower_bound=_bound(scenario, variant.policy, row, seed)) if bound else row
+        if bound:
+            row = replace(row, lower_bound=least(variant.policy, row.simulated_seconds).weighted_staleness)
+        yield row
 
 
-def _bound(scenario: TableScenario, policy: Policy, row: Compared, seed: int) -> float:
-    portions = scenario.cuts_under(policy)
-    most = with_all_tracks(scenario, policy)
-    return lower_bound(most, row.simulated_seconds, seed=seed, portions=portions).weighted_staleness
+def bounds(
+    scenario: TableScenario, seed: int = 0, portions: bool = False, certain: bool = False
+) -> Callable[[Policy, float], LowerBound]:
+    """The lower bound for a run under a policy that lasts so many seconds, by these two.
 
+    ``portions`` is whether it is to hold for policies that cut updates, also beside one that does not, and ``certain``
+    whether for every run. One bound takes as long as many runs, and is mostly that of several policies, so each is
+    computed once.
+    """
 
-def with_all_tracks(scenario: TableScenario, policy: Policy) -> TableScenario:
-    """The scenario with as many tracks as a policy may use: the autopilot may use more than there are."""
-    return replace(scenario, tracks=max(scenario.tracks, policy.tracks)) if isinstance(policy, Autopilot) else scenario
+    @cache
+    def least(tracks: int, seconds: float, cut: bool) -> LowerBound:
+        return lower_bound(replace(scenario, tracks=tracks), seconds, seed=seed, portions=cut, certain=certain)
+
+    def under(policy: Policy, seconds: float) -> LowerBound:
+        # The autopilot may use more tracks than there are.
+        tracks = max(scenario.tracks, policy.tracks) if isinstance(policy, Autopilot) else scenario.tracks
+        return least(tracks, seconds, portions or scenario.cuts_under(policy))
+
+    return under
 
 
 def simulated(
@@ -270,12 +285,14 @@ def compare_replay(
     for policy, _ in chosen:
         refuse_replay(policy)
     ideal = replay.without_waiting(seed).weighted_staleness
-    least = run_bound(replay, everything=True).least if bound and not replay.unknown else None
-    yield replace(_measured(replay, ideal), lower_bound=least)
+    own = run_bound(replay, everything=True).least if bound and not replay.unknown else None
+    yield replace(_measured(replay, ideal), lower_bound=own)
+    least = cache(replay.lower_bound)
     for policy, placement in chosen:
         row = _simulated(replay.run(policy, placement, tracks, seed), ideal)
-        portions = replay.scenario.cuts_under(policy)
-        yield replace(row, lower_bound=replay.lower_bound(tracks, portions).weighted_staleness) if bound else row
+        if bound:
+            row = replace(row, lower_bound=least(tracks, replay.scenario.cuts_under(policy)).weighted_staleness)
+        yield row
 
 
 def _measured(replay: TraceReplay, ideal: float) -> ReplayRow:

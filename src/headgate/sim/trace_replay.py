@@ -44,6 +44,7 @@ from headgate.sim.trace_arrivals import StreamData, data_of, unknown_tables
 from headgate.sim.trace_costs import TraceCosts, seen_before
 
 Setting = TypeVar("Setting")
+SettingName = Literal["policy", "placement", "tracks"]
 
 #: compared with the run's own policy unless the command line says otherwise
 OTHER_POLICIES = ("fifo", "max-benefit")
@@ -157,28 +158,30 @@ class TraceReplay:
         scenario all the time.
         """
         new = ReplayChange(0.0) if instead is None else instead
-        changes: list[ReplayChange] = []
-        policy, placement, tracks = new.policy, new.placement, new.tracks
-        if policy is None:
-            policy, *later = (policy_of(text) for _, text in self.over_time("policy"))
-            moments = [at for at, _ in self.over_time("policy")[1:]]
-            changes += [ReplayChange(at, policy=each) for at, each in zip(moments, later, strict=True)]
-        if placement is None:
-            placement, *others = (placement_of(text) for _, text in self.over_time("placement"))
-            moments = [at for at, _ in self.over_time("placement")[1:]]
-            changes += [ReplayChange(at, placement=each) for at, each in zip(moments, others, strict=True)]
-        if tracks is None:
-            (_, first), *counts = self.over_time("tracks")
-            tracks = int(first)
-            changes += [ReplayChange(at, tracks=int(count)) for at, count in counts]
-        changes += self._priority_changes(stated)
+        (_, policy), *policies = self._values("policy", policy_of, new.policy)
+        (_, placement), *placements = self._values("placement", placement_of, new.placement)
+        (_, tracks), *counts = self._values("tracks", int, new.tracks)
+        changes = [
+            *(ReplayChange(at, policy=each) for at, each in policies),
+            *(ReplayChange(at, placement=each) for at, each in placements),
+            *(ReplayChange(at, tracks=each) for at, each in counts),
+            *self._priority_changes(stated),
+        ]
         scenario = replace(self.scenario, tracks=tracks)
         changes.sort(key=lambda change: change.at)
         return _within_limit(
             ReplaySimulation(scenario, self.recorded, policy, placement, seed, self.new_estimate, on_update, changes)
         )
 
-    def over_time(self, setting: Literal["policy", "placement", "tracks"]) -> list[tuple[float, str]]:
+    def _values(
+        self, setting: SettingName, make: Callable[[str], Setting], instead: Setting | None
+    ) -> list[tuple[float, Setting]]:
+        """What a setting was over time, or all the time ``instead``."""
+        if instead is not None:
+            return [(0.0, instead)]
+        return [(at, make(text)) for at, text in self.over_time(setting)]
+
+    def over_time(self, setting: SettingName) -> list[tuple[float, str]]:
         """The values of a setting, each with the moment of the replay since when it was in force; the first with 0."""
         header = self.trace.header
         later = [(change.at, change.what.get(setting)) for change in self.trace.changes]

@@ -365,11 +365,11 @@ class _Group:
         value = self._weight * taken * (begin - self._end + fixed + delay * taken)
         value += price * self._least * slow * self._setup + paid * taken
         if self._cut and (self._least < self._mean).any():
-            value = value - self._unread(to, since, n, slow, price)
+            value = value - self._unread(since, n, slow, price)
         found: Floats = np.where(np.isfinite(times), value, math.inf)
         return found
 
-    def _unread(self, to: Ints, since: Ints, n: Floats, slow: Floats, price: Floats) -> Floats:
+    def _unread(self, since: Ints, n: Floats, slow: Floats, price: Floats) -> Floats:
         """What is counted too much if the last update also has the rest of the piece before and is not in time."""
         piece = self._piece(since)
         together = self._edges[:, since] - self._edges[:, np.maximum(since - self._window, 0)]

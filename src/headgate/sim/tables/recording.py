@@ -10,7 +10,7 @@ from headgate.core.joint import AUTO, DECLARED
 from headgate.core.trace import TraceHeader, TraceTable
 from headgate.core.trace.measures import MICROS
 from headgate.sim.tables.scenario import Table, TableScenario
-from headgate.sim.tables.simulation import TableRun, TableSimulation
+from headgate.sim.tables.simulation import TableSimulation
 
 
 class RecordingSimulation(TableSimulation):
@@ -31,8 +31,6 @@ class RecordingSimulation(TableSimulation):
         self.start_time = start
         self.records: list[Update] = []
         self.note: Callable[[Update], None] = self.records.append
-        #: {table: how far it had reached before its running update, and when the data of that came}
-        self._begun: dict[int, tuple[float, list[float]]] = {}
         #: {track: the tables that share its job, if there are several}
         self._jobs: dict[int, tuple[str, ...]] = {}
 
@@ -57,29 +55,19 @@ class RecordingSimulation(TableSimulation):
         job = tuple(self.scenario.tables[run.table].name for run in self._running[start.worker][1])
         self._jobs[start.worker] = job if len(job) > 1 else ()
 
-    def _begin_update(self, table: int, now: float, portion: float, first: int) -> TableRun:
-        before, waiting = self._target[table], list(self._chunks[table])
-        run = super()._begin_update(table, now, portion, first)
-        # What is taken in a part of a chunk had come with that chunk.
-        taken = [came for reaches, came in waiting if reaches <= self._target[table]]
-        self._begun[table] = (before, taken or [waiting[0][1]])
-        return run
-
     def _complete(self, track: int, now: float) -> None:
         began, (run, *_) = self._running[track]
-        table, released = run.table, run.came
-        before, came = self._begun.pop(table)
-        declared, reached, start = self.scenario.tables[table], self._target[table], self.start_time
+        declared, reached, start = self.scenario.tables[run.table], self._target[run.table], self.start_time
         self.note(
             Update(
                 table=declared.name,
                 track=track,
-                released=start + released,
+                released=start + run.came,
                 began=start + began,
                 seconds=now - began,
-                gained=reached - before,
+                gained=run.amount,
                 freshness=round((start + reached) * MICROS),
-                arrived=None if declared.sources else (start + came[0], start + came[-1], len(came)),
+                arrived=None if declared.sources else (start + run.came, start + run.last, max(1, run.chunks)),
                 together=self._jobs[track],
                 status="committed",
             )

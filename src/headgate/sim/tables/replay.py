@@ -26,7 +26,7 @@ from headgate.core.placements import LayeredPlacement
 from headgate.core.policies import Layered
 from headgate.sim.kernel import Rank
 from headgate.sim.tables.scenario import TableScenario
-from headgate.sim.tables.simulation import Progress, TableResult, TableSimulation
+from headgate.sim.tables.simulation import TableResult, TableSimulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,9 @@ class ReplaySimulation(TableSimulation):
         super()._fill_stated_features()
         self.matrix.fill("layer", [table.layer for table in self._recorded])
 
-    def run(self, progress: Progress | None = None) -> TableResult:
-        """Go on from where the recorded run was, until the scenario's end, and report."""
+    def _begin(self) -> None:
+        """Go on from where the recorded run was."""
+        super()._begin()  # policies may look at what is to come
         for change in self._changes:
             if change.at <= 0:
                 self._change(change, 0.0)
@@ -127,7 +128,6 @@ class ReplaySimulation(TableSimulation):
         self._waiting_area = self._waiting_since = 0.0
         for start in self.loop.decide(0.0):
             self._start(start, 0.0)
-        return super().run(progress)
 
     def _change(self, change: ReplayChange, now: float) -> None:
         self.change_settings(
@@ -143,23 +143,25 @@ class ReplaySimulation(TableSimulation):
 
     def _refresh(self, table: int, now: float) -> None:
         super()._refresh(table, now)
-        if self._estimates:
+        if self._estimates:  # written after it is said to be ready, but before the next decision ranks it
             estimate = self._estimates[table]
             amount = float(self._columns.freshness_delta[table])
             self._columns.execution_time[table] = max(LEAST_UPDATE_TIME, estimate.predict(amount))
             self._columns.set_cost(table, *estimate.setup_and_slope)  # as in the warehouse
-            self.loop.note_change(table)
 
     def _duration(self, table: int, amount: float, now: float, first: int) -> float:
         return super()._duration(table, amount, now, first) * _nearest(self._recorded[table].slowness, now)
 
     def _complete(self, track: int, now: float) -> None:
         run = self._running[track][1][0]
-        if self._estimates and run.table not in self._joined:  # one that shared the set-up of another tells less
+        teaches = bool(self._estimates) and run.table not in self._joined  # one that shared a set-up tells less
+        if teaches:
             self._estimates[run.table].observe(run.amount, run.duration)
         if self._recorded[run.table].counts:
             self._counted_latency.add(now - run.came)
         super()._complete(track, now)
+        if teaches:  # what waits was ranked by what was known before
+            self._refresh(run.table, now)
         if self._on_update is not None:
             self._on_update(self.scenario.tables[run.table].name, now, self._meters[run.table].fresh)
 

@@ -198,7 +198,7 @@ class TableScenario:
             raise ScenarioError(f"events and horizon must be positive; got {self.events} and {self.horizon}")
         if MOST < self.horizon < math.inf:
             raise ScenarioError(f"horizon must be at most {MOST:g} seconds, or inf; got {self.horizon}")
-        self.priorities()
+        self.priorities()  # refuses tables that form no graph, and ways to inherit that there are not
 
     @property
     def cuts(self) -> bool:

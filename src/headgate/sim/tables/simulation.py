@@ -100,13 +100,16 @@ class TableResult:
 
 
 class TableRun(NamedTuple):
-    """An update on a track, running or after others of its job: its amount of data, when the oldest of it came, and how
-    long it takes."""
+    """An update on a track, running or after others of its job: its amount of data, how long it takes, when the oldest
+    and the newest of its chunks came, how many it takes in to their end, and how many it leaves."""
 
     table: int
-    came: float
     amount: float
     duration: float
+    came: float
+    last: float
+    chunks: int
+    left: int
 
 
 class TableSimulation:
@@ -212,8 +215,7 @@ class TableSimulation:
 
     def run(self, progress: Progress | None = None) -> TableResult:
         """Process events until the scenario's end and report."""
-        for table in range(len(self._arrivals)):
-            self._expect_arrival(table)
+        self._begin()
         events, loop, end = self._events, self.loop, self.scenario.horizon
         limit = self.scenario.events
         done = beside = 0
@@ -230,6 +232,11 @@ class TableSimulation:
                 progress(done)
         nothing_left = done < limit or len(events) == self._beside_ahead
         return self._report(end if nothing_left and end < math.inf else now, done)
+
+    def _begin(self) -> None:
+        """What is so when the run begins."""
+        for table in range(len(self._arrivals)):
+            self._expect_arrival(table)
 
     def _at_beside(self, when: float, action: Callable[[float], None]) -> None:
         """Call ``action`` at a moment, with that, if something is to come after it. It is no event of the run."""
@@ -262,12 +269,16 @@ class TableSimulation:
             self._lags.arrived(table, edge, now)
         self._note_waiting(table, more, now)
         chunks = self._chunks[table]
-        if not chunks:
-            self._columns.set_release(table, now, now)
-            if self._upstream[table]:
-                self._columns.set_next_release(table, now + self._period[table])
         chunks.append((edge, now))
+        if len(chunks) == 1:
+            self._release(table, now)
         self._refresh(table, now)
+
+    def _release(self, table: int, now: float) -> None:
+        """The next update of a table is released."""
+        self._columns.set_release(table, now, self._chunks[table][0][1])
+        if self._upstream[table]:
+            self._columns.set_next_release(table, now + self._period[table])
 
     def _refresh(self, table: int, now: float) -> None:
         """Write what the policies read about a table after its data or its target moved."""
@@ -312,7 +323,8 @@ class TableSimulation:
     def _begin_update(self, table: int, now: float, portion: float, first: int) -> TableRun:
         """Take in what waits for a table, or as much of it as one update may; ``first`` has set up its job."""
         chunks = self._chunks[table]
-        came = chunks[0][1]
+        came = last = chunks[0][1]
+        waited = len(chunks)
         pending = self._available[table] - self._target[table]
         # What is left over by rounding only is not left over.
         most = min(portion, self._limit(table, pending))
@@ -322,13 +334,14 @@ class TableSimulation:
             self._left[table] = pending - amount
         self._target[table] = self._available[table] if whole else self._target[table] + amount
         while chunks and chunks[0][0] <= self._target[table]:
-            chunks.popleft()
+            last = chunks.popleft()[1]
         if chunks:
             self._columns.head_time[table] = chunks[0][1]
         self._longest_wait[table] = max(self._longest_wait[table], now - came)
         self._note_waiting(table, -amount, now)
         self._refresh(table, now)
-        return TableRun(table, came, amount, self._duration(table, amount, now, first))
+        duration, left = self._duration(table, amount, now, first), len(chunks)
+        return TableRun(table, amount, duration, came, last, waited - left, left)
 
     def _limit(self, table: int, pending: float) -> float:
         """How much of what is pending an update may take in."""
@@ -358,6 +371,8 @@ class TableSimulation:
         self._meters[table].refresh(now, self._target[table])
         if self._lags is not None:
             self._lags.completed(table, self._target[table], now)
+        if run.left:  # as in the warehouse, or tables with a backlog would always be those that were released first
+            self._release(table, now)
         if after:
             self._running[track] = (now, tuple(after))
             self._events.at(now + after[0].duration, Rank.WORK, self._complete, track)
