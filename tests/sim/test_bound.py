@@ -204,6 +204,26 @@ def test_hardly_any_priority_is_as_good_as_none(priority: float) -> None:
     assert bound(scenario) == pytest.approx(bound(exact(*tables, horizon=200.0)))
 
 
+@pytest.mark.parametrize("work", [1e-300, 1e-200, 1e-160, 1e-60])
+def test_hardly_any_work_is_as_good_as_none(work: float) -> None:
+    table = Table("a", period=1.0, setup_time=10.0, time_per_unit=work)
+    assert bound(exact(table, horizon=50.0)) == pytest.approx(
+        bound(exact(replace(table, time_per_unit=0.0), horizon=50.0))
+    )
+
+
+def test_of_a_very_deep_chain_it_is_lower_and_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second bound would take minutes there, and is left out."""
+    chain = [replace(TICK, setup_time=4.0)]
+    chain += [Table(f"t{i}", sources=(f"t{i - 1}" if i else "t",), setup_time=4.0, time_per_unit=0.1) for i in range(4)]
+    busy = exact(*chain, horizon=2_000.0, slowdown=Slowdown(factor=3.0, normal=500.0, slow=500.0))
+    whole = bound(busy, portions=True)
+    monkeypatch.setattr("headgate.sim.tables.bound.MOST_PASSED_ON", 5 + 4 + 3 + 2)
+    assert bound(busy, portions=True) < whole <= weighted(busy, "priced-benefit")
+    monkeypatch.setattr("headgate.sim.tables.bound.MOST_PASSED_ON", 5 + 4 + 3 + 2 + 1)
+    assert bound(busy, portions=True) == whole
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_without_scarcity_the_bound_is_a_run_in_which_nobody_waits(seed: int) -> None:
     tables = tuple(Table(f"t{i}", period=10.0 + i, priority=1.0 + i) for i in range(4))

@@ -38,6 +38,8 @@ from headgate.sim.tables.scenario import Slowdown, TableScenario
 
 #: slow periods, once for each table; more take too long, and then none is counted
 MOST_CYCLES = 100_000
+#: tables, each with all those that get their data through it; with more, the second bound takes minutes
+MOST_PASSED_ON = 2_500
 #: the search for the price ends when at most this share could still be gained
 _GAIN = 5e-4
 _MOST_PRICES = 40
@@ -176,9 +178,17 @@ class _Problem:
         slow = self._scenario.slowdown is not None
         if (price > 0 or slow) and not self._portions:
             value, price = max((value, price), self._refined(holding))
-        if self._is_planned and (price > 0 or slow):
+        if self._is_planned and (price > 0 or slow) and self._passed_on() <= MOST_PASSED_ON:
             value, price = max((value, price), self._fluid())
         return self._fixed + value / self._length, price
+
+    def _passed_on(self) -> int:
+        """How many tables there are, each counted with all those that get their data through it."""
+        through = [1] * len(self._known)
+        for i in reversed(self._order):
+            if self._source[i] >= 0:
+                through[self._source[i]] += through[i]
+        return sum(through)
 
     def _fluid(self) -> tuple[float, float]:
         """The value of ``fluid``, which knows slow periods also if updates may be cut, and its mean price."""

@@ -168,9 +168,11 @@ class FluidBound:
         if pieces > _MOST_PIECES:
             every = math.ceil(pieces / _MOST_PIECES)
             searched = FluidBound([table.thinned(every) for table in self._tables], *self._conditions, each=every)
-        heights = searched._search()
-        price = float(heights @ self._lines.integrals) / self._end
-        return max((self.value(heights), price), (self.value(np.zeros(len(heights))), 0.0))
+        # At the highest prices, numbers may become infinite, and the value none; then it is not the best.
+        with np.errstate(all="ignore"):
+            heights = searched._search()
+            price = float(heights @ self._lines.integrals) / self._end
+            return max((self.value(np.zeros(len(heights))), 0.0), (self.value(heights), price))
 
     def _search(self) -> Floats:
         """Heights of the lines at which the value is high."""
