@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from headgate.core.errors import UserCodeError
 from headgate.core.matrix import FeatureView
+from headgate.core.observe import operator_features
 from headgate.core.placement import Lane, Lanes, Placement, Workers
 from headgate.core.placements import LayeredPlacement
 from headgate.testing import Largest
@@ -95,6 +97,19 @@ class NeedsNothing(Returns):
     needs = None  # type: ignore[assignment]
 
 
-def test_a_placement_whose_needs_are_none_is_refused() -> None:
-    with pytest.raises(UserCodeError, match="'NeedsNothing': needs must be the names of features, as a tuple"):
-        make_loop("abc", Largest(), NeedsNothing(None))
+@dataclass(frozen=True)
+class NeedsForEver(Returns):
+    """Comes to no end with the features that it needs."""
+
+    needs = repeat("class")  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("placement", [NeedsNothing(None), NeedsForEver(None)], ids=lambda each: each.name)
+def test_a_placement_whose_needs_are_no_names_of_features_is_refused(placement: Placement) -> None:
+    said = f"'{placement.name}': needs must be the names of features, as a tuple of at most 1000 texts"
+    with pytest.raises(UserCodeError, match=said):
+        make_loop("abc", Largest(), placement)
+    with pytest.raises(UserCodeError, match=said):
+        LayeredPlacement(placement)
+    with pytest.raises(UserCodeError, match=said):
+        operator_features([], [placement])

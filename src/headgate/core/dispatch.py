@@ -18,6 +18,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NoReturn
 
 import numpy as np
@@ -30,7 +31,7 @@ from headgate.core.lane_workers import LaneWorkers
 from headgate.core.loop import LoopStatistics, Reason, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers, lanes_of
-from headgate.core.policy import Policy, PolicyAnswers, answers_of, portion_of, vet
+from headgate.core.policy import Policy, PolicyAnswers, answers_of, notes_of, portion_of, vet
 from headgate.core.ranking import Key, ranking_for
 
 #: the features that the loop itself keeps or reads; an engine's matrix must have them
@@ -184,14 +185,16 @@ class Dispatch:
         others = np.array([node for node in self._runnable if node != first], dtype=np.intp)
         try:
             said: object = self.policy.joining(view, np.array(offered, dtype=np.intp), others)
-            answer = [*said] if isinstance(said, Iterable) else [said]
+            # One more than it may name shows that it is wrong; an answer may never end.
+            answer = [*islice(said, len(offered) + 1)] if isinstance(said, Iterable) else [said]
         except USER_ERRORS as error:
             self._policy_failed(error)
         joining = [int(node) for node in answer if isinstance(node, (int, np.integer)) and node in offered]
         if len({*joining}) < len(answer):
+            returned = f"more, from {answer} on" if len(answer) > len(offered) else answer
             raise UserCodeError(
                 f"policy {self.answers.text!r}: joining must return some of the nodes that it is offered, each once; "
-                f"it was offered {[*offered]} and returned {answer}: correct the policy or replace it"
+                f"it was offered {[*offered]} and returned {returned}: correct the policy or replace it"
             )
         return joining
 
@@ -395,7 +398,7 @@ class Dispatch:
         view = self._view(now)
         try:
             portion = portion_of(self.policy, view, node) if waits and self.answers.cuts else math.inf
-            notes = self.policy.notes(view, node) if waits else ()
+            notes = notes_of(self.policy, view, node) if waits else ()
         except USER_ERRORS as error:
             self._policy_failed(error)
         place = next((i for i, entry in enumerate(ranking) if entry.name == name), None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, fields, is_dataclass
+from itertools import islice
 from typing import Any, ClassVar, TypeVar, get_args
 
 import numpy as np
@@ -22,6 +23,10 @@ from headgate.core.matrix import FeatureView, in_view
 
 #: the longest text that a policy or placement may give of itself, in letters: traces and everything shown have it
 MOST_SAID = 10_000
+#: the most names of features, or lines for ``explain``, that one may list: a list that never ends would fill the memory
+MOST_LISTED = 1000
+
+_TEXTS = f"a tuple of at most {MOST_LISTED} texts"
 
 _Said = TypeVar("_Said")
 
@@ -179,7 +184,7 @@ def vet(chosen: Choosable) -> None:
     who = f"placement {chosen.name!r}"
     _text_said(who, chosen)
     if _answer_of(who, "needs", lambda: _listed(chosen.needs)) is None:
-        raise UserCodeError(f"{who}: needs must be the names of features, as a tuple of texts: correct it")
+        raise UserCodeError(f"{who}: needs must be the names of features, as {_TEXTS}: correct it")
 
 
 def answers_of(policy: Policy) -> PolicyAnswers:
@@ -188,7 +193,7 @@ def answers_of(policy: Policy) -> PolicyAnswers:
     text = _text_said(who, policy)
     needs = _answer_of(who, "requires", lambda: _listed(policy.requires()))
     if needs is None:
-        raise UserCodeError(f"{who}: requires must return the names of features, as a tuple of texts: correct it")
+        raise UserCodeError(f"{who}: requires must return the names of features, as {_TEXTS}: correct it")
     cuts = _answer_of(who, "cuts", lambda: bool(policy.cuts))
     local = _answer_of(who, "local", lambda: bool(policy.local))
     inheritance, known = _answer_of(who, "inheritance", lambda: policy.inheritance), get_args(Inheritance)
@@ -223,13 +228,24 @@ def _answer_of(who: str, asked: str, question: Callable[[], _Said]) -> _Said:
         raise_users(f"{who} cannot be used, because its {asked} failed", error)
 
 
-def _listed(names: object) -> tuple[str, ...] | None:
-    """The names as a tuple; None if that is not what they are."""
-    if isinstance(names, str) or not isinstance(names, Iterable):
+def _listed(said: object) -> tuple[str, ...] | None:
+    """Texts as a tuple; None if that is not what they are."""
+    if isinstance(said, str) or not isinstance(said, Iterable):
         return None
-    listed: tuple[object, ...] = (*names,)
-    texts = tuple(name for name in listed if isinstance(name, str))
-    return None if len(texts) < len(listed) else texts
+    listed: tuple[object, ...] = (*islice(said, MOST_LISTED + 1),)
+    texts = tuple(text for text in listed if isinstance(text, str))
+    return None if len(texts) < len(listed) or len(listed) > MOST_LISTED else texts
+
+
+def notes_of(policy: Policy, view: FeatureView, node: int) -> tuple[str, ...]:
+    """What ``policy`` adds about a node that waits; anything but lines of text is the policy's mistake."""
+    notes = _listed(policy.notes(view, node))
+    if notes is None:
+        raise UserCodeError(
+            f"policy {text_of(policy)!r}: notes must return lines for explain, as {_TEXTS}: correct the policy or "
+            "replace it"
+        )
+    return notes
 
 
 def priorities_of(policy: Policy, view: FeatureView) -> Floats:

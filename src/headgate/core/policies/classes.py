@@ -202,6 +202,7 @@ def _check_policies(name: str, stated: Iterable[tuple[object, object]]) -> None:
     for parameter, policy in stated:
         if not isinstance(policy, Policy):
             raise ParameterError(f"policy {name!r}: {parameter} must be a policy; got {policy!r}")
+        vet(policy)  # here, so that a mistake is told by the name that the user knows
 
 
 def _written(name: str, words: list[str]) -> str:
