@@ -20,6 +20,7 @@ from headgate.core.loop import Reason
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers
 from headgate.core.placements import Anywhere, LeastLoaded, RoundRobinQueries
+from headgate.core.policies import MultiClass
 from headgate.core.policy import Policy
 from headgate.testing import Favourites, FewestTurns, LanesByName, Largest, RandomLanes, Smallest, not_local
 from headgate.warehouse.run.tracks import UpdateStopped
@@ -467,12 +468,20 @@ class Answers(Policy):
     def portion(self, view: FeatureView) -> Any:
         return np.ones(len(view)) if self.share is None else self.share
 
+    def __str__(self) -> str:
+        return self.name
+
 
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
         pytest.param(Answers([1, 1]), "one row for each of 2 nodes; got list", id="a list"),
         pytest.param(Answers(np.zeros(1)), r"one row for each of 2 nodes; got an array of shape \(1,\)", id="too few"),
+        pytest.param(Answers(np.array([None, 1])), "one row for each of 2 nodes; got an array of object", id="objects"),
+        pytest.param(Answers(np.array([1j, 2])), "2 nodes; got an array of complex128", id="complex numbers"),
+        pytest.param(Answers(np.array(["a", "b"])), "2 nodes; got an array of <U1", id="texts"),
+        pytest.param(Answers(share=np.array([1j])), "portion must .* got an array of complex128", id="complex portion"),
+        pytest.param(Answers(share=np.array(["1"])), "portion must .* got an array of <U1", id="a text as a portion"),
         pytest.param(Answers(share=[1]), "portion must return an array with one number .* got list", id="a portion"),
         pytest.param(Answers(share=np.zeros(1)), "the portion of 'a' must be a number above 0", id="no portion"),
     ],
@@ -483,6 +492,21 @@ def test_a_wrong_answer_of_a_policy_is_one_message_without_a_traceback(policy: P
     with pytest.raises(UserCodeError, match=f"policy 'answers.*{said}") as caught:
         loop.decide(0.0)
     assert caught.value.__cause__ is None, "no code of the user's has raised"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        pytest.param(Answers([1, 1]), "one row for each of 2 nodes; got list", id="a list"),
+        pytest.param(Answers(np.array([1j, 2])), "2 nodes; got an array of complex128", id="complex numbers"),
+        pytest.param(Answers(share=np.array([1j, 2])), "portion must .* got an array of complex128", id="portions"),
+    ],
+)
+def test_a_wrong_answer_of_the_policy_of_a_class_is_told_by_its_own_name(answer: Policy, said: str) -> None:
+    loop = make_loop("ab", MultiClass(((0, answer),)))
+    ready(loop, "ab")
+    with pytest.raises(UserCodeError, match=f"^policy .answers.*{said}"):
+        loop.decide(0.0)
 
 
 @dataclass(frozen=True)

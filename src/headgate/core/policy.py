@@ -26,6 +26,7 @@ MOST_SAID = 10_000
 #: the most names of features, or lines for ``explain``, that one may list: a list that never ends would fill the memory
 MOST_LISTED = 1000
 
+_OBJECTS = np.dtype(object)
 _TEXTS = f"a tuple of at most {MOST_LISTED} texts"
 
 _Said = TypeVar("_Said")
@@ -252,11 +253,10 @@ def priorities_of(policy: Policy, view: FeatureView) -> Floats:
     """What ``policy`` answers, one number or row for each node in view; anything else is the policy's mistake."""
     answer = policy.priorities(view)
     shape = getattr(answer, "shape", None)
-    if shape is None or len(shape) not in (1, 2) or shape[0] != len(view):
-        got = type(answer).__name__ if shape is None else f"an array of shape {shape}"
+    if shape is None or len(shape) not in (1, 2) or shape[0] != len(view) or not _has_numbers(answer):
         raise UserCodeError(
             f"policy {policy.name!r} must return an array with one number or one row for each of {len(view)} nodes; "
-            f"got {got}: correct the policy or replace it"
+            f"got {_kind(answer)}: correct the policy or replace it"
         )
     return answer
 
@@ -264,14 +264,26 @@ def priorities_of(policy: Policy, view: FeatureView) -> Floats:
 def portions_of(policy: Policy, view: FeatureView) -> Floats:
     """The portion of every node in view by ``policy``; anything but an array of numbers is the policy's mistake."""
     answer = policy.portion(view)
-    shape = getattr(answer, "shape", None)
-    if shape != (len(view),):
-        got = type(answer).__name__ if shape is None else f"an array of shape {shape}"
+    if getattr(answer, "shape", None) != (len(view),) or not _has_numbers(answer):
         raise UserCodeError(
             f"policy {text_of(policy)!r}: portion must return an array with one number for each of {len(view)} nodes; "
-            f"got {got}: correct the policy or replace it"
+            f"got {_kind(answer)}: correct the policy or replace it"
         )
     return answer
+
+
+def _has_numbers(array: Any) -> bool:
+    """Whether what has a shape is an array of numbers that can be compared; one of objects or complex ones cannot."""
+    kind: str = getattr(array, "dtype", _OBJECTS).kind
+    return kind in "fiub"
+
+
+def _kind(answer: Any) -> str:
+    """What was returned instead of an array of numbers that has the right shape."""
+    shape = getattr(answer, "shape", None)
+    if shape is None:
+        return type(answer).__name__
+    return f"an array of shape {shape}" if _has_numbers(answer) else f"an array of {getattr(answer, 'dtype', _OBJECTS)}"
 
 
 def portion_of(policy: Policy, view: FeatureView, node: int) -> float:

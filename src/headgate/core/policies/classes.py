@@ -15,7 +15,16 @@ from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView, in_view
 from headgate.core.policies.arrival import FirstCome
 from headgate.core.policies.rates import HighestRate
-from headgate.core.policy import Policy, WrappingPolicy, as_table, nested, of_highest_rank, priorities_of, vet
+from headgate.core.policy import (
+    Policy,
+    WrappingPolicy,
+    as_table,
+    nested,
+    of_highest_rank,
+    portions_of,
+    priorities_of,
+    vet,
+)
 
 #: layers, highest first: what somebody has asked for now, updates, repairs of the past, upkeep
 URGENT, LIVE, BACKFILL, MAINTENANCE = 1.0, 0.0, -1.0, -2.0
@@ -62,11 +71,11 @@ class MultiClass(Policy):
 
     def priorities(self, view: FeatureView) -> Floats:
         groups = [group for group in _by_class(self, view) if group[1].any()]
-        return _stacked(view["class"], [(members, policy.priorities(inner)) for policy, members, inner in groups])
+        return _stacked(view["class"], [(members, priorities_of(policy, inner)) for policy, members, inner in groups])
 
     def portion(self, view: FeatureView) -> Floats:
         groups = _by_class(self, view.only(None))
-        return in_view(view, np.sum([np.where(mine, policy.portion(shown), 0.0) for policy, mine, shown in groups], 0))
+        return in_view(view, np.sum([np.where(mine, portions_of(one, seen), 0.0) for one, mine, seen in groups], 0))
 
     def remember(self, view: FeatureView, node: int) -> tuple[object, ...]:
         return tuple(
