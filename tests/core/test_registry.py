@@ -254,6 +254,18 @@ def test_placements_take_parameters_the_same_way() -> None:
             "must be a class derived from headgate.core.policy.Policy",
             id="no class",
         ),
+        pytest.param(
+            "headgate.core.Policy",
+            DeclarationError,
+            "policy 'headgate.core.Policy': it is abstract; name a class that has `priorities`",
+            id="an abstract class",
+        ),
+        pytest.param(
+            "auto:now=headgate.core.policy.WrappingPolicy",
+            DeclarationError,
+            "it is abstract; name a class that has `wrapped`",
+            id="an abstract class inside",
+        ),
         pytest.param("nowhere.Mine", DeclarationError, "there is no module 'nowhere'", id="no such module"),
         pytest.param("..", UnknownNameError, "there is no policy called '..'", id="dots"),
         pytest.param(".Mine", UnknownNameError, "there is no policy called '.Mine'", id="no module"),

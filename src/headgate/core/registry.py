@@ -127,6 +127,9 @@ class _NamedClasses(Generic[_Chosen]):
         if attribute not in theirs:
             hint = f"It must be a class derived from {self.base.__module__}.{self.base.__name__}."
             raise UnknownNameError(f"{self.noun} in the module {module_name!r}", attribute, theirs, hint=hint)
+        if missing := sorted(getattr(theirs[attribute], "__abstractmethods__", ())):
+            listed = " and ".join(f"`{method}`" for method in missing)
+            raise DeclarationError(f"{self.noun} {name!r}: it is abstract; name a class that has {listed}")
         return theirs[attribute]
 
     def _is_one(self, value: object) -> TypeGuard[type[_Chosen]]:
