@@ -34,6 +34,7 @@ from headgate.core.errors import (
 from headgate.core.placement import Placement
 from headgate.core.placements import SHIPPED as SHIPPED_PLACEMENTS
 from headgate.core.policies import SHIPPED as SHIPPED_POLICIES
+from headgate.core.policies.auto import refuse_inside
 from headgate.core.policy import Choosable, Policy, vet
 
 POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in SHIPPED_POLICIES}
@@ -202,9 +203,11 @@ def _words(text: str, label: str) -> Iterator[tuple[str, str]]:
 
 def _value(kind: Any, text: str, parameter: str, label: str, imports: bool) -> object:
     try:
-        return _read(kind, text, imports)
+        value = _read(kind, text, imports)
     except ValueError:
         raise ParameterError(f"{label}: the parameter {parameter!r} takes {_described(kind)}; got {text!r}") from None
+    refuse_inside(f"{label}: {parameter}", value)
+    return value
 
 
 def _listing(accepted: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from headgate.core.graph import Floats, Ints
 from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView, in_view
 from headgate.core.policies.arrival import FirstCome
+from headgate.core.policies.auto import refuse_inside
 from headgate.core.policies.rates import HighestRate
 from headgate.core.policy import (
     Policy,
@@ -211,6 +212,7 @@ def _check_policies(name: str, stated: Iterable[tuple[object, object]]) -> None:
     for parameter, policy in stated:
         if not isinstance(policy, Policy):
             raise ParameterError(f"policy {name!r}: {parameter} must be a policy; got {policy!r}")
+        refuse_inside(f"policy {name!r}: {parameter}", policy)
         vet(policy)  # here, so that a mistake is told by the name that the user knows
 
 
