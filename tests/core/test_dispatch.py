@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from headgate.core.dispatch import LOOP_FEATURES, Dispatch, DispatchStatistics
 from headgate.core.errors import HeadgateError, MissingFeatureError, UserCodeError
 from headgate.core.features import features_named
-from headgate.core.graph import Floats, Graph
+from headgate.core.graph import Floats, Graph, Ints
 from headgate.core.loop import Reason
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers
@@ -443,6 +444,60 @@ def test_whatever_a_policy_raises_is_its_failure(error: BaseException) -> None:
         loop.queue(0.0)
     loop.replace_policy(Favourites("ab"))
     assert started(loop) == [("a", 0)]
+
+
+@dataclass(frozen=True)
+class FailsIn(Policy):
+    """Raises in one of its methods."""
+
+    method: str
+
+    name = "fails"
+
+    def _fail_in(self, method: str) -> None:
+        if method == self.method:
+            raise ValueError("no")
+
+    def priorities(self, view: FeatureView) -> Floats:
+        self._fail_in("priorities")
+        return np.zeros(len(view))
+
+    def portion(self, view: FeatureView) -> Floats:
+        self._fail_in("portion")
+        return np.ones(len(view))
+
+    def remember(self, view: FeatureView, node: int) -> object:
+        self._fail_in("remember")
+        return None
+
+    def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+        self._fail_in("joining")
+        return offered
+
+    def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
+        self._fail_in("notes")
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("method", "said", "asked"),
+    [
+        pytest.param("priorities", "while ranking", lambda loop: loop.decide(0.0), id="it ranks"),
+        pytest.param("priorities", "while ranking", lambda loop: loop.explain(0, 0.0), id="it ranks to explain"),
+        pytest.param("portion", "in portion", lambda loop: loop.decide(0.0), id="a portion"),
+        pytest.param("portion", "in portion", lambda loop: loop.explain(0, 0.0), id="a portion to explain"),
+        pytest.param("remember", "in remember", lambda loop: loop.decide(0.0), id="its memory"),
+        pytest.param("joining", "in joining", lambda loop: loop.joining(0, [1], 0.0), id="who joins"),
+        pytest.param("notes", "in notes", lambda loop: loop.explain(0, 0.0), id="its notes"),
+    ],
+)
+def test_the_method_in_which_a_policy_fails_is_named(
+    method: str, said: str, asked: Callable[[Dispatch], object]
+) -> None:
+    loop = make_loop("ab", FailsIn(method))
+    ready(loop, "ab")
+    with pytest.raises(UserCodeError, match=f"policy 'fails:method={method}' failed {said}: ValueError: no"):
+        asked(loop)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), UpdateStopped()], ids=lambda error: type(error).__name__)
