@@ -228,6 +228,11 @@ def test_a_name_that_is_too_long_for_a_file_is_refused(headgate: Headgate, comma
     _is_refused(headgate(command, "x" * 256 + ending), ("cannot read the", "xxx", ": File name too long"))
 
 
+@pytest.mark.parametrize("command", ["simulate", "bound"])
+def test_an_empty_name_is_refused(headgate: Headgate, command: str) -> None:
+    _is_refused(headgate(command, ""), ("the name is empty",))
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
 @pytest.mark.parametrize(
     "arguments",

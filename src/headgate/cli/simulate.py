@@ -57,6 +57,8 @@ _DEFAULT_POLICIES = {"tables": ("max-benefit", "edf-p", "fifo"), "operators": ("
 
 def scenario_or_trace(text: str) -> AnyPath:
     """The scenario or the trace that ``text`` names; of a warehouse, its newest trace."""
+    if not text:
+        raise ParameterError("the name is empty: name a scenario (.toml), a trace (.jsonl) or a warehouse")
     path = warehouse_directory(text)
     is_warehouse = is_directory(path) if isinstance(path, Path) else path.suffix != TRACE_SUFFIX
     if not is_warehouse:
