@@ -98,6 +98,10 @@ class _NamedClasses(Generic[_Chosen]):
                 f"a {self.noun} is written in at most {MOST_LETTERS} letters; got {len(text)}, from {text[:60]!r} on"
             )
         name, _, parameters = (part.strip() for part in text.partition(":"))
+        open_ones = text.count("(") - text.count(")")
+        if open_ones and ("(" in name or ")" in name):
+            what = "closed" if open_ones > 0 else "opened"
+            raise ParameterError(f"in the {self.noun} {text!r}, a parenthesis is not {what}")
         chosen = self._class_called(name, imports)
         values = _values(chosen, parameters, f"{self.noun} {name!r}", imports)
         try:
