@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -219,6 +220,53 @@ def test_a_pipeline_file_that_fails_is_told_with_one_traceback(headgate: Headgat
 
 def test_a_scenario_that_does_not_exist_is_refused(headgate: Headgate, tmp_path: Path) -> None:
     _is_refused(headgate("simulate", str(tmp_path / "nowhere.toml")), ("nowhere.toml",))
+
+
+@pytest.mark.parametrize("command", ["simulate", "bound"])
+@pytest.mark.parametrize("ending", ["", ".toml", ".jsonl"], ids=["a folder", "a scenario", "a trace"])
+def test_a_name_that_is_too_long_for_a_file_is_refused(headgate: Headgate, command: str, ending: str) -> None:
+    _is_refused(headgate(command, "x" * 256 + ending), ("cannot read the", "xxx", ": File name too long"))
+
+
+@pytest.mark.parametrize("command", ["simulate", "bound"])
+def test_an_empty_name_is_refused(headgate: Headgate, command: str) -> None:
+    _is_refused(headgate(command, ""), ("the name is empty",))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("simulate", "SCENARIO"), id="a comparison"),
+        pytest.param(("simulate", "SCENARIO", "--json"), id="numbers"),
+        pytest.param(("bound", "SCENARIO"), id="a bound"),
+        pytest.param(("policies",), id="a list"),
+        pytest.param(("--version",), id="the version"),
+        pytest.param(("--help",), id="help"),
+    ],
+)
+def test_what_finds_no_room_for_what_it_prints_says_so(
+    arguments: tuple[str, ...], scenario: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = [str(scenario) if word == "SCENARIO" else word for word in arguments]
+    monkeypatch.setattr(sys, "argv", ["headgate", *named])
+    with Path("/dev/full").open("w") as full, pytest.raises(SystemExit) as ended:
+        monkeypatch.setattr(sys, "stdout", full)
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "headgate: cannot write: No space left on device\n"
+
+
+def test_who_prints_to_somebody_that_has_left_just_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(sys, "argv", ["headgate", "--version"])
+    with open(writer, "w") as pipe, pytest.raises(SystemExit) as ended:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        main()
+    assert (ended.value.code, capsys.readouterr().err) == (1, "")
 
 
 def _is_refused(done: Done, named: tuple[str, ...]) -> None:

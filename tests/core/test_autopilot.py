@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -20,13 +20,21 @@ from headgate.core.autopilot import (
     window_to_json,
 )
 from headgate.core.errors import ParameterError
-from headgate.core.policies import Autopilot, EarliestDeadline, MaxBenefit, PricedBenefit
+from headgate.core.policies import Autopilot, EarliestDeadline, MaxBenefit, MultiClass, PricedBenefit
+from headgate.core.policy import Policy
 from headgate.core.registry import placement_from, policy_from
 from headgate.core.trace import TraceHeader
 
 
 class Own(MaxBenefit):
     """A policy of somebody's own, which a replay in another process would not find."""
+
+
+@dataclass(frozen=True)
+class Around(Own):
+    """One with a policy inside."""
+
+    inner: Policy = MaxBenefit()  # noqa: RUF009 - frozen, so it can be shared
 
 
 HERE = RunSettings("max-benefit", "proportional", 2)
@@ -323,7 +331,12 @@ def test_an_autopilot_is_written_with_the_policy_that_it_has_chosen(policy: Auto
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("auto:now=auto", "now must be another policy; got auto$"),
+        ("auto:now=auto", "'auto': now must be another policy than auto, .*; got auto. Name the policy that is meant"),
+        ("auto:now=(auto:window=3)", "'auto': now must be another policy than auto, .*; got auto:window=3.0"),
+        ("multi-class:0=auto", "'multi-class': 0 must be another policy than auto, .*, such as max-benefit$"),
+        ("multi-class:default=(auto:now=edf)", "'multi-class': default must be another policy than auto, .* as edf$"),
+        ("auto:now=(multi-class:2=auto)", "'multi-class': 2 must be another policy than auto"),
+        (f"{__name__}.Around:inner=auto", "Around': inner must be another policy than auto"),
         (f"auto:now={__name__}.Own", "now must be a policy that comes with Headgate.*; got Own. Name a policy of your"),
         ("auto:window=0", "window is a number of seconds above 0"),
         ("auto:gain=1", "gain is a share between 0 and 1"),
@@ -333,6 +346,12 @@ def test_an_autopilot_is_written_with_the_policy_that_it_has_chosen(policy: Auto
 def test_a_mistake_in_the_parameters_is_explained(text: str, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         policy_from(text)
+
+
+def test_an_autopilot_made_in_python_is_not_put_inside_another_policy_either() -> None:
+    for make in (Autopilot, lambda inner: MultiClass(((1, inner),)), lambda inner: MultiClass(default=inner)):
+        with pytest.raises(ParameterError, match="must be another policy than auto"):
+            make(Autopilot())
 
 
 def test_an_autopilot_ranks_as_the_policy_does_that_it_has_chosen() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,11 +16,12 @@ import pytest
 from headgate.core.dispatch import LOOP_FEATURES, Dispatch, DispatchStatistics
 from headgate.core.errors import HeadgateError, MissingFeatureError, UserCodeError
 from headgate.core.features import features_named
-from headgate.core.graph import Floats, Graph
+from headgate.core.graph import Floats, Graph, Ints
 from headgate.core.loop import Reason
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers
 from headgate.core.placements import Anywhere, LeastLoaded, RoundRobinQueries
+from headgate.core.policies import MultiClass
 from headgate.core.policy import Policy
 from headgate.testing import Favourites, FewestTurns, LanesByName, Largest, RandomLanes, Smallest, not_local
 from headgate.warehouse.run.tracks import UpdateStopped
@@ -444,6 +446,60 @@ def test_whatever_a_policy_raises_is_its_failure(error: BaseException) -> None:
     assert started(loop) == [("a", 0)]
 
 
+@dataclass(frozen=True)
+class FailsIn(Policy):
+    """Raises in one of its methods."""
+
+    method: str
+
+    name = "fails"
+
+    def _fail_in(self, method: str) -> None:
+        if method == self.method:
+            raise ValueError("no")
+
+    def priorities(self, view: FeatureView) -> Floats:
+        self._fail_in("priorities")
+        return np.zeros(len(view))
+
+    def portion(self, view: FeatureView) -> Floats:
+        self._fail_in("portion")
+        return np.ones(len(view))
+
+    def remember(self, view: FeatureView, node: int) -> object:
+        self._fail_in("remember")
+        return None
+
+    def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
+        self._fail_in("joining")
+        return offered
+
+    def notes(self, view: FeatureView, node: int) -> tuple[str, ...]:
+        self._fail_in("notes")
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("method", "said", "asked"),
+    [
+        pytest.param("priorities", "while ranking", lambda loop: loop.decide(0.0), id="it ranks"),
+        pytest.param("priorities", "while ranking", lambda loop: loop.explain(0, 0.0), id="it ranks to explain"),
+        pytest.param("portion", "in portion", lambda loop: loop.decide(0.0), id="a portion"),
+        pytest.param("portion", "in portion", lambda loop: loop.explain(0, 0.0), id="a portion to explain"),
+        pytest.param("remember", "in remember", lambda loop: loop.decide(0.0), id="its memory"),
+        pytest.param("joining", "in joining", lambda loop: loop.joining(0, [1], 0.0), id="who joins"),
+        pytest.param("notes", "in notes", lambda loop: loop.explain(0, 0.0), id="its notes"),
+    ],
+)
+def test_the_method_in_which_a_policy_fails_is_named(
+    method: str, said: str, asked: Callable[[Dispatch], object]
+) -> None:
+    loop = make_loop("ab", FailsIn(method))
+    ready(loop, "ab")
+    with pytest.raises(UserCodeError, match=f"policy 'fails:method={method}' failed {said}: ValueError: no"):
+        asked(loop)
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), UpdateStopped()], ids=lambda error: type(error).__name__)
 def test_what_is_meant_to_end_a_thread_passes_a_policy_by(error: BaseException) -> None:
     loop = make_loop("ab", Raises(error))
@@ -467,12 +523,20 @@ class Answers(Policy):
     def portion(self, view: FeatureView) -> Any:
         return np.ones(len(view)) if self.share is None else self.share
 
+    def __str__(self) -> str:
+        return self.name
+
 
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
         pytest.param(Answers([1, 1]), "one row for each of 2 nodes; got list", id="a list"),
         pytest.param(Answers(np.zeros(1)), r"one row for each of 2 nodes; got an array of shape \(1,\)", id="too few"),
+        pytest.param(Answers(np.array([None, 1])), "one row for each of 2 nodes; got an array of object", id="objects"),
+        pytest.param(Answers(np.array([1j, 2])), "2 nodes; got an array of complex128", id="complex numbers"),
+        pytest.param(Answers(np.array(["a", "b"])), "2 nodes; got an array of <U1", id="texts"),
+        pytest.param(Answers(share=np.array([1j])), "portion must .* got an array of complex128", id="complex portion"),
+        pytest.param(Answers(share=np.array(["1"])), "portion must .* got an array of <U1", id="a text as a portion"),
         pytest.param(Answers(share=[1]), "portion must return an array with one number .* got list", id="a portion"),
         pytest.param(Answers(share=np.zeros(1)), "the portion of 'a' must be a number above 0", id="no portion"),
     ],
@@ -483,6 +547,21 @@ def test_a_wrong_answer_of_a_policy_is_one_message_without_a_traceback(policy: P
     with pytest.raises(UserCodeError, match=f"policy 'answers.*{said}") as caught:
         loop.decide(0.0)
     assert caught.value.__cause__ is None, "no code of the user's has raised"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        pytest.param(Answers([1, 1]), "one row for each of 2 nodes; got list", id="a list"),
+        pytest.param(Answers(np.array([1j, 2])), "2 nodes; got an array of complex128", id="complex numbers"),
+        pytest.param(Answers(share=np.array([1j, 2])), "portion must .* got an array of complex128", id="portions"),
+    ],
+)
+def test_a_wrong_answer_of_the_policy_of_a_class_is_told_by_its_own_name(answer: Policy, said: str) -> None:
+    loop = make_loop("ab", MultiClass(((0, answer),)))
+    ready(loop, "ab")
+    with pytest.raises(UserCodeError, match=f"^policy .answers.*{said}"):
+        loop.decide(0.0)
 
 
 @dataclass(frozen=True)

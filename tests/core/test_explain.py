@@ -6,6 +6,8 @@ import math
 import random
 import re
 from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 import pytest
@@ -352,6 +354,36 @@ def test_the_mistake_of_a_policy_is_told_by_whoever_explains(policy: Policy, err
     loop = make_loop("a", Layered(policy))
     loop.set_ready(0, True, 0.0)
     with pytest.raises(error, match=said):
+        loop.explain(0, 0.0)
+
+
+@dataclass(frozen=True)
+class Chatty(Misspelt):
+    """Has its own idea of notes."""
+
+    says: Any = None
+
+    name = "chatty"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return np.zeros(len(view))
+
+    def notes(self, view: FeatureView, node: int) -> Any:
+        return self.says
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        pytest.param(repeat("still waiting"), id="lines for ever"),
+        pytest.param("a line", id="a text"),
+        pytest.param(None, id="nothing"),
+    ],
+)
+def test_notes_that_are_no_lines_are_the_mistake_of_the_policy(says: object) -> None:
+    loop = make_loop("a", Chatty(says=says))
+    loop.set_ready(0, True, 0.0)
+    with pytest.raises(UserCodeError, match=r"policy .chatty.*notes must return lines .* at most 1000 texts"):
         loop.explain(0, 0.0)
 
 

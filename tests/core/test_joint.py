@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import count, repeat
 
 import numpy as np
 import pytest
@@ -232,12 +233,14 @@ def test_nobody_joins_a_job_before_whoever_the_policy_puts_first_at_any_price(
         pytest.param([1, 1], id="one twice"),
         pytest.param([1.5], id="no whole number"),
         pytest.param(None, id="nothing"),
+        pytest.param(count(), id="without an end"),
+        pytest.param(repeat(1), id="one for ever"),
     ],
 )
-def test_a_policy_that_lets_others_join_than_it_is_offered_is_told_so(answer: list[float] | None) -> None:
+def test_a_policy_that_lets_others_join_than_it_is_offered_is_told_so(answer: object) -> None:
     class Careless(MaxBenefit):
         def joining(self, view: FeatureView, offered: Ints, others: Ints) -> Ints:
-            return answer if answer is None else np.array(answer)  # type: ignore[return-value]
+            return np.array(answer) if isinstance(answer, list) else answer  # type: ignore[return-value]
 
     matrix = FeatureMatrix(Graph(("first", "other", "third"), ()), features_named(TABLE_FEATURES))
     loop = Dispatch(matrix, Careless(), placement_from("anywhere"), Workers.of(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from headgate.core.errors import UserCodeError
 from headgate.core.matrix import FeatureView
+from headgate.core.observe import operator_features
 from headgate.core.placement import Lane, Lanes, Placement, Workers
 from headgate.core.placements import LayeredPlacement
 from headgate.testing import Largest
@@ -37,24 +39,24 @@ def homes(*home: object, spare: object = (), of: object = None) -> Any:
 
 NOT_LANES: Any = Lanes
 WRONG_ANSWERS = [
-    pytest.param(None, "return Lanes; it returned NoneType", id="nothing"),
-    pytest.param([], "return Lanes; it returned list", id="a list"),
-    pytest.param(NOT_LANES(None, np.zeros(3, dtype=np.intp)), "a tuple of Lane; it returned None", id="no lanes"),
-    pytest.param(NOT_LANES((5,), np.zeros(3, dtype=np.intp)), r"a tuple of Lane; it returned \(5,\)", id="a number"),
-    pytest.param(Lanes((), np.zeros(3, dtype=np.intp)), "is among its lanes; it returned .*lanes: 0", id="none at all"),
-    pytest.param(homes(0, of=[0, 0, 0]), "array of integers; it returned .0, 0, 0.", id="numbers in a list"),
-    pytest.param(homes(0, of=(0, 0, 0)), "array of integers; it returned .0, 0, 0.", id="numbers in a tuple"),
-    pytest.param(homes(0, of=5), "array of integers; it returned 5", id="one number"),
-    pytest.param(homes(0, of=np.zeros(3)), "it returned an array of float64 of shape", id="fractions"),
-    pytest.param(homes(0, of=np.full(3, np.nan)), "it returned an array of float64", id="no numbers"),
-    pytest.param(homes(0, of=np.zeros(3, dtype=bool)), "it returned an array of bool", id="yes and no"),
-    pytest.param(homes(0, of=np.array(["0"] * 3)), "it returned an array of <U1", id="texts"),
+    pytest.param(None, "return Lanes; got NoneType", id="nothing"),
+    pytest.param([], "return Lanes; got list", id="a list"),
+    pytest.param(NOT_LANES(None, np.zeros(3, dtype=np.intp)), "a tuple of Lane; got None", id="no lanes"),
+    pytest.param(NOT_LANES((5,), np.zeros(3, dtype=np.intp)), r"a tuple of Lane; got \(5,\)", id="a number"),
+    pytest.param(Lanes((), np.zeros(3, dtype=np.intp)), "is among its lanes; got .*lanes: 0", id="none at all"),
+    pytest.param(homes(0, of=[0, 0, 0]), "array of integers; got list", id="numbers in a list"),
+    pytest.param(homes(0, of=(0, 0, 0)), "array of integers; got tuple", id="numbers in a tuple"),
+    pytest.param(homes(0, of=5), "array of integers; got int", id="one number"),
+    pytest.param(homes(0, of=np.zeros(3)), "got an array of float64 of shape", id="fractions"),
+    pytest.param(homes(0, of=np.full(3, np.nan)), "got an array of float64", id="no numbers"),
+    pytest.param(homes(0, of=np.zeros(3, dtype=bool)), "got an array of bool", id="yes and no"),
+    pytest.param(homes(0, of=np.array(["0"] * 3)), "got an array of <U1", id="texts"),
     pytest.param(homes(0, of=np.zeros((3, 1), dtype=np.intp)), r"of shape \(3, 1\)", id="a table"),
     pytest.param(homes(0, of=np.zeros(2, dtype=np.intp)), r"each of 3 nodes .* of shape \(2,\)", id="too few"),
-    pytest.param(homes(0, of=np.full(3, -1)), "it returned numbers from -1 to -1, with lanes: 1", id="below 0"),
-    pytest.param(homes(0, of=np.full(3, 7)), "it returned numbers from 7 to 7, with lanes: 1", id="too large"),
+    pytest.param(homes(0, of=np.full(3, -1)), "got numbers from -1 to -1, with lanes: 1", id="below 0"),
+    pytest.param(homes(0, of=np.full(3, 7)), "got numbers from 7 to 7, with lanes: 1", id="too large"),
     pytest.param(homes(), "every lane a home", id="no home"),
-    pytest.param(homes(2), r"between 0 and 1; it returned home=\(2,\), spare", id="a worker that is not there"),
+    pytest.param(homes(2), r"between 0 and 1; got home=\(2,\), spare", id="a worker that is not there"),
     pytest.param(homes(-1), "workers as integers between 0 and 1", id="a worker below 0"),
     pytest.param(homes(0.0), "workers as integers between 0 and 1", id="a fraction of a worker"),
     pytest.param(homes(0.5), "workers as integers between 0 and 1", id="half a worker"),
@@ -95,6 +97,19 @@ class NeedsNothing(Returns):
     needs = None  # type: ignore[assignment]
 
 
-def test_a_placement_whose_needs_are_none_is_refused() -> None:
-    with pytest.raises(UserCodeError, match="'NeedsNothing': needs must be the names of features, as a tuple"):
-        make_loop("abc", Largest(), NeedsNothing(None))
+@dataclass(frozen=True)
+class NeedsForEver(Returns):
+    """Comes to no end with the features that it needs."""
+
+    needs = repeat("class")  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("placement", [NeedsNothing(None), NeedsForEver(None)], ids=lambda each: each.name)
+def test_a_placement_whose_needs_are_no_names_of_features_is_refused(placement: Placement) -> None:
+    said = f"'{placement.name}': needs must be the names of features, as a tuple of at most 1000 texts"
+    with pytest.raises(UserCodeError, match=said):
+        make_loop("abc", Largest(), placement)
+    with pytest.raises(UserCodeError, match=said):
+        LayeredPlacement(placement)
+    with pytest.raises(UserCodeError, match=said):
+        operator_features([], [placement])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count, repeat
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from headgate.core import Floats, Policy, Rounds, UserCodeError, Workers, operat
 from headgate.core.errors import ParameterError
 from headgate.core.matrix import FeatureView
 from headgate.core.placements import Anywhere
-from headgate.core.policies import SHIPPED, FirstCome, Layered, MaxBenefit
+from headgate.core.policies import SHIPPED, FirstCome, Layered, MaxBenefit, MultiClass
 from headgate.sim import simulate_tables
 from headgate.sim.tables.scenario import Table, TableScenario
 from headgate.testing import CheckError, check_policy
@@ -101,6 +102,8 @@ WRONG = [
     pytest.param(AskedForFeatures(None), "requires must return .* as a tuple", id="requires nothing"),
     pytest.param(AskedForFeatures("cost"), "requires must return .* as a tuple", id="requires a text"),
     pytest.param(AskedForFeatures((1, 2)), "requires must return .* as a tuple", id="requires numbers"),
+    pytest.param(AskedForFeatures(count()), "requires must return .* as a tuple", id="requires endless numbers"),
+    pytest.param(AskedForFeatures(repeat("class")), "at most 1000 texts", id="requires a feature for ever"),
     pytest.param(AskedForText(ValueError("no")), "its __str__ failed: ValueError: no", id="text"),
     pytest.param(AskedForText(SystemExit(3)), "its __str__ failed: SystemExit: 3", id="text exits"),
     pytest.param(AskedForText(7), "its __str__ failed: TypeError", id="a text that is none"),
@@ -145,6 +148,18 @@ def test_a_change_that_is_refused_leaves_the_loop_as_it_was(policy: Policy, said
     loop.set_ready(0, True, 0.0)
     assert len(loop.decide(0.0)) == 1
     loop.validate()
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        pytest.param({"default": AskedForFeatures(count())}, id="that of all others"),
+        pytest.param({"policies": ((1, AskedForText(7)),)}, id="that of one class"),
+    ],
+)
+def test_a_policy_of_a_class_is_refused_by_its_own_name(inside: dict[str, Any]) -> None:
+    with pytest.raises(UserCodeError, match="policy 'asked'"):
+        MultiClass(**inside)
 
 
 def test_an_interrupt_is_not_taken_for_the_policys_mistake() -> None:

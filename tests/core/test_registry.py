@@ -254,6 +254,39 @@ def test_placements_take_parameters_the_same_way() -> None:
             "must be a class derived from headgate.core.policy.Policy",
             id="no class",
         ),
+        pytest.param(
+            "headgate.core.Policy",
+            DeclarationError,
+            "policy 'headgate.core.Policy': it is abstract; name a class that has `priorities`",
+            id="an abstract class",
+        ),
+        pytest.param(
+            "auto:now=headgate.core.policy.WrappingPolicy",
+            DeclarationError,
+            "it is abstract; name a class that has `wrapped`",
+            id="an abstract class inside",
+        ),
+        pytest.param(
+            "multi-class:0=(fifo",
+            ParameterError,
+            "in the policy '(fifo', a parenthesis is not closed",
+            id="not closed",
+        ),
+        pytest.param("multi-class:0=fifo)", ParameterError, "'fifo)', a parenthesis is not opened", id="not opened"),
+        pytest.param("fifo)", ParameterError, "'fifo)', a parenthesis is not opened", id="not opened at all"),
+        pytest.param(
+            "multi-class:1=(qst:capacity=3,default=fifo", ParameterError, "is not closed", id="not closed in the middle"
+        ),
+        pytest.param(
+            "auto:now=(multi-class:0=(fifo)", ParameterError, "'(fifo', a parenthesis is not closed", id="one of two"
+        ),
+        pytest.param("(fifo)", UnknownNameError, "'(fifo)'. Did you mean 'fifo'?", id="parentheses around all"),
+        pytest.param(
+            "os.path",
+            UnknownNameError,
+            "there is no policy in the module 'os' called 'path', nor any other. It must be a class derived from",
+            id="a module without policies",
+        ),
         pytest.param("nowhere.Mine", DeclarationError, "there is no module 'nowhere'", id="no such module"),
         pytest.param("..", UnknownNameError, "there is no policy called '..'", id="dots"),
         pytest.param(".Mine", UnknownNameError, "there is no policy called '.Mine'", id="no module"),

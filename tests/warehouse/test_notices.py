@@ -369,7 +369,7 @@ class Later(Placement):
         pytest.param(ValueError("no map"), "placement 'later' failed: ValueError: no map", id="raises"),
         pytest.param(SystemExit(3), "placement 'later' failed: SystemExit: 3", id="exits"),
         pytest.param(BaseException("no"), "placement 'later' failed: BaseException: no", id="ends"),
-        pytest.param(None, "placement 'later' must return Lanes; it returned NoneType", id="forgets to return"),
+        pytest.param(None, "placement 'later' must return Lanes; got NoneType", id="forgets to return"),
         pytest.param(
             Lanes((Lane((7,)),), np.zeros(3, dtype=np.intp)),
             "placement 'later' must give every lane a home, and name workers as integers between 0 and 1",

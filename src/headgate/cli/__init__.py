@@ -6,6 +6,7 @@ tables are fresh. Data goes to standard output, progress and errors to standard 
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 
@@ -16,13 +17,16 @@ from headgate.cli.begin import demo, init
 from headgate.cli.bound import bound
 from headgate.cli.control import backfill, change, explain, pause, refresh, resume, stop
 from headgate.cli.imports import import_dbt
-from headgate.cli.output import say, say_error
+from headgate.cli.output import flush, say, say_error
 from headgate.cli.policies import policies
 from headgate.cli.read import query, status
 from headgate.cli.run import check, graph, run
 from headgate.cli.simulate import simulate
 from headgate.cli.watching import top, ui
 from headgate.core import DeclarationError, HeadgateError, UserCodeError
+
+#: what a disk says that takes no more: it is full, or what this user or one file may take of it is
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
     name="headgate",
@@ -73,7 +77,10 @@ def main() -> None:
     # to lie there does not take the place of an installed module.
     sys.path.append("")
     try:
-        app()
+        try:
+            app()
+        finally:
+            flush()
     except DeclarationError as error:
         say_error(f"headgate: {error}")
         sys.exit(2)
@@ -85,6 +92,13 @@ def main() -> None:
         sys.exit(1)
     except PermissionError as error:
         say_error(f"headgate: this user may not read or write {error.filename}: {error.strerror}; ask its owner")
+        sys.exit(1)
+    except BrokenPipeError:  # whoever read what is printed has seen enough
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        say_error(f"headgate: cannot write{f' {error.filename}' if error.filename else ''}: {error.strerror}")
         sys.exit(1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import IO, Any
 
@@ -45,6 +46,15 @@ def styled(text: str, style: str) -> Text:
 def say(text: object = "", *, flush: bool = False) -> None:
     """Print to standard output."""
     print(printable(str(text)), flush=flush)
+
+
+def flush() -> None:
+    """Write what was printed, and forget it if that fails: at its end Python would try again, and tell its own way."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
 
 
 def say_error(text: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import time
@@ -46,7 +47,7 @@ def warehouse_directory(text: str) -> AnyPath:
     from headgate.warehouse.declare.pipeline_file import is_project, load
 
     path = path_from(text)
-    if not isinstance(path, Path) or path.is_dir() or not (path.suffix == ".py" or is_project(path)):
+    if not isinstance(path, Path) or is_directory(path) or not (path.suffix == ".py" or is_project(path)):
         return path
     try:
         warehouse = load(path)
@@ -58,6 +59,16 @@ def warehouse_directory(text: str) -> AnyPath:
                 f"headgate: {text} cannot be used now; the folder of the warehouse can be given instead of the file"
             )
         raise
+
+
+def is_directory(path: Path) -> bool:
+    """Whether there is such a directory. A name that is too long for the disk is that of nothing."""
+    try:
+        return path.is_dir()
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return False
 
 
 if TYPE_CHECKING:

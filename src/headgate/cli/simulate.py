@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headgate.cli.comparison import print_about, print_comparison, print_nodes, print_replay, print_story
 from headgate.cli.output import PlainConsole, say
-from headgate.cli.read import warehouse_directory
+from headgate.cli.read import is_directory, warehouse_directory
 from headgate.core import (
     MOST_TRACKS,
     DeclarationError,
@@ -57,8 +57,10 @@ _DEFAULT_POLICIES = {"tables": ("max-benefit", "edf-p", "fifo"), "operators": ("
 
 def scenario_or_trace(text: str) -> AnyPath:
     """The scenario or the trace that ``text`` names; of a warehouse, its newest trace."""
+    if not text:
+        raise ParameterError("the name is empty: name a scenario (.toml), a trace (.jsonl) or a warehouse")
     path = warehouse_directory(text)
-    is_warehouse = path.is_dir() if isinstance(path, Path) else path.suffix != TRACE_SUFFIX
+    is_warehouse = is_directory(path) if isinstance(path, Path) else path.suffix != TRACE_SUFFIX
     if not is_warehouse:
         return path
     trace = newest_trace(path)

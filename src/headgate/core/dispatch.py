@@ -18,6 +18,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NoReturn
 
 import numpy as np
@@ -30,11 +31,13 @@ from headgate.core.lane_workers import LaneWorkers
 from headgate.core.loop import LoopStatistics, Reason, Start
 from headgate.core.matrix import FeatureMatrix, FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers, lanes_of
-from headgate.core.policy import Policy, PolicyAnswers, answers_of, portion_of, vet
+from headgate.core.policy import Policy, PolicyAnswers, answers_of, notes_of, portion_of, vet
 from headgate.core.ranking import Key, ranking_for
 
 #: the features that the loop itself keeps or reads; an engine's matrix must have them
 LOOP_FEATURES = ("ready", "workers", "last_turn", "window_time", "max_workers", "patience")
+#: what a policy is doing most of the time
+_RANKING = "while ranking"
 #: what a placement is shown that has placed none of these nodes yet
 _NOTHING_PLACED = Lanes((), np.empty(0, dtype=np.intp))
 
@@ -151,22 +154,26 @@ class Dispatch:
             view = self._view(now)
             pick = self._overdue_pick(now) if guard_may_strike and self.guard.watches else None
             reason: Reason = "guard" if pick else "policy"
+            doing = _RANKING
             try:
                 if pick is None:
                     self._ranking.prepare(view, self._runnable)
                     pick = self._best_pick()
                 if pick is None:
                     break
+                doing = "in portion"
                 portion = portion_of(self.policy, view, pick[0]) if self.answers.cuts else math.inf
                 start = Start(pick[0], self._lane_workers.worker_for(pick[1], self._free), reason, portion=portion)
+                doing = "in remember"
                 memory = self.policy.remember(view, start.node) if self.answers.remembers else self._memory
+                doing = _RANKING
                 if self._keeps_history:
                     self.history.append(self._record(start, view))
             except USER_ERRORS as error:
                 let_pass(error)
                 if starts:  # starts decided before must be returned; the policy fails again at the next decision
                     break
-                self._policy_failed(error)
+                self._policy_failed(error, doing)
             guard_may_strike = guard_may_strike and reason == "policy"
             self._take(start, view, memory)
             starts.append(start)
@@ -184,14 +191,16 @@ class Dispatch:
         others = np.array([node for node in self._runnable if node != first], dtype=np.intp)
         try:
             said: object = self.policy.joining(view, np.array(offered, dtype=np.intp), others)
-            answer = [*said] if isinstance(said, Iterable) else [said]
+            # One more than it may name shows that it is wrong; an answer may never end.
+            answer = [*islice(said, len(offered) + 1)] if isinstance(said, Iterable) else [said]
         except USER_ERRORS as error:
-            self._policy_failed(error)
+            self._policy_failed(error, "in joining")
         joining = [int(node) for node in answer if isinstance(node, (int, np.integer)) and node in offered]
         if len({*joining}) < len(answer):
+            returned = f"more, from {answer} on" if len(answer) > len(offered) else answer
             raise UserCodeError(
                 f"policy {self.answers.text!r}: joining must return some of the nodes that it is offered, each once; "
-                f"it was offered {[*offered]} and returned {answer}: correct the policy or replace it"
+                f"it was offered {[*offered]} and returned {returned}: correct the policy or replace it"
             )
         return joining
 
@@ -199,9 +208,9 @@ class Dispatch:
         """What the policy is shown."""
         return FeatureView(self.matrix.shown, self.matrix.graph, now, self.turn, self._seed, self._memory)
 
-    def _policy_failed(self, error: BaseException) -> NoReturn:
+    def _policy_failed(self, error: BaseException, doing: str = _RANKING) -> NoReturn:
         """Raise the error by the name that the user knows: a policy inside another one gives its own as its text."""
-        raise_users(f"policy {self.answers.text!r} failed while ranking", error)
+        raise_users(f"policy {self.answers.text!r} failed {doing}", error)
 
     def _overdue_pick(self, now: float) -> tuple[int, int] | None:
         best: tuple[float, int, int] | None = None
@@ -393,11 +402,13 @@ class Dispatch:
         waits = node in self._runnable
         ranking = self.queue(now) if waits else ()
         view = self._view(now)
+        doing = "in portion"
         try:
             portion = portion_of(self.policy, view, node) if waits and self.answers.cuts else math.inf
-            notes = self.policy.notes(view, node) if waits else ()
+            doing = "in notes"
+            notes = notes_of(self.policy, view, node) if waits else ()
         except USER_ERRORS as error:
-            self._policy_failed(error)
+            self._policy_failed(error, doing)
         place = next((i for i, entry in enumerate(ranking) if entry.name == name), None)
         return DispatchExplanation(
             node=name,

@@ -56,7 +56,8 @@ class UnknownNameError(DeclarationError):
         self.known = tuple(sorted(known))
         close = difflib.get_close_matches(name, self.known, n=3)
         meant = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
-        text = f"there is no {kind} called {name!r}. {meant}Known: {', '.join(self.known)}."
+        others = f". {meant}Known: {', '.join(self.known)}." if self.known else ", nor any other."
+        text = f"there is no {kind} called {name!r}{others}"
         super().__init__(f"{text} {hint}".rstrip())
 
 

@@ -120,6 +120,7 @@ def operator_features(policies: Iterable[Policy], placements: Iterable[Placement
         vet(policy)
         wanted += _checked(policy.requires(), f"policy {policy.name!r}")
     for placement in placements:
+        vet(placement)
         wanted += _checked(placement.needs, f"placement {placement.name!r}")
         # these two use the features that exist; for operators these are
         if isinstance(placement, LeastLoaded | ByNode):

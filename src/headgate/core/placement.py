@@ -106,7 +106,7 @@ def checked_lanes(placement: Placement, placed: object, nodes: int, workers: int
     if not isinstance(lanes, (tuple, list)) or not all(isinstance(lane, Lane) for lane in lanes):
         raise _wrong(placement, "return Lanes whose lanes are a tuple of Lane", reprlib.repr(lanes))
     if not isinstance(of, np.ndarray) or of.dtype.kind not in "iu" or of.shape != (nodes,):
-        got = f"an array of {of.dtype} of shape {of.shape}" if isinstance(of, np.ndarray) else reprlib.repr(of)
+        got = f"an array of {of.dtype} of shape {of.shape}" if isinstance(of, np.ndarray) else type(of).__name__
         raise _wrong(placement, f"give each of {nodes} nodes the number of its lane, as an array of integers", got)
     if nodes and not 0 <= int(of.min()) <= int(of.max()) < len(lanes):
         numbers = f"numbers from {of.min()} to {of.max()}, with lanes: {len(lanes)}"
@@ -126,7 +126,7 @@ def _names_workers(named: object, workers: int) -> bool:
 
 def _wrong(placement: Placement, expected: str, got: str) -> UserCodeError:
     return UserCodeError(
-        f"placement {placement.name!r} must {expected}; it returned {got}: correct the placement or choose another"
+        f"placement {placement.name!r} must {expected}; got {got}: correct the placement or choose another"
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, fields, is_dataclass
+from itertools import islice
 from typing import Any, ClassVar, TypeVar, get_args
 
 import numpy as np
@@ -22,6 +23,11 @@ from headgate.core.matrix import FeatureView, in_view
 
 #: the longest text that a policy or placement may give of itself, in letters: traces and everything shown have it
 MOST_SAID = 10_000
+#: the most names of features, or lines for ``explain``, that one may list: a list that never ends would fill the memory
+MOST_LISTED = 1000
+
+_OBJECTS = np.dtype(object)
+_TEXTS = f"a tuple of at most {MOST_LISTED} texts"
 
 _Said = TypeVar("_Said")
 
@@ -179,7 +185,7 @@ def vet(chosen: Choosable) -> None:
     who = f"placement {chosen.name!r}"
     _text_said(who, chosen)
     if _answer_of(who, "needs", lambda: _listed(chosen.needs)) is None:
-        raise UserCodeError(f"{who}: needs must be the names of features, as a tuple of texts: correct it")
+        raise UserCodeError(f"{who}: needs must be the names of features, as {_TEXTS}: correct it")
 
 
 def answers_of(policy: Policy) -> PolicyAnswers:
@@ -188,7 +194,7 @@ def answers_of(policy: Policy) -> PolicyAnswers:
     text = _text_said(who, policy)
     needs = _answer_of(who, "requires", lambda: _listed(policy.requires()))
     if needs is None:
-        raise UserCodeError(f"{who}: requires must return the names of features, as a tuple of texts: correct it")
+        raise UserCodeError(f"{who}: requires must return the names of features, as {_TEXTS}: correct it")
     cuts = _answer_of(who, "cuts", lambda: bool(policy.cuts))
     local = _answer_of(who, "local", lambda: bool(policy.local))
     inheritance, known = _answer_of(who, "inheritance", lambda: policy.inheritance), get_args(Inheritance)
@@ -223,24 +229,34 @@ def _answer_of(who: str, asked: str, question: Callable[[], _Said]) -> _Said:
         raise_users(f"{who} cannot be used, because its {asked} failed", error)
 
 
-def _listed(names: object) -> tuple[str, ...] | None:
-    """The names as a tuple; None if that is not what they are."""
-    if isinstance(names, str) or not isinstance(names, Iterable):
+def _listed(said: object) -> tuple[str, ...] | None:
+    """Texts as a tuple; None if that is not what they are."""
+    if isinstance(said, str) or not isinstance(said, Iterable):
         return None
-    listed: tuple[object, ...] = (*names,)
-    texts = tuple(name for name in listed if isinstance(name, str))
-    return None if len(texts) < len(listed) else texts
+    listed: tuple[object, ...] = (*islice(said, MOST_LISTED + 1),)
+    texts = tuple(text for text in listed if isinstance(text, str))
+    return None if len(texts) < len(listed) or len(listed) > MOST_LISTED else texts
+
+
+def notes_of(policy: Policy, view: FeatureView, node: int) -> tuple[str, ...]:
+    """What ``policy`` adds about a node that waits; anything but lines of text is the policy's mistake."""
+    notes = _listed(policy.notes(view, node))
+    if notes is None:
+        raise UserCodeError(
+            f"policy {text_of(policy)!r}: notes must return lines for explain, as {_TEXTS}: correct the policy or "
+            "replace it"
+        )
+    return notes
 
 
 def priorities_of(policy: Policy, view: FeatureView) -> Floats:
     """What ``policy`` answers, one number or row for each node in view; anything else is the policy's mistake."""
     answer = policy.priorities(view)
     shape = getattr(answer, "shape", None)
-    if shape is None or len(shape) not in (1, 2) or shape[0] != len(view):
-        got = type(answer).__name__ if shape is None else f"an array of shape {shape}"
+    if shape is None or len(shape) not in (1, 2) or shape[0] != len(view) or not _has_numbers(answer):
         raise UserCodeError(
             f"policy {policy.name!r} must return an array with one number or one row for each of {len(view)} nodes; "
-            f"got {got}: correct the policy or replace it"
+            f"got {_kind(answer)}: correct the policy or replace it"
         )
     return answer
 
@@ -248,14 +264,26 @@ def priorities_of(policy: Policy, view: FeatureView) -> Floats:
 def portions_of(policy: Policy, view: FeatureView) -> Floats:
     """The portion of every node in view by ``policy``; anything but an array of numbers is the policy's mistake."""
     answer = policy.portion(view)
-    shape = getattr(answer, "shape", None)
-    if shape != (len(view),):
-        got = type(answer).__name__ if shape is None else f"an array of shape {shape}"
+    if getattr(answer, "shape", None) != (len(view),) or not _has_numbers(answer):
         raise UserCodeError(
             f"policy {text_of(policy)!r}: portion must return an array with one number for each of {len(view)} nodes; "
-            f"got {got}: correct the policy or replace it"
+            f"got {_kind(answer)}: correct the policy or replace it"
         )
     return answer
+
+
+def _has_numbers(array: Any) -> bool:
+    """Whether what has a shape is an array of numbers that can be compared; one of objects or complex ones cannot."""
+    kind: str = getattr(array, "dtype", _OBJECTS).kind
+    return kind in "fiub"
+
+
+def _kind(answer: Any) -> str:
+    """What was returned instead of an array of numbers that has the right shape."""
+    shape = getattr(answer, "shape", None)
+    if shape is None:
+        return type(answer).__name__
+    return f"an array of shape {shape}" if _has_numbers(answer) else f"an array of {getattr(answer, 'dtype', _OBJECTS)}"
 
 
 def portion_of(policy: Policy, view: FeatureView, node: int) -> float:

@@ -34,6 +34,7 @@ from headgate.core.errors import (
 from headgate.core.placement import Placement
 from headgate.core.placements import SHIPPED as SHIPPED_PLACEMENTS
 from headgate.core.policies import SHIPPED as SHIPPED_POLICIES
+from headgate.core.policies.auto import refuse_inside
 from headgate.core.policy import Choosable, Policy, vet
 
 POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in SHIPPED_POLICIES}
@@ -97,6 +98,10 @@ class _NamedClasses(Generic[_Chosen]):
                 f"a {self.noun} is written in at most {MOST_LETTERS} letters; got {len(text)}, from {text[:60]!r} on"
             )
         name, _, parameters = (part.strip() for part in text.partition(":"))
+        open_ones = text.count("(") - text.count(")")
+        if open_ones and ("(" in name or ")" in name):
+            what = "closed" if open_ones > 0 else "opened"
+            raise ParameterError(f"in the {self.noun} {text!r}, a parenthesis is not {what}")
         chosen = self._class_called(name, imports)
         values = _values(chosen, parameters, f"{self.noun} {name!r}", imports)
         try:
@@ -127,6 +132,9 @@ class _NamedClasses(Generic[_Chosen]):
         if attribute not in theirs:
             hint = f"It must be a class derived from {self.base.__module__}.{self.base.__name__}."
             raise UnknownNameError(f"{self.noun} in the module {module_name!r}", attribute, theirs, hint=hint)
+        if missing := sorted(getattr(theirs[attribute], "__abstractmethods__", ())):
+            listed = " and ".join(f"`{method}`" for method in missing)
+            raise DeclarationError(f"{self.noun} {name!r}: it is abstract; name a class that has {listed}")
         return theirs[attribute]
 
     def _is_one(self, value: object) -> TypeGuard[type[_Chosen]]:
@@ -199,9 +207,11 @@ def _words(text: str, label: str) -> Iterator[tuple[str, str]]:
 
 def _value(kind: Any, text: str, parameter: str, label: str, imports: bool) -> object:
     try:
-        return _read(kind, text, imports)
+        value = _read(kind, text, imports)
     except ValueError:
         raise ParameterError(f"{label}: the parameter {parameter!r} takes {_described(kind)}; got {text!r}") from None
+    refuse_inside(f"{label}: {parameter}", value)
+    return value
 
 
 def _listing(accepted: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from headgate.core.matrix import FeatureView
 from headgate.core.placement import Lane, Lanes, Placement, Workers, lanes_of
 from headgate.core.policies.classes import LIVE
+from headgate.core.policy import vet
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,9 @@ class LayeredPlacement(Placement):
 
     summary = "live nodes by another placement; backfills and maintenance on every track"
     paper = "none"
+
+    def __post_init__(self) -> None:
+        vet(self.inner)  # here, before its needs are made part of those of this one
 
     @property
     def name(self) -> str:  # type: ignore[override]

@@ -51,9 +51,20 @@ class Autopilot(WrappingPolicy):
         return True
 
 
+def refuse_inside(parameter: str, policy: object) -> None:
+    """Raise an error if what is given to ``parameter`` of another policy is ``auto``: whoever acts as the autopilot
+    would not find it there, and it would stay with its first policy without a word."""
+    if isinstance(policy, Autopilot):
+        raise ParameterError(
+            f"{parameter} must be another policy than auto, which changes the policy of all nodes and cannot be inside "
+            f"another one; got {policy}. Name the policy that is meant, such as {policy.now}"
+        )
+
+
 def _check(policy: Autopilot) -> None:
-    if not isinstance(policy.now, Policy) or isinstance(policy.now, Autopilot):
+    if not isinstance(policy.now, Policy):
         raise ParameterError(f"policy 'auto': now must be another policy; got {policy.now}")
+    refuse_inside("policy 'auto': now", policy.now)
     if not _is_known_by_name(policy.now):
         raise ParameterError(
             f"policy 'auto': now must be a policy that comes with Headgate, as replays know it by its name only; "

@@ -14,8 +14,18 @@ from headgate.core.graph import Floats, Ints
 from headgate.core.inheritance import Inheritance
 from headgate.core.matrix import FeatureView, in_view
 from headgate.core.policies.arrival import FirstCome
+from headgate.core.policies.auto import refuse_inside
 from headgate.core.policies.rates import HighestRate
-from headgate.core.policy import Policy, WrappingPolicy, as_table, nested, of_highest_rank, priorities_of, vet
+from headgate.core.policy import (
+    Policy,
+    WrappingPolicy,
+    as_table,
+    nested,
+    of_highest_rank,
+    portions_of,
+    priorities_of,
+    vet,
+)
 
 #: layers, highest first: what somebody has asked for now, updates, repairs of the past, upkeep
 URGENT, LIVE, BACKFILL, MAINTENANCE = 1.0, 0.0, -1.0, -2.0
@@ -62,11 +72,11 @@ class MultiClass(Policy):
 
     def priorities(self, view: FeatureView) -> Floats:
         groups = [group for group in _by_class(self, view) if group[1].any()]
-        return _stacked(view["class"], [(members, policy.priorities(inner)) for policy, members, inner in groups])
+        return _stacked(view["class"], [(members, priorities_of(policy, inner)) for policy, members, inner in groups])
 
     def portion(self, view: FeatureView) -> Floats:
         groups = _by_class(self, view.only(None))
-        return in_view(view, np.sum([np.where(mine, policy.portion(shown), 0.0) for policy, mine, shown in groups], 0))
+        return in_view(view, np.sum([np.where(mine, portions_of(one, seen), 0.0) for one, mine, seen in groups], 0))
 
     def remember(self, view: FeatureView, node: int) -> tuple[object, ...]:
         return tuple(
@@ -202,6 +212,8 @@ def _check_policies(name: str, stated: Iterable[tuple[object, object]]) -> None:
     for parameter, policy in stated:
         if not isinstance(policy, Policy):
             raise ParameterError(f"policy {name!r}: {parameter} must be a policy; got {policy!r}")
+        refuse_inside(f"policy {name!r}: {parameter}", policy)
+        vet(policy)  # here, so that a mistake is told by the name that the user knows
 
 
 def _written(name: str, words: list[str]) -> str:
