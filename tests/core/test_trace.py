@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.cost import MOST_SECONDS
+from headgate.core.features import MOST_CLASS
 from headgate.core.staleness import LagMeter
 from headgate.core.trace import (
     Change,
@@ -32,7 +33,6 @@ from headgate.core.trace import (
     waiting,
 )
 from headgate.core.trace.lines import (
-    MOST,
     TRACED_FIELDS,
     change_line,
     end_line,
@@ -43,6 +43,7 @@ from headgate.core.trace.lines import (
     redeclared_line,
     update_line,
 )
+from headgate.core.trace.values import MOST
 from headgate.core.update import OperatorFigures, Update, first_line
 
 START = 1_794_736_800.0
@@ -94,18 +95,32 @@ COUNTS = st.integers(0, 2**63)
 LENGTHS = st.floats(0, MOST_SECONDS)
 MOMENTS = st.floats(0, 4e9)
 MAYBE_MICROS = st.none() | st.integers(-(2**62), 2**62)
-TABLES = st.builds(
-    TraceTable,
-    name=st.text(),
-    sources=st.lists(st.text()).map(tuple),
-    period=st.none() | NUMBERS,
-    priority=NUMBERS,
-    importance_class=WHOLES,
-    patience=st.none() | NUMBERS,
-    target_lag=st.none() | NUMBERS,
-    kind=st.sampled_from(["stream", "dimension", "table"]),
-    freshness=MAYBE_MICROS,
-)
+ABOVE_ZERO = st.floats(0, MOST, exclude_min=True)
+PRIORITIES = st.floats(0, MOST)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[TraceTable, ...]:
+    """Tables as a warehouse may have them: each is computed from some before it, or loaded."""
+    made: list[TraceTable] = []
+    for name in draw(st.lists(st.text(), max_size=3, unique=True)):
+        sources = draw(st.lists(st.sampled_from([table.name for table in made]), unique=True)) if made else []
+        made.append(
+            TraceTable(
+                name=name,
+                sources=tuple(sources),
+                period=draw(st.none() | ABOVE_ZERO),
+                priority=draw(PRIORITIES),
+                importance_class=draw(st.integers(-MOST_CLASS, MOST_CLASS)),
+                patience=draw(st.none() | ABOVE_ZERO),
+                target_lag=draw(st.none() | ABOVE_ZERO),
+                kind="table" if sources else draw(st.sampled_from(["stream", "dimension"])),
+                freshness=draw(MAYBE_MICROS),
+            )
+        )
+    return tuple(made)
+
+
 HEADERS = st.builds(
     TraceHeader,
     warehouse=st.text(),
@@ -113,10 +128,10 @@ HEADERS = st.builds(
     tracks=st.integers(1, 100),
     policy=st.text(),
     placement=st.text(),
-    inheritance=st.text(),
-    chop=st.none() | NUMBERS,
-    budget=st.none() | NUMBERS,
-    tables=st.lists(TABLES, max_size=3).map(tuple),
+    inheritance=st.sampled_from(["default", "none", "sum", "max", "max-plus", "max-plus:k=3", "density"]),
+    chop=st.none() | ABOVE_ZERO,
+    budget=st.none() | ABOVE_ZERO,
+    tables=tables(),
 )
 OPERATORS = st.builds(
     OperatorFigures,
@@ -156,7 +171,7 @@ CHANGES = st.builds(Change, MOMENTS, st.dictionaries(st.text(), st.text() | WHOL
 
 
 NOTICES = st.builds(RunNotice, MOMENTS, st.none() | st.text(), st.text())
-REDECLARED = st.builds(Redeclared, MOMENTS, HEADERS.map(lambda header: header.tables))
+REDECLARED = st.builds(Redeclared, MOMENTS, tables())
 NOT_LOADED = st.builds(
     NotLoaded,
     MOMENTS,

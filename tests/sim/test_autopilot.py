@@ -302,12 +302,12 @@ def test_the_process_keeps_to_its_share_of_a_processor() -> None:
 
 def test_settings_that_cannot_be_tried_are_told_of() -> None:
     _, trace = recorded(BUSY, "auto:window=30")
-    header = replace(trace.header, inheritance="whatever")
+    header = replace(trace.header, chop=0.5)
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     for update in trace.updates:
         lines.put(update_line(update))
     told = next(told_by(lines, header_line(header), PretendedTime(START + 60.0, 0.0)))
-    assert "inheritance" in str(told["trouble"])
+    assert "chop" in str(told["trouble"])
 
 
 def test_the_settings_of_a_window_are_those_of_the_run() -> None:
