@@ -43,7 +43,7 @@ from headgate.core.trace.records import (
     TraceTable,
 )
 from headgate.core.trace.tables import refuse_impossible
-from headgate.core.trace.values import MOST_LETTERS, Entry
+from headgate.core.trace.values import FIRST_START, LAST_MOMENT, MOST_LETTERS, Entry
 from headgate.core.update import Layer, OperatorFigures, Update
 
 VERSION = 1
@@ -145,6 +145,7 @@ class _Reader:
 
     def __init__(self, header: TraceHeader) -> None:
         self._header = header
+        self._started = header.started
         self._updates: list[Update] = []
         self._changes: list[Change] = []
         self._redeclared: list[Redeclared] = []
@@ -156,24 +157,27 @@ class _Reader:
 
     def read(self, entry: Entry) -> None:
         if "update" in entry:
-            update = _update(entry)
+            update = _update(entry, self._started)
             self._arrivals += 0 if update.arrived is None else min(MOST_STEPS, update.arrived[2])
             if self._arrivals > MOST_ARRIVALS:
                 raise ValueError(f"at most {MOST_ARRIVALS:,} arrivals are read; with this line, there are more")
             self._updates.append(update)
         elif "change" in entry and "at" in entry:
-            self._changes.append(Change(read.moment(entry, "at"), _change(entry["change"])))
+            self._changes.append(Change(self._moment(entry, "at"), _change(entry["change"])))
         elif "tables" in entry and "at" in entry:
-            self._redeclared.append(Redeclared(read.moment(entry, "at"), _read_tables(entry)))
+            self._redeclared.append(Redeclared(self._moment(entry, "at"), _read_tables(entry, self._started)))
         elif "notice" in entry and "at" in entry:
             text = read.text(entry, "notice", MOST_LETTERS_SAID)
-            self._notices.append(RunNotice(read.moment(entry, "at"), read.or_none(read.text, entry, "table"), text))
+            self._notices.append(RunNotice(self._moment(entry, "at"), read.or_none(read.text, entry, "table"), text))
         elif "not_loaded" in entry and "at" in entry:
-            self._not_loaded = _not_loaded(entry)
+            self._not_loaded = _not_loaded(entry, self._started)
         elif "end" in entry:
-            self._end = read.moment(entry, "end")
+            self._end = self._moment(entry, "end")
         elif "full" in entry:
-            self._full = read.moment(entry, "full")
+            self._full = self._moment(entry, "full")
+
+    def _moment(self, entry: Entry, key: str) -> float:
+        return read.moment_of_run(entry, key, self._started)
 
     def trace(self) -> Trace:
         return Trace(
@@ -235,15 +239,16 @@ def _header(entry: Entry, where: str) -> TraceHeader:
             f" this version of Headgate reads version {VERSION}"
         )
     try:
+        started = read.number(entry, "started", FIRST_START, LAST_MOMENT)
         return TraceHeader(
             warehouse=read.text(entry, "warehouse"),
-            started=read.moment(entry, "started"),
+            started=started,
             tracks=read.whole(entry, "tracks", 1, MOST_TRACKS),
             policy=read.text(entry, "policy", MOST_LETTERS_SAID),
             placement=read.text(entry, "placement", MOST_LETTERS_SAID),
             inheritance=_inheritance(entry),
             chop=read.or_none(read.above_zero, entry, "chop"),
-            tables=_read_tables(entry),
+            tables=_read_tables(entry, started),
             budget=read.or_none(read.above_zero, {"budget": None} | entry, "budget"),
             together=read.one_of({"together": DECLARED} | entry, "together", get_args(Together)),
         )
@@ -251,23 +256,23 @@ def _header(entry: Entry, where: str) -> TraceHeader:
         raise TraceError(f"{where}: {read.complaint(error)}") from None
 
 
-def _read_tables(entry: Entry) -> tuple[TraceTable, ...]:
+def _read_tables(entry: Entry, started: float) -> tuple[TraceTable, ...]:
     tables = read.items(entry, "tables", dict)
     if len(tables) > MOST_TABLES:
         raise ValueError(f"a trace has at most {MOST_TABLES:,} tables; this one has {len(tables):,}")
-    found = tuple(map(_named_table, tables))
+    found = tuple(_named_table(table, started) for table in tables)
     refuse_impossible(found)
     return found
 
 
-def _named_table(entry: Entry) -> TraceTable:
+def _named_table(entry: Entry, started: float) -> TraceTable:
     try:
-        return _table(entry)
+        return _table(entry, started)
     except (KeyError, ValueError) as error:
         raise ValueError(f"table {read.shown(entry.get('name'))}: {read.complaint(error)}") from None
 
 
-def _table(given: Entry) -> TraceTable:
+def _table(given: Entry, started: float) -> TraceTable:
     entry = {"freshness": None, "declared": None, "catch_up": "oldest"} | given
     return TraceTable(
         name=read.text(entry, "name"),
@@ -279,19 +284,19 @@ def _table(given: Entry) -> TraceTable:
         target_lag=read.or_none(read.above_zero, entry, "target_lag"),
         kind=read.one_of(entry, "kind", get_args(TableKind)),
         freshness=read.or_none(read.whole, entry, "freshness"),
-        declared=read.or_none(read.moment, entry, "declared"),
+        declared=None if entry["declared"] is None else read.moment_of_run(entry, "declared", started),
         catch_up=read.one_of(entry, "catch_up", get_args(CatchFirst)),
     )
 
 
-def _update(entry: Entry) -> Update:
+def _update(entry: Entry, started: float) -> Update:
     update = Update(
         table=read.text(entry, "update"),
         layer=read.one_of(entry, "layer", get_args(Layer)),
         # An update that could not begin has no track.
         track=read.whole(entry, "track", -1, MOST_TRACKS - 1),
-        released=read.moment(entry, "released"),
-        began=read.moment(entry, "began"),
+        released=read.moment_of_run(entry, "released", started),
+        began=_began(entry, started),
         seconds=read.number(entry, "seconds", 0.0, MOST_SECONDS),
         gained=read.number(entry, "gained"),
         rows=read.whole(entry, "rows"),
@@ -309,6 +314,13 @@ def _update(entry: Entry) -> Update:
     without = max(0.0, update.seconds - max(0.0, update.overhead))
     update.work = read.number(entry, "work", 0.0, MOST_SECONDS) if "work" in entry else without
     return update
+
+
+def _began(entry: Entry, started: float) -> float:
+    """When an update began; 0 if it failed before: it was withdrawn before its turn in a job."""
+    if read.moment(entry, "began") == 0.0 and entry["error"] is not None:
+        return 0.0
+    return read.moment_of_run(entry, "began", started)
 
 
 def _together(entry: Entry) -> tuple[str, ...]:
@@ -331,13 +343,14 @@ def _arrived(value: Any) -> tuple[float, float, int]:
     )
 
 
-def _not_loaded(entry: Entry) -> NotLoaded:
+def _not_loaded(entry: Entry, started: float) -> NotLoaded:
     given, unknown = entry["not_loaded"], read.items(entry, "unknown", str) if "unknown" in entry else []
     if not isinstance(given, dict):
         raise ValueError(f"the key 'not_loaded' takes an object; got {read.shown(given)}")
     if len(given) > MOST_TABLES or len(unknown) > MOST_TABLES:
         raise ValueError(f"at most {MOST_TABLES:,} streams may wait; with this line, there are more")
-    return NotLoaded(read.moment(entry, "at"), {name: _arrived(value) for name, value in given.items()}, tuple(unknown))
+    streams = {name: _arrived(value) for name, value in given.items()}
+    return NotLoaded(read.moment_of_run(entry, "at", started), streams, tuple(unknown))
 
 
 def _operator(given: Entry) -> OperatorFigures:

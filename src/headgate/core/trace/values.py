@@ -12,6 +12,10 @@ Entry = dict[str, Any]
 MOST_LETTERS = 1_000  # of a name
 #: in seconds since the epoch: about the years 1 to 9900
 FIRST_MOMENT, LAST_MOMENT = -6.2e10, 2.5e11
+#: no run began before clocks count from; one without the right time begins there
+FIRST_START = 1.0
+#: in a run, a clock may be set back by so many seconds
+MOST_SET_BACK = 86_400.0
 MOST = 1e15
 _MOST_WHOLE = 2**63
 
@@ -39,6 +43,15 @@ def above_zero(entry: Entry, key: str) -> float:
 
 def moment(entry: Entry, key: str) -> float:
     return number(entry, key, FIRST_MOMENT, LAST_MOMENT)
+
+
+def moment_of_run(entry: Entry, key: str, started: float) -> float:
+    value = moment(entry, key)
+    if value < started - MOST_SET_BACK:
+        raise ValueError(
+            f"the key {key!r} takes a moment from the start of the run on, which is {started:.3f}; got {value:.3f}"
+        )
+    return value
 
 
 def whole(entry: Entry, key: str, least: int = -_MOST_WHOLE, most: int = _MOST_WHOLE) -> int:
