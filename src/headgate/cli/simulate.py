@@ -155,7 +155,7 @@ def simulate(
     if isinstance(chosen, TableScenario):
         for line in plan_lines(chosen.target_plan()):
             console.print(line)
-    print_comparison(console, chosen.name, rows)
+    print_comparison(console, chosen.name, rows, ("lower bound", "times the bound") if bound else ())
     print_nodes(console, rows, nodes)
     if story and isinstance(chosen, TableScenario):
         print_story(console, rows)
