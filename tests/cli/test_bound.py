@@ -225,5 +225,7 @@ def test_a_run_of_no_length_has_no_bound_and_is_compared_all_the_same(
     assert (code, err) == (0, "")
     assert re.search(r"lower bound( +-){3} *$", out, re.MULTILINE)
     assert re.search(r"times the bound( +-){3} *$", out, re.MULTILINE)
+    code, out, err = headgate("simulate", str(path), "--story")
+    assert (code, err, "The run ends at 0 s, so no table became stale." in out) == (0, "", True)
     code, out, _ = headgate("simulate", str(path), "--bound", "--json")
     assert (code, {row["lower_bound"] for row in json.loads(out)["results"]}) == (0, {None})

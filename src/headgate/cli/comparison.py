@@ -81,6 +81,9 @@ def _node_table(nodes: Sequence[NodeRow], shown: Sequence[Compared], rows: Seque
 
 def print_story(console: PlainConsole, rows: Sequence[Compared]) -> None:
     """A bar chart of staleness by priority, and a summary in two sentences."""
+    if not any(row.simulated_seconds > 0 for row in rows):
+        console.print("\nThe run ends at 0 s, so no table became stale.")
+        return
     best = min(rows, key=lambda row: row.weighted_staleness or math.inf)
     worst = max(rows, key=lambda row: row.weighted_staleness or 0.0)
     classes = sorted({node.priority for node in best.nodes if node.priority is not None}, reverse=True)
