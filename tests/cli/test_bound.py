@@ -201,3 +201,31 @@ def test_operators_and_empty_directories_have_no_bound(headgate: Headgate, tmp_p
     )
     code, _, err = headgate("bound", str(path))
     assert (code, "tables only" in err) == (2, True)
+
+
+#: scenarios whose runs end at 0 s
+AT_ONCE = {
+    "one event": 'events = 1\n[[table]]\nname = "a"\nperiod = 10\noffset = 0\n',
+    "one arrival": 'events = 1000\n[[table]]\nname = "a"\narrivals = [0]\n',
+}
+
+
+@pytest.mark.parametrize("text", AT_ONCE.values(), ids=AT_ONCE)
+def test_a_run_of_no_length_has_no_bound_and_is_compared_all_the_same(
+    headgate: Headgate,  # noqa: F811
+    tmp_path: Path,
+    text: str,
+) -> None:
+    path = tmp_path / "short.toml"
+    path.write_text(f'grain = "tables"\ntracks = 1\n{text}')
+    code, out, err = headgate("bound", str(path))
+    assert (code, out) == (2, "")
+    assert "short.toml: the run ends at 0 s: state more events or a horizon" in " ".join(err.split())
+    code, out, err = headgate("simulate", str(path), "--bound")
+    assert (code, err) == (0, "")
+    assert re.search(r"lower bound( +-){3} *$", out, re.MULTILINE)
+    assert re.search(r"times the bound( +-){3} *$", out, re.MULTILINE)
+    code, out, err = headgate("simulate", str(path), "--story")
+    assert (code, err, "The run ends at 0 s, so no table became stale." in out) == (0, "", True)
+    code, out, _ = headgate("simulate", str(path), "--bound", "--json")
+    assert (code, {row["lower_bound"] for row in json.loads(out)["results"]}) == (0, {None})

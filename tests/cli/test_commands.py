@@ -178,6 +178,15 @@ def test_a_bad_request_is_refused_in_one_line_that_names_the_thing(
     _is_refused(headgate("simulate", str(scenario), *options), named)
 
 
+@pytest.mark.parametrize("options", [("--inheritance", "sum"), ("--story",), ("--bound",)], ids=lambda it: it[0])
+def test_what_is_for_tables_is_refused_for_operators(
+    headgate: Headgate, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    path = tmp_path / "operators.toml"
+    path.write_text(OPERATORS)
+    _is_refused(headgate("simulate", str(path), *options), (options[0], "operators.toml", "leave it out"))
+
+
 def test_a_policy_whose_feature_the_engine_lacks_is_refused(
     headgate: Headgate, scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -221,6 +221,13 @@ WRONG_LINES: dict[str, tuple[str, str]] = {
     "operators that are none": (changed(UPDATE, operators=[7]), "operators"),
     "a change that is none": ('{"change": "fifo", "at": 1794736800.0}\n', "'change'"),
     "a priority that is none": (change_line(Change(START, {"priority": ["alerts", "high"]})), "'priority'"),
+    "a priority below 0": (change_line(Change(START, {"priority": ["alerts", -1]})), "'priority'"),
+    "a way to inherit that is none": (change_line(Change(START, {"inheritance": "a"})), "'inheritance' is wrong"),
+    "a budget of nothing": (change_line(Change(START, {"budget": 0})), "'budget'"),
+    "tables that were saved with a source that is none": (
+        changed(GOOD[-3], tables=[json.loads(GOOD[0])["tables"][0] | {"kind": "table", "sources": ["nope"]}]),
+        "table 'readings': its sources are tables of the same line; got 'nope'",
+    ),
     "a policy that is none": (change_line(Change(START, {"policy": 7})), "'policy'"),
     "half a line": (UPDATE[:40] + "\n", "one JSON object"),
     "garbage": ("\0\x1b[31m\ufffd\n", "one JSON object"),
@@ -251,6 +258,40 @@ WRONG_HEADERS: dict[str, tuple[dict[str, Any], str]] = {
     "sources that are none": ({"tables": [table(sources="readings")]}, "'sources'"),
     "an infinite class": ({"tables": [table(**{"class": 2**70})]}, "'class'"),
     "a kind that is none": ({"tables": [table(kind={})]}, "stream, dimension, table"),
+    "a class beyond all": ({"tables": [table(**{"class": 2**60})]}, "table 'readings': the key 'class'"),
+    "a priority below 0": ({"tables": [table(priority=-1)]}, "table 'readings': the key 'priority'"),
+    "a target that nothing meets": ({"tables": [table(target_lag=0)]}, "table 'readings': the key 'target_lag'"),
+    "no patience at all": ({"tables": [table(patience=0)]}, "table 'readings': the key 'patience'"),
+    "a period below 0": ({"tables": [table(period=-1)]}, "table 'readings': the key 'period'"),
+    "a table without a kind": ({"tables": [{"name": "readings"}]}, "table 'readings': the key 'sources' is missing"),
+    "two tables of one name": ({"tables": [table(), table()]}, "two that are called 'readings'"),
+    "a source that is no table": (
+        {"tables": [table(), table(name="t", kind="table", sources=["readings", "nope"])]},
+        "table 't': its sources are tables of the same line; got 'nope'",
+    ),
+    "a source that is named twice": (
+        {"tables": [table(), table(name="t", kind="table", sources=["readings"] * 2)]},
+        "table 't': its sources are different tables; got ['readings', 'readings']",
+    ),
+    "a circle of tables": (
+        {"tables": [table(sources=["t"]), table(name="t", kind="table", sources=["readings"])]},
+        "not computed from itself; got 'readings -> t -> readings'",
+    ),
+    "a circle of very many tables": (
+        {"tables": [table(name=f"t{n}", kind="table", sources=[f"t{n - 1 if n else 9_999}"]) for n in range(10_000)]},
+        "not computed from itself",
+    ),
+    "a stream that is computed": (
+        {"tables": [table(), table(name="t", sources=["readings"])]},
+        "table 't': its sources are none, because it is a stream; got ['readings']",
+    ),
+    "a table that is computed from nothing": (
+        {"tables": [table(kind="table")]},
+        "table 'readings': its sources are the tables that it is computed from; got none",
+    ),
+    "a chop below 0": ({"chop": -1}, "'chop'"),
+    "a budget of nothing": ({"budget": 0}, "'budget'"),
+    "a way to inherit that is none": ({"inheritance": "a"}, "'inheritance' is wrong"),
 }
 
 

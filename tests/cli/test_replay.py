@@ -108,6 +108,7 @@ def test_what_to_compare_on_how_many_tracks_and_from_when_can_be_said(headgate: 
 BAD_REQUESTS = {
     "a loop": (("--loop", "rounds"), ("--loop", "run.jsonl")),
     "a number of events": (("--events", "5"), ("--events", "run.jsonl")),
+    "a story": (("--story",), ("--story", "run.jsonl")),
     "more skipped than there is": (("--skip", "1 hour"), ("120 s", "3600 s")),
     "a length that is none": (("--skip", "soon"), ("--skip", "'soon'")),
     "an unknown policy": (("--policy", "max-benifit"), ("max-benifit", "max-benefit")),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.cost import MOST_SECONDS
+from headgate.core.features import MOST_CLASS
 from headgate.core.staleness import LagMeter
 from headgate.core.trace import (
     Change,
@@ -32,7 +33,6 @@ from headgate.core.trace import (
     waiting,
 )
 from headgate.core.trace.lines import (
-    MOST,
     TRACED_FIELDS,
     change_line,
     end_line,
@@ -43,6 +43,7 @@ from headgate.core.trace.lines import (
     redeclared_line,
     update_line,
 )
+from headgate.core.trace.values import FIRST_START, MOST, MOST_SET_BACK
 from headgate.core.update import OperatorFigures, Update, first_line
 
 START = 1_794_736_800.0
@@ -92,31 +93,45 @@ NUMBERS = st.floats(-MOST, MOST)
 WHOLES = st.integers(-(2**63), 2**63)
 COUNTS = st.integers(0, 2**63)
 LENGTHS = st.floats(0, MOST_SECONDS)
-MOMENTS = st.floats(0, 4e9)
+STARTS, MOMENTS = st.floats(FIRST_START, 1e9), st.floats(1e9, 4e9)
 MAYBE_MICROS = st.none() | st.integers(-(2**62), 2**62)
-TABLES = st.builds(
-    TraceTable,
-    name=st.text(),
-    sources=st.lists(st.text()).map(tuple),
-    period=st.none() | NUMBERS,
-    priority=NUMBERS,
-    importance_class=WHOLES,
-    patience=st.none() | NUMBERS,
-    target_lag=st.none() | NUMBERS,
-    kind=st.sampled_from(["stream", "dimension", "table"]),
-    freshness=MAYBE_MICROS,
-)
+ABOVE_ZERO = st.floats(0, MOST, exclude_min=True)
+PRIORITIES = st.floats(0, MOST)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[TraceTable, ...]:
+    """Tables as a warehouse may have them: each is computed from some before it, or loaded."""
+    made: list[TraceTable] = []
+    for name in draw(st.lists(st.text(), max_size=3, unique=True)):
+        sources = draw(st.lists(st.sampled_from([table.name for table in made]), unique=True)) if made else []
+        made.append(
+            TraceTable(
+                name=name,
+                sources=tuple(sources),
+                period=draw(st.none() | ABOVE_ZERO),
+                priority=draw(PRIORITIES),
+                importance_class=draw(st.integers(-MOST_CLASS, MOST_CLASS)),
+                patience=draw(st.none() | ABOVE_ZERO),
+                target_lag=draw(st.none() | ABOVE_ZERO),
+                kind="table" if sources else draw(st.sampled_from(["stream", "dimension"])),
+                freshness=draw(MAYBE_MICROS),
+            )
+        )
+    return tuple(made)
+
+
 HEADERS = st.builds(
     TraceHeader,
     warehouse=st.text(),
-    started=MOMENTS,
+    started=STARTS,
     tracks=st.integers(1, 100),
     policy=st.text(),
     placement=st.text(),
-    inheritance=st.text(),
-    chop=st.none() | NUMBERS,
-    budget=st.none() | NUMBERS,
-    tables=st.lists(TABLES, max_size=3).map(tuple),
+    inheritance=st.sampled_from(["default", "none", "sum", "max", "max-plus", "max-plus:k=3", "density"]),
+    chop=st.none() | ABOVE_ZERO,
+    budget=st.none() | ABOVE_ZERO,
+    tables=tables(),
 )
 OPERATORS = st.builds(
     OperatorFigures,
@@ -156,7 +171,7 @@ CHANGES = st.builds(Change, MOMENTS, st.dictionaries(st.text(), st.text() | WHOL
 
 
 NOTICES = st.builds(RunNotice, MOMENTS, st.none() | st.text(), st.text())
-REDECLARED = st.builds(Redeclared, MOMENTS, HEADERS.map(lambda header: header.tables))
+REDECLARED = st.builds(Redeclared, MOMENTS, tables())
 NOT_LOADED = st.builds(
     NotLoaded,
     MOMENTS,
@@ -253,6 +268,7 @@ BAD_LINES = {
         [GOOD, '{"not_loaded": {"s": ["a", "b", "c"]}, "at": 1}'],
         ("line 2", "first arrived"),
     ),
+    "streams that waited before the run": ([GOOD, '{"not_loaded": {}, "at": 1}'], ("line 2", "'at'", "1794736800")),
     "streams that wait in a list": ([GOOD, '{"not_loaded": ["s"], "at": 1}'], ("line 2", "'not_loaded'")),
     "an operator without its rows": (
         [GOOD, update_line(update("s", 1.0, 0.5, 1.0, operators=(FILTER,))).replace('"rows_in"', '"rows_on"')],
@@ -270,6 +286,55 @@ def test_what_is_no_trace_is_refused_with_the_line(lines: list[str], named: tupl
     with pytest.raises(TraceError) as refused:
         trace_from(lines, "run.jsonl")
     assert all(word in str(refused.value) for word in ("run.jsonl", *named)), refused.value
+
+
+EARLY = START - MOST_SET_BACK - 1
+
+#: of every kind of line, one of a moment before the run
+EARLY_LINES = {
+    "an update that began": update_line(update("s", EARLY - START, 0.5, 1.0, released=START)),
+    "an update that was released": update_line(update("s", 1.0, 0.5, 1.0, released=EARLY)),
+    "an update that failed": update_line(update("s", EARLY - START, 0.5, None, released=START, error="it broke")),
+    "a change": change_line(Change(EARLY, {"tracks": 3})),
+    "tables that were saved": redeclared_line(Redeclared(EARLY, (STREAM,))),
+    "a table that was declared": redeclared_line(Redeclared(START, (replace(STREAM, declared=EARLY),))),
+    "a notice": notice_line(RunNotice(EARLY, None, "waiting")),
+    "what waits": not_loaded_line(NotLoaded(EARLY, {})),
+    "the end": end_line(EARLY),
+    "a trace that is full": full_line(EARLY, 10),
+}
+
+
+@pytest.mark.parametrize("line", EARLY_LINES.values(), ids=EARLY_LINES)
+def test_nothing_happens_in_a_run_before_it_starts(line: str) -> None:
+    with pytest.raises(TraceError, match=rf"line 2: .*from the start of the run on, .*got {EARLY}"):
+        trace_from([GOOD, line])
+
+
+@pytest.mark.parametrize("line", EARLY_LINES.values(), ids=EARLY_LINES)
+def test_a_clock_may_have_been_set_back_by_hours(line: str) -> None:
+    trace_from([GOOD, line.replace(str(EARLY), str(START - 36_000.0))])
+
+
+def test_data_may_have_come_before_the_run() -> None:
+    came = (0.0, 1.0, 2)
+    whole = run_of((STREAM,), update("s", 1.0, 0.5, 1.0, arrived=came), end=2.0)
+    waits = replace(whole, not_loaded=NotLoaded(START + 2, {"s": came}))
+    assert trace_from(lines_of(waits)) == waits
+
+
+def test_an_update_that_was_withdrawn_before_its_turn_in_a_job_never_began() -> None:
+    withdrawn = update("s", -START, 0.0, None, released=START, error="its table was paused before its turn in a job")
+    trace = run_of((STREAM,), withdrawn, end=2.0)
+    assert trace.updates[0].began == 0.0
+    assert trace_from(lines_of(trace)) == trace
+
+
+@pytest.mark.parametrize("started", [0, -1, -5e9])
+def test_a_run_does_not_start_before_clocks_count(started: float) -> None:
+    header = json.loads(GOOD) | {"started": started}
+    with pytest.raises(TraceError, match=r"line 1: the key 'started'"):
+        trace_from([json.dumps(header)])
 
 
 # --- settings -------------------------------------------------------------------------------------------------
@@ -537,6 +602,6 @@ def test_the_mean_lag_is_that_of_a_look_at_every_moment() -> None:
 def test_planning_and_committing_are_told_apart(told: dict[str, float], planning: float, committing: float) -> None:
     line = json.loads(update_line(Update("t", seconds=2.0, overhead=0.7, work=1.5, status="committed")))
     del line["work"]
-    header = header_line(TraceHeader("city", 0.0, 1, "fifo", "any", "max", None, ()))
+    header = header_line(TraceHeader("city", FIRST_START, 1, "fifo", "any", "max", None, ()))
     (found,) = trace_from([header, json.dumps(line | told)]).updates
     assert (found.planning, found.committing) == pytest.approx((planning, committing))

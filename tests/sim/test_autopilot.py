@@ -300,14 +300,23 @@ def test_the_process_keeps_to_its_share_of_a_processor() -> None:
     assert time.now == pytest.approx(1_200.0)
 
 
+def test_an_update_that_began_days_before_the_process_is_taken_in() -> None:
+    _, trace = recorded(BUSY, "auto:window=30")
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    lines.put(update_line(replace(trace.updates[0], released=START - 4e5, began=START - 3e5, seconds=3e5 + 1)))
+    for update in trace.updates[1:]:
+        lines.put(update_line(update))
+    assert "window" in next(told_by(lines, header_line(trace.header), PretendedTime(START + 60.0, 0.0)))
+
+
 def test_settings_that_cannot_be_tried_are_told_of() -> None:
     _, trace = recorded(BUSY, "auto:window=30")
-    header = replace(trace.header, inheritance="whatever")
+    header = replace(trace.header, chop=0.5)
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     for update in trace.updates:
         lines.put(update_line(update))
     told = next(told_by(lines, header_line(header), PretendedTime(START + 60.0, 0.0)))
-    assert "inheritance" in str(told["trouble"])
+    assert "chop" in str(told["trouble"])
 
 
 def test_the_settings_of_a_window_are_those_of_the_run() -> None:

@@ -268,6 +268,7 @@ def test_a_warehouse_that_was_told_to_chop_goes_by_no_budget() -> None:
         pytest.param(run_of(STREAM, updates=[], end=0.0), 0.0, ("'city' has no updates", "record a run"), id="no run"),
         pytest.param(run_of(STREAM, updates=[], inheritance="most"), 0.0, ("inheritance", "'most'"), id="inheritance"),
         pytest.param(run_of(STREAM, updates=[], chop=0.5), 0.0, ("chop", "0.5"), id="an impossible chop"),
+        pytest.param(run_of(updates=[]), 0.0, ("'city' began without tables", "record a run"), id="no tables"),
     ],
 )
 def test_a_run_that_cannot_be_replayed_is_refused(trace: Trace, skip: float, named: tuple[str, ...]) -> None:

@@ -22,6 +22,7 @@ from headgate.core.autopilot import window_to_json
 from headgate.core.trace import Change, Redeclared, trace_from
 from headgate.core.trace.lines import header_line
 from headgate.core.trace.recent import RecentTrace
+from headgate.core.trace.values import FIRST_START
 from headgate.sim.autopilot import WindowReplays
 
 #: the longest between two looks whether a window is over, in seconds
@@ -54,7 +55,8 @@ def follow(
 ) -> Iterator[dict[str, object]]:
     """What there is to tell of one window after the other, without end."""
     recent = RecentTrace(trace_from([header], "the run").header)
-    header = header_line(replace(recent.header, tables=()))  # what follows is read without reading all of it again
+    # What follows is read without reading all of it again. An update may have begun long before this process.
+    header = header_line(replace(recent.header, started=FIRST_START, tables=()))
     replays = WindowReplays(recent, CostModel, allowance.keep)
     while True:
         sleep(min(LOOK_SECONDS, max(0.1, replays.due() - clock())))

@@ -131,6 +131,8 @@ def _simulated(
 
     def run(one: Policy) -> BoundRow:
         result = simulated(scenario, one, placed, seed)
+        if not result.seconds > 0:
+            raise ScenarioError(f"{path.name}: the run ends at 0 s: state more events or a horizon")
         return _row(result, least(one, result.seconds))
 
     return scenario.name, [run(one) for one in known_policies(policy, ("max-benefit",), path)]

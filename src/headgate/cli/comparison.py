@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from rich.table import Table
 
@@ -21,11 +21,14 @@ def print_about(console: PlainConsole, about: str) -> None:
         console.print(" ".join(about.split()))
 
 
-def print_comparison(console: PlainConsole, title: str, rows: Sequence[Compared]) -> None:
-    """A column per variant, a line per measure; columns that do not fit side by side follow below."""
+def print_comparison(console: PlainConsole, title: str, rows: Sequence[Compared], asked: Collection[str] = ()) -> None:
+    """A column per variant, a line per measure; columns that do not fit side by side follow below.
+
+    A measure that no variant has is left out, unless it was ``asked`` for.
+    """
     console.print(f"\n{title}", style="bold")
     for first in range(0, len(rows), _SIDE_BY_SIDE):
-        console.print(_comparison(rows[first : first + _SIDE_BY_SIDE], rows))
+        console.print(_comparison(rows[first : first + _SIDE_BY_SIDE], rows, asked))
     unit = "seconds of data" if rows[0].grain == "tables" else "tuples"
     console.print(
         f"Queue: {unit} waiting. Guard strikes: how often the guard ran a node first because it had waited longer"
@@ -34,14 +37,14 @@ def print_comparison(console: PlainConsole, title: str, rows: Sequence[Compared]
     )
 
 
-def _comparison(shown: Sequence[Compared], rows: Sequence[Compared]) -> Table:
+def _comparison(shown: Sequence[Compared], rows: Sequence[Compared], asked: Collection[str]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("")
     for row in shown:
         table.add_column(_label(row, rows), justify="right", overflow="fold")
     for name, value in _MEASURES.items():
         cells = [value(row) for row in shown]
-        if any(cell != "-" for cell in cells):
+        if name in asked or any(cell != "-" for cell in cells):
             table.add_row(name, *cells)
     return table
 
@@ -78,6 +81,9 @@ def _node_table(nodes: Sequence[NodeRow], shown: Sequence[Compared], rows: Seque
 
 def print_story(console: PlainConsole, rows: Sequence[Compared]) -> None:
     """A bar chart of staleness by priority, and a summary in two sentences."""
+    if not any(row.simulated_seconds > 0 for row in rows):
+        console.print("\nThe run ends at 0 s, so no table became stale.")
+        return
     best = min(rows, key=lambda row: row.weighted_staleness or math.inf)
     worst = max(rows, key=lambda row: row.weighted_staleness or 0.0)
     classes = sorted({node.priority for node in best.nodes if node.priority is not None}, reverse=True)

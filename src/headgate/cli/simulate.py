@@ -124,7 +124,9 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same run.")] = 0,
     nodes: Annotated[int, typer.Option(min=0, help="Number of tables or operators to list.")] = 20,
-    story: Annotated[bool, typer.Option("--story", help="Tables only: also draw mean staleness by priority.")] = False,
+    story: Annotated[
+        bool, typer.Option("--story", help="Scenarios of tables only: also draw mean staleness by priority.")
+    ] = False,
     bound: Annotated[
         bool, typer.Option("--bound", help="Tables only: also print the weighted staleness that no policy can beat.")
     ] = False,
@@ -137,16 +139,17 @@ def simulate(
     policy of the run, fifo and max-benefit. docs/simulator.md describes scenario files, docs/traces.md traces.
     """
     if scenario.suffix == TRACE_SUFFIX:
-        _refuse(f"a trace ({scenario.name})", {"--loop": loop, "--events": events})
+        _refuse(f"a trace ({scenario.name})", {"--loop": loop, "--events": events, "--story": story or None})
         _replay(scenario, policy, placement, inheritance, workers, skip, seed, nodes, as_json, bound)
         return
     assert isinstance(scenario, Path), "only traces are read from object stores"
     _refuse(f"a scenario ({scenario.name})", {"--skip": skip})
     file = read_scenario(scenario)
     chosen = sized(file.scenario, workers, events)
-    if inheritance is not None:
-        if not isinstance(chosen, TableScenario):
-            raise ScenarioError("--inheritance is for scenarios of tables; leave it out")
+    if not isinstance(chosen, TableScenario):
+        for_tables = {"--inheritance": inheritance, "--story": story or None, "--bound": bound or None}
+        _refuse(f"a scenario of operators ({scenario.name})", for_tables)
+    elif inheritance is not None:
         chosen = _inheriting(chosen, inheritance)
     rows = _run(chosen, _variants(scenario, file, chosen, policy, placement, loop), seed, bound)
     if as_json:
@@ -157,9 +160,9 @@ def simulate(
     if isinstance(chosen, TableScenario):
         for line in plan_lines(chosen.target_plan()):
             console.print(line)
-    print_comparison(console, chosen.name, rows)
+    print_comparison(console, chosen.name, rows, ("lower bound", "times the bound") if bound else ())
     print_nodes(console, rows, nodes)
-    if story and isinstance(chosen, TableScenario):
+    if story:
         print_story(console, rows)
 
 

@@ -60,7 +60,7 @@ class NodeRow:
 class Compared:
     """One variant's outcome. What a grain does not have is None; queues are in tuples, of tables in seconds of data.
 
-    ``lower_bound`` is what no policy can beat in a run of that length, if it was asked for.
+    ``lower_bound`` is what no policy can beat in a run of that length, if it was asked for; a run of 0 s has none.
     """
 
     grain: Literal["tables", "operators"]
@@ -123,7 +123,7 @@ def compare(
     least = bounds(scenario, seed)
     for done, variant in enumerate(chosen):
         row = _tables(scenario, variant, seed, ideal, progress, done)
-        if bound:
+        if bound and row.simulated_seconds > 0:
             row = replace(row, lower_bound=least(variant.policy, row.simulated_seconds).weighted_staleness)
         yield row
 

@@ -272,6 +272,11 @@ def replay_of(
     priced = TraceCosts(trace, begin, costs)
     streams = {table.name: data_of(trace, table) for table in trace.header.tables if table.kind == "stream"}
     entries = [*_tables(trace, begin, priced, streams), *_below(trace, begin)]
+    if not entries:
+        raise ScenarioError(
+            f"the run of {trace.header.warehouse!r} began without tables: there is nothing to replay; record a run that"
+            " has some"
+        )
     rule = _inheritance(trace, begin)
     known = len(trace.updates) + sum(len(table.arrivals) for table, _ in entries)
     scenario = TableScenario(

@@ -2,6 +2,8 @@
 
     records    the header and the changes of a run, and all of a run with its updates
     lines      records as lines of JSON, and back
+    values     single values in those lines, each with its range
+    tables     whether tables that are read can be those of a run
     measures   how fresh each table was at every moment, how long data waited, and the figures of a whole run
 
 Pure: files are read and written in other layers. The warehouse writes traces, the simulator replays them, and reports

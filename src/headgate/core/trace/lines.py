@@ -19,14 +19,17 @@ a report nor a replay of what is read takes for ever or leaves the range of date
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from headgate.core.cost import MOST_SECONDS
-from headgate.core.errors import DeclarationError
+from headgate.core.errors import DeclarationError, ParameterError
+from headgate.core.features import MOST_CLASS
+from headgate.core.inheritance import inheritance_from
 from headgate.core.joint import DECLARED, Together
 from headgate.core.placement import MOST_TRACKS
+from headgate.core.trace import values as read
 from headgate.core.trace.measures import MOST_STEPS
 from headgate.core.trace.records import (
     CatchFirst,
@@ -39,11 +42,9 @@ from headgate.core.trace.records import (
     TraceHeader,
     TraceTable,
 )
+from headgate.core.trace.tables import refuse_impossible
+from headgate.core.trace.values import FIRST_START, LAST_MOMENT, MOST_LETTERS, Entry
 from headgate.core.update import Layer, OperatorFigures, Update
-
-_Item = TypeVar("_Item")
-#: the object in a line
-_Entry = dict[str, Any]
 
 VERSION = 1
 #: what is written of an update; its work, what it left to be repaired, the tables that shared its job, and its
@@ -56,13 +57,8 @@ TRACED_FIELDS = (
 MOST_TABLES = 10_000
 MOST_CHUNKS = 10**9  # in one load
 MOST_ARRIVALS = 10_000_000  # of streams, in the whole trace
-MOST_LETTERS = 1_000  # of a name
 MOST_LETTERS_SAID = 1_000_000  # of an error, a notice, or a policy
 MOST_DEPTH = 10
-#: in seconds since the epoch: about the years 1 to 9900
-FIRST_MOMENT, LAST_MOMENT = -6.2e10, 2.5e11
-MOST = 1e15
-_MOST_WHOLE = 2**63
 
 
 class TraceError(DeclarationError):
@@ -140,7 +136,7 @@ def trace_from(lines: Iterable[str], where: str = "trace") -> Trace:
         try:
             reader.read(entry)
         except (KeyError, ValueError) as error:
-            raise TraceError(f"{where} line {number}: {_complaint(error)}") from None
+            raise TraceError(f"{where} line {number}: {read.complaint(error)}") from None
     return reader.trace()
 
 
@@ -149,6 +145,7 @@ class _Reader:
 
     def __init__(self, header: TraceHeader) -> None:
         self._header = header
+        self._started = header.started
         self._updates: list[Update] = []
         self._changes: list[Change] = []
         self._redeclared: list[Redeclared] = []
@@ -158,26 +155,29 @@ class _Reader:
         self._arrivals = 0
         self._not_loaded: NotLoaded | None = None
 
-    def read(self, entry: _Entry) -> None:
+    def read(self, entry: Entry) -> None:
         if "update" in entry:
-            update = _update(entry)
+            update = _update(entry, self._started)
             self._arrivals += 0 if update.arrived is None else min(MOST_STEPS, update.arrived[2])
             if self._arrivals > MOST_ARRIVALS:
                 raise ValueError(f"at most {MOST_ARRIVALS:,} arrivals are read; with this line, there are more")
             self._updates.append(update)
         elif "change" in entry and "at" in entry:
-            self._changes.append(Change(_moment(entry, "at"), _change(entry["change"])))
+            self._changes.append(Change(self._moment(entry, "at"), _change(entry["change"])))
         elif "tables" in entry and "at" in entry:
-            self._redeclared.append(Redeclared(_moment(entry, "at"), _read_tables(entry)))
+            self._redeclared.append(Redeclared(self._moment(entry, "at"), _read_tables(entry, self._started)))
         elif "notice" in entry and "at" in entry:
-            text = _text(entry, "notice", MOST_LETTERS_SAID)
-            self._notices.append(RunNotice(_moment(entry, "at"), _or_none(_text, entry, "table"), text))
+            text = read.text(entry, "notice", MOST_LETTERS_SAID)
+            self._notices.append(RunNotice(self._moment(entry, "at"), read.or_none(read.text, entry, "table"), text))
         elif "not_loaded" in entry and "at" in entry:
-            self._not_loaded = _not_loaded(entry)
+            self._not_loaded = _not_loaded(entry, self._started)
         elif "end" in entry:
-            self._end = _moment(entry, "end")
+            self._end = self._moment(entry, "end")
         elif "full" in entry:
-            self._full = _moment(entry, "full")
+            self._full = self._moment(entry, "full")
+
+    def _moment(self, entry: Entry, key: str) -> float:
+        return read.moment_of_run(entry, key, self._started)
 
     def trace(self) -> Trace:
         return Trace(
@@ -229,193 +229,176 @@ def _is_deeper(value: object, most: int) -> bool:
     return False
 
 
-def _header(entry: _Entry, where: str) -> TraceHeader:
+def _header(entry: Entry, where: str) -> TraceHeader:
     version = entry.get("trace")
     if version is None:
         raise TraceError(f'{where}: this is not a trace of a run: it must begin with {{"trace": {VERSION}}}')
     if version != VERSION:
         raise TraceError(
-            f"{where}: this is a trace of version {_shown(version)}; this version of Headgate reads version {VERSION}"
+            f"{where}: this is a trace of version {read.shown(version)};"
+            f" this version of Headgate reads version {VERSION}"
         )
     try:
+        started = read.number(entry, "started", FIRST_START, LAST_MOMENT)
         return TraceHeader(
-            warehouse=_text(entry, "warehouse"),
-            started=_moment(entry, "started"),
-            tracks=_whole(entry, "tracks", 1, MOST_TRACKS),
-            policy=_text(entry, "policy", MOST_LETTERS_SAID),
-            placement=_text(entry, "placement", MOST_LETTERS_SAID),
-            inheritance=_text(entry, "inheritance"),
-            chop=_or_none(_number, entry, "chop"),
-            tables=_read_tables(entry),
-            budget=_or_none(_number, {"budget": None} | entry, "budget"),
-            together=_one_of({"together": DECLARED} | entry, "together", get_args(Together)),
+            warehouse=read.text(entry, "warehouse"),
+            started=started,
+            tracks=read.whole(entry, "tracks", 1, MOST_TRACKS),
+            policy=read.text(entry, "policy", MOST_LETTERS_SAID),
+            placement=read.text(entry, "placement", MOST_LETTERS_SAID),
+            inheritance=_inheritance(entry),
+            chop=read.or_none(read.above_zero, entry, "chop"),
+            tables=_read_tables(entry, started),
+            budget=read.or_none(read.above_zero, {"budget": None} | entry, "budget"),
+            together=read.one_of({"together": DECLARED} | entry, "together", get_args(Together)),
         )
     except (KeyError, ValueError) as error:
-        raise TraceError(f"{where}: {_complaint(error)}") from None
+        raise TraceError(f"{where}: {read.complaint(error)}") from None
 
 
-def _read_tables(entry: _Entry) -> tuple[TraceTable, ...]:
-    tables = _list(entry, "tables", dict)
+def _read_tables(entry: Entry, started: float) -> tuple[TraceTable, ...]:
+    tables = read.items(entry, "tables", dict)
     if len(tables) > MOST_TABLES:
         raise ValueError(f"a trace has at most {MOST_TABLES:,} tables; this one has {len(tables):,}")
-    return tuple(map(_table, tables))
+    found = tuple(_named_table(table, started) for table in tables)
+    refuse_impossible(found)
+    return found
 
 
-def _table(given: _Entry) -> TraceTable:
+def _named_table(entry: Entry, started: float) -> TraceTable:
+    try:
+        return _table(entry, started)
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"table {read.shown(entry.get('name'))}: {read.complaint(error)}") from None
+
+
+def _table(given: Entry, started: float) -> TraceTable:
     entry = {"freshness": None, "declared": None, "catch_up": "oldest"} | given
     return TraceTable(
-        name=_text(entry, "name"),
-        sources=tuple(_list(entry, "sources", str)),
-        period=_or_none(_number, entry, "period"),
-        priority=_number(entry, "priority"),
-        importance_class=_whole(entry, "class"),
-        patience=_or_none(_number, entry, "patience"),
-        target_lag=_or_none(_number, entry, "target_lag"),
-        kind=_one_of(entry, "kind", get_args(TableKind)),
-        freshness=_or_none(_whole, entry, "freshness"),
-        declared=_or_none(_moment, entry, "declared"),
-        catch_up=_one_of(entry, "catch_up", get_args(CatchFirst)),
+        name=read.text(entry, "name"),
+        sources=tuple(read.items(entry, "sources", str)),
+        period=read.or_none(read.above_zero, entry, "period"),
+        priority=read.number(entry, "priority", 0.0),
+        importance_class=read.whole(entry, "class", -MOST_CLASS, MOST_CLASS),
+        patience=read.or_none(read.above_zero, entry, "patience"),
+        target_lag=read.or_none(read.above_zero, entry, "target_lag"),
+        kind=read.one_of(entry, "kind", get_args(TableKind)),
+        freshness=read.or_none(read.whole, entry, "freshness"),
+        declared=None if entry["declared"] is None else read.moment_of_run(entry, "declared", started),
+        catch_up=read.one_of(entry, "catch_up", get_args(CatchFirst)),
     )
 
 
-def _update(entry: _Entry) -> Update:
+def _update(entry: Entry, started: float) -> Update:
     update = Update(
-        table=_text(entry, "update"),
-        layer=_one_of(entry, "layer", get_args(Layer)),
+        table=read.text(entry, "update"),
+        layer=read.one_of(entry, "layer", get_args(Layer)),
         # An update that could not begin has no track.
-        track=_whole(entry, "track", -1, MOST_TRACKS - 1),
-        released=_moment(entry, "released"),
-        began=_moment(entry, "began"),
-        seconds=_number(entry, "seconds", 0.0, MOST_SECONDS),
-        gained=_number(entry, "gained"),
-        rows=_whole(entry, "rows"),
-        rejected=_whole(entry, "rejected"),
-        freshness=_or_none(_whole, entry, "freshness"),
+        track=read.whole(entry, "track", -1, MOST_TRACKS - 1),
+        released=read.moment_of_run(entry, "released", started),
+        began=_began(entry, started),
+        seconds=read.number(entry, "seconds", 0.0, MOST_SECONDS),
+        gained=read.number(entry, "gained"),
+        rows=read.whole(entry, "rows"),
+        rejected=read.whole(entry, "rejected"),
+        freshness=read.or_none(read.whole, entry, "freshness"),
         arrived=None if entry["arrived"] is None else _arrived(entry["arrived"]),
-        overhead=_number(entry, "overhead"),
-        error=None if entry["error"] is None else _text(entry, "error", MOST_LETTERS_SAID),
-        operators=tuple(map(_operator, _list(entry, "operators", dict))) if "operators" in entry else (),
-        repairs=_number(entry, "repairs") if "repairs" in entry else 0.0,
+        overhead=read.number(entry, "overhead"),
+        error=None if entry["error"] is None else read.text(entry, "error", MOST_LETTERS_SAID),
+        operators=tuple(map(_operator, read.items(entry, "operators", dict))) if "operators" in entry else (),
+        repairs=read.number(entry, "repairs") if "repairs" in entry else 0.0,
         together=_together(entry),
         status="committed" if entry["error"] is None else "failed",
     )
     # Older traces do not tell planning and committing apart.
     without = max(0.0, update.seconds - max(0.0, update.overhead))
-    update.work = _number(entry, "work", 0.0, MOST_SECONDS) if "work" in entry else without
+    update.work = read.number(entry, "work", 0.0, MOST_SECONDS) if "work" in entry else without
     return update
 
 
-def _together(entry: _Entry) -> tuple[str, ...]:
-    names = _list(entry, "together", str) if "together" in entry else []
+def _began(entry: Entry, started: float) -> float:
+    """When an update began; 0 if it failed before: it was withdrawn before its turn in a job."""
+    if read.moment(entry, "began") == 0.0 and entry["error"] is not None:
+        return 0.0
+    return read.moment_of_run(entry, "began", started)
+
+
+def _together(entry: Entry) -> tuple[str, ...]:
+    names = read.items(entry, "together", str) if "together" in entry else []
     if len(names) > MOST_TABLES or any(len(name) > MOST_LETTERS for name in names):
-        raise ValueError(f"the key 'together' takes the names of at most {MOST_TABLES:,} tables; got {_shown(names)}")
+        raise ValueError(
+            f"the key 'together' takes the names of at most {MOST_TABLES:,} tables; got {read.shown(names)}"
+        )
     return tuple(names)
 
 
 def _arrived(value: Any) -> tuple[float, float, int]:
     if not isinstance(value, list) or len(value) != 3:
-        raise ValueError(f"the key 'arrived' takes two moments and a count; got {_shown(value)}")
+        raise ValueError(f"the key 'arrived' takes two moments and a count; got {read.shown(value)}")
     entry = dict(zip(("first arrived", "last arrived", "chunks"), value, strict=True))
-    return _moment(entry, "first arrived"), _moment(entry, "last arrived"), _whole(entry, "chunks", 0, MOST_CHUNKS)
+    return (
+        read.moment(entry, "first arrived"),
+        read.moment(entry, "last arrived"),
+        read.whole(entry, "chunks", 0, MOST_CHUNKS),
+    )
 
 
-def _not_loaded(entry: _Entry) -> NotLoaded:
-    given, unknown = entry["not_loaded"], _list(entry, "unknown", str) if "unknown" in entry else []
+def _not_loaded(entry: Entry, started: float) -> NotLoaded:
+    given, unknown = entry["not_loaded"], read.items(entry, "unknown", str) if "unknown" in entry else []
     if not isinstance(given, dict):
-        raise ValueError(f"the key 'not_loaded' takes an object; got {_shown(given)}")
+        raise ValueError(f"the key 'not_loaded' takes an object; got {read.shown(given)}")
     if len(given) > MOST_TABLES or len(unknown) > MOST_TABLES:
         raise ValueError(f"at most {MOST_TABLES:,} streams may wait; with this line, there are more")
-    return NotLoaded(_moment(entry, "at"), {name: _arrived(value) for name, value in given.items()}, tuple(unknown))
+    streams = {name: _arrived(value) for name, value in given.items()}
+    return NotLoaded(read.moment_of_run(entry, "at", started), streams, tuple(unknown))
 
 
-def _operator(given: _Entry) -> OperatorFigures:
+def _operator(given: Entry) -> OperatorFigures:
     entry = {"in_queue": 0.0, "for_a_turn": 0.0, "computing": 0.0, "inputs": []} | given
     return OperatorFigures(
-        query=_text(entry, "query"),
-        name=_text(entry, "name"),
-        kind=_text(entry, "kind"),
-        rows_in=_whole(entry, "rows_in"),
-        rows_out=_whole(entry, "rows_out"),
-        rejected=_whole(entry, "rejected"),
-        processor=_number(entry, "processor"),
-        peak_rows_waiting=_whole(entry, "peak_rows_waiting"),
-        utilisation=_number(entry, "utilisation"),
-        seconds=_number(entry, "seconds"),
-        in_queue=_number(entry, "in_queue"),
-        for_a_turn=_number(entry, "for_a_turn"),
-        computing=_number(entry, "computing"),
-        inputs=tuple(_list(entry, "inputs", str)),
+        query=read.text(entry, "query"),
+        name=read.text(entry, "name"),
+        kind=read.text(entry, "kind"),
+        rows_in=read.whole(entry, "rows_in"),
+        rows_out=read.whole(entry, "rows_out"),
+        rejected=read.whole(entry, "rejected"),
+        processor=read.number(entry, "processor"),
+        peak_rows_waiting=read.whole(entry, "peak_rows_waiting"),
+        utilisation=read.number(entry, "utilisation"),
+        seconds=read.number(entry, "seconds"),
+        in_queue=read.number(entry, "in_queue"),
+        for_a_turn=read.number(entry, "for_a_turn"),
+        computing=read.number(entry, "computing"),
+        inputs=tuple(read.items(entry, "inputs", str)),
     )
 
 
 def _change(what: Any) -> Mapping[str, Any]:
     if not isinstance(what, dict):
-        raise ValueError(f"the key 'change' takes an object; got {_shown(what)}")
-    for key in ("policy", "placement", "inheritance"):
+        raise ValueError(f"the key 'change' takes an object; got {read.shown(what)}")
+    for key in ("policy", "placement"):
         if key in what:
-            _text(what, key, MOST_LETTERS_SAID)
+            read.text(what, key, MOST_LETTERS_SAID)
+    if "inheritance" in what:
+        _inheritance(what)
     if "together" in what:
-        _one_of(what, "together", get_args(Together))
+        read.one_of(what, "together", get_args(Together))
     if "tracks" in what:
-        _whole(what, "tracks", 1, MOST_TRACKS)
+        read.whole(what, "tracks", 1, MOST_TRACKS)
+    if "budget" in what:
+        read.or_none(read.above_zero, what, "budget")
     match what.get("priority", ["", 0]):
         case [str(), int() | float() as priority] if not isinstance(priority, bool):
-            _number({"priority": priority}, "priority")
+            read.number({"priority": priority}, "priority", 0.0)
         case other:
-            raise ValueError(f"the key 'priority' takes a table and a number; got {_shown(other)}")
+            raise ValueError(f"the key 'priority' takes a table and a number; got {read.shown(other)}")
     return what
 
 
-# --- single values ----------------------------------------------------------------------------------------------
-
-
-def _text(entry: _Entry, key: str, most: int = MOST_LETTERS) -> str:
-    value = entry[key]
-    if not isinstance(value, str) or len(value) > most:
-        raise ValueError(f"the key {key!r} takes a text of at most {most:,} letters; got {_shown(value)}")
-    return value
-
-
-def _number(entry: _Entry, key: str, least: float = -MOST, most: float = MOST) -> float:
-    value = entry[key]
-    if type(value) not in (int, float) or not least <= value <= most:
-        raise ValueError(f"the key {key!r} takes a number from {least:g} to {most:g}; got {_shown(value)}")
-    return float(value)
-
-
-def _moment(entry: _Entry, key: str) -> float:
-    return _number(entry, key, FIRST_MOMENT, LAST_MOMENT)
-
-
-def _whole(entry: _Entry, key: str, least: int = -_MOST_WHOLE, most: int = _MOST_WHOLE) -> int:
-    value = entry[key]
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"the key {key!r} takes a whole number from {least} to {most}; got {_shown(value)}")
-    return value
-
-
-def _list(entry: _Entry, key: str, kind: type[_Item]) -> list[_Item]:
-    value = entry[key]
-    if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
-        what = "objects" if kind is dict else "texts"
-        raise ValueError(f"the key {key!r} takes a list of {what}; got {_shown(value)}")
-    return value
-
-
-def _one_of(entry: _Entry, key: str, choices: tuple[str, ...]) -> Any:
-    if entry[key] not in choices:
-        raise ValueError(f"the key {key!r} takes one of {', '.join(choices)}; got {_shown(entry[key])}")
-    return entry[key]
-
-
-def _or_none(read: Callable[[_Entry, str], _Item], entry: _Entry, key: str) -> _Item | None:
-    return None if entry[key] is None else read(entry, key)
-
-
-def _shown(value: object, most: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= most else f"{text[:most]}..."
-
-
-def _complaint(error: Exception) -> str:
-    return f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
+def _inheritance(entry: Entry) -> str:
+    text = read.text(entry, "inheritance")
+    try:
+        inheritance_from(text)
+    except ParameterError as error:
+        raise ValueError(f"the key 'inheritance' is wrong: {error}") from None
+    return text

@@ -32,7 +32,7 @@ from headgate.core import (
     plan_targets,
     work_per_second,
 )
-from headgate.core.trace.lines import MOST
+from headgate.core.trace.values import MOST
 
 #: the shortest period, and the shortest time in which a machine gets slow and fast again, in seconds
 LEAST_SECONDS = 1e-6
