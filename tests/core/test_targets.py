@@ -248,6 +248,14 @@ def test_one_coarser_target_is_named_if_one_is_enough() -> None:
     assert plan.help.coarser is not None and list(plan.help.coarser) == ["quick"]
 
 
+def test_only_the_targets_that_take_most_become_coarser_if_one_is_not_enough() -> None:
+    quick = {f"quick {i}": (1.0, 0.5, 0.0) for i in range(3)}
+    slow = {f"slow {i}": (10.0, 0.1, 0.0) for i in range(7)}
+    plan = plan_targets(tables_of(quick | slow, dict.fromkeys(quick, 0.9) | dict.fromkeys(slow, 30.0)), 1)
+    assert plan.verdict == "impossible"
+    assert plan.help.coarser is not None and set(plan.help.coarser) == set(quick)
+
+
 # --- what must hold of all ----------------------------------------------------------------------------------------
 
 SECONDS = st.floats(0.05, 20.0)

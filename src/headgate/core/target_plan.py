@@ -33,6 +33,8 @@ Verdict = Literal["kept", "tight", "impossible"]
 
 #: a single coarser target is looked for among so many tables, those that take most of a track
 _MOST_SINGLE = 8
+#: then one factor for so many of these, then for all
+_SOME = (2, 3, 4, 6, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ def _more_tracks(holds: Callable[[TargetTables, int], bool], tables: TargetTable
 
 
 def _coarser(tables: TargetTables, tracks: int) -> Mapping[str, float] | None:
-    """Targets that are coarse enough: of one table if that is enough, else of those that are too low, else of all."""
+    """Targets that are coarse enough: of one table if that is enough, else of some that take the most, else of all."""
     alone = _single(tables, tracks)
     if alone is not None:
         return alone
@@ -167,23 +169,34 @@ def _coarser(tables: TargetTables, tracks: int) -> Mapping[str, float] | None:
     if np.isinf(least[tables.stated]).any():
         return None
 
-    def scaled(factor: float) -> Floats:
-        target: Floats = np.where(np.isfinite(tables.target), np.maximum(tables.target * factor, least), np.inf)
+    def scaled(some: list[int], factor: float) -> Floats:
+        target = tables.target.copy()
+        target[some] = np.maximum(target[some] * factor, least[some])
         return target
 
-    factor = smallest_factor(lambda f: has_room(tables.with_target(scaled(f)), tracks))
-    if factor is None:
-        return None
-    return _changed(tables, scaled(factor), tracks)
+    order = _most_first(tables)
+    for count in (*(count for count in _SOME if count < len(order)), len(order)):
+
+        def fits(factor: float, some: list[int] = order[:count]) -> bool:
+            return has_room(tables.with_target(scaled(some, factor)), tracks)
+
+        factor = smallest_factor(fits)
+        if factor is not None:
+            return _changed(tables, scaled(order[:count], factor), tracks)
+    return None
+
+
+def _most_first(tables: TargetTables) -> list[int]:
+    """Tables with targets: those below their lowest lag, then by the share of a track that they take."""
+    asked = demand(tables)
+    shares = np.where(impossible(tables, asked), np.inf, asked.share)
+    return sorted(tables.stated.tolist(), key=lambda i: (-shares[i], tables.graph.tie[i]))
 
 
 def _single(tables: TargetTables, tracks: int) -> Mapping[str, float] | None:
     """The one target that has to become least coarser, relative to what it is, if one alone is enough."""
-    asked = demand(tables)
-    shares = np.where(impossible(tables, asked), np.inf, asked.share)
-    candidates = sorted(tables.stated.tolist(), key=lambda i: (-shares[i], tables.graph.tie[i]))[:_MOST_SINGLE]
     best: tuple[float, Floats] | None = None
-    for i in candidates:
+    for i in _most_first(tables)[:_MOST_SINGLE]:
 
         def scaled(factor: float, table: int = i) -> Floats:
             target = tables.target.copy()
