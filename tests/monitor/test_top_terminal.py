@@ -53,6 +53,13 @@ def first_column(terminal: Terminal) -> list[str]:
     return [found[0] for line in terminal.lines if (found := re.findall(r"^ ((?:table|stream)\d{3}) ", line))]
 
 
+def test_without_a_terminal_it_says_so_and_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headgate.cli", "top", str(tmp_path)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needs a terminal" in done.stderr and "headgate status" in done.stderr
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("by", ["directory", "url"])
 def test_keys_work_in_a_real_terminal_and_the_run_may_die_and_come_back(tmp_path: Path, by: str) -> None:

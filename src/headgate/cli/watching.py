@@ -29,6 +29,8 @@ def top(where: Where) -> None:
     from headgate.monitor.remote import PageRun, RemoteRun, SocketRun
     from headgate.monitor.top import TopApp
 
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ParameterError("headgate top needs a terminal; `headgate status DIR` prints how things stand once")
     run: RemoteRun
     if where.startswith(("http://", "https://")):
         run = PageRun(where)
