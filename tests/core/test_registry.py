@@ -268,17 +268,20 @@ def test_placements_take_parameters_the_same_way() -> None:
         ),
         pytest.param(
             "multi-class:0=(fifo",
-            ParameterError,
+            UnknownNameError,
             "in the policy '(fifo', a parenthesis is not closed",
             id="not closed",
         ),
-        pytest.param("multi-class:0=fifo)", ParameterError, "'fifo)', a parenthesis is not opened", id="not opened"),
-        pytest.param("fifo)", ParameterError, "'fifo)', a parenthesis is not opened", id="not opened at all"),
+        pytest.param("multi-class:0=fifo)", UnknownNameError, "'fifo)', a parenthesis is not opened", id="not opened"),
+        pytest.param("fifo)", UnknownNameError, "'fifo)', a parenthesis is not opened", id="not opened at all"),
         pytest.param(
-            "multi-class:1=(qst:capacity=3,default=fifo", ParameterError, "is not closed", id="not closed in the middle"
+            "multi-class:1=(qst:capacity=3,default=fifo",
+            UnknownNameError,
+            "is not closed",
+            id="not closed in the middle",
         ),
         pytest.param(
-            "auto:now=(multi-class:0=(fifo)", ParameterError, "'(fifo', a parenthesis is not closed", id="one of two"
+            "auto:now=(multi-class:0=(fifo)", UnknownNameError, "'(fifo', a parenthesis is not closed", id="one of two"
         ),
         pytest.param("(fifo)", UnknownNameError, "'(fifo)'. Did you mean 'fifo'?", id="parentheses around all"),
         pytest.param(

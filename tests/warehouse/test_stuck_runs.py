@@ -14,7 +14,7 @@ import pytest
 from headgate.core.trace import RunNotice
 from headgate.warehouse.declare.spec import WarehouseSpec
 from headgate.warehouse.declare.warehouse import Warehouse
-from headgate.warehouse.run import late_updates, run, runtime, spark_life
+from headgate.warehouse.run import late_updates, run, scheduler_thread, spark_life
 from headgate.warehouse.run.run import PipelineWatch, SparkAwayError
 from headgate.warehouse.run.runtime import Runtime
 from headgate.warehouse.run.spark_life import is_alive
@@ -71,7 +71,7 @@ def test_a_run_ends_although_the_scheduler_is_stuck_in_code_that_never_returns(
     opened: OpenWarehouse, release: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late_updates, "CANCEL_SECONDS", 0.0)
-    monkeypatch.setattr(runtime, "END_SECONDS", 0.0)
+    monkeypatch.setattr(scheduler_thread, "END_SECONDS", 0.0)
     reached = threading.Event()
 
     def never_returns() -> OpenWarehouse:

@@ -84,6 +84,14 @@ def parameters_of(owner: type[object]) -> tuple[Parameter, ...]:
 # --- names ------------------------------------------------------------------------------------------------------
 
 
+class _NotANameError(UnknownNameError):
+    """What was given as a name cannot be one."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name, self.known = name, ()
+        DeclarationError.__init__(self, why)
+
+
 @dataclass(frozen=True)
 class _NamedClasses(Generic[_Chosen]):
     """The classes of one kind (policy, placement) that users choose by name."""
@@ -101,7 +109,7 @@ class _NamedClasses(Generic[_Chosen]):
         open_ones = text.count("(") - text.count(")")
         if open_ones and ("(" in name or ")" in name):
             what = "closed" if open_ones > 0 else "opened"
-            raise ParameterError(f"in the {self.noun} {text!r}, a parenthesis is not {what}")
+            raise _NotANameError(name, f"in the {self.noun} {text!r}, a parenthesis is not {what}")
         chosen = self._class_called(name, imports)
         values = _values(chosen, parameters, f"{self.noun} {name!r}", imports)
         try:
