@@ -177,6 +177,35 @@ def test_a_table_without_rows_counts_from_its_first_update_as_it_does_where_it_i
     }
 
 
+@pytest.mark.parametrize(
+    "freshness",
+    [
+        pytest.param(None, id="one very late row in the first load"),
+        pytest.param(round((START - 100_000) * 1e6), id="a source that was silent for long"),
+    ],
+)
+def test_time_without_data_that_the_run_took_in_at_once_is_not_cut_by_the_budget(freshness: int | None) -> None:
+    table = TraceTable("t", sources=("s",), freshness=freshness)
+    times = [float(t) for t in range(10, 100, 10)]
+    late = update("t", 10.5, 8.0, 9.0, gained=100_009.0)
+    flowing = [update("t", t + 0.5, 1.0, t - 1, gained=10.0) for t in times[1:]]
+    trace = run_of(replace(STREAM, freshness=freshness), table, updates=[*loads(times), late, *flowing], budget=1.0)
+    replay = replay_of(trace)
+    was, result = replay.measured().of("t"), simulated(replay, "max-benefit").tables[1]
+    assert (result.updates, result.mean_staleness) == (was.updates, pytest.approx(was.mean_staleness, rel=0.05))
+
+
+def test_the_first_updates_of_a_table_take_in_no_more_of_a_backlog_than_they_did_before_costs_were_known() -> None:
+    table = TraceTable("t", sources=("s",))
+    times = [float(t) for t in range(10, 100, 10)]
+    first = [update("t", 10.5, 1.0, -3600.0, gained=3600.0), update("t", 11.5, 1.0, 9.0, gained=3609.0)]
+    flowing = [update("t", t + 0.5, 1.0, t - 1, gained=10.0) for t in times[1:]]
+    trace = run_of(replace(STREAM, freshness=None), table, updates=[*loads(times), *first, *flowing], budget=1.0)
+    replay = replay_of(trace)
+    was, result = replay.measured().of("t"), simulated(replay, "max-benefit").tables[1]
+    assert (result.updates, result.mean_staleness) == (was.updates, pytest.approx(was.mean_staleness, rel=0.05))
+
+
 @pytest.mark.parametrize("layer", ["backfill", "maintenance"])
 def test_work_of_lower_layers_takes_up_the_track_behind_updates_and_is_not_measured(layer: str) -> None:
     times = [float(t) for t in range(10, 100, 10)]

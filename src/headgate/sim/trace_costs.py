@@ -6,13 +6,14 @@ each of its updates had been alone, at what it took.
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from headgate.core import LEAST_UPDATE_TIME, CostModel, Update
 from headgate.core.joint import AUTO, Together
-from headgate.core.trace import Trace, TraceTable
+from headgate.core.trace import FreshnessHistory, Trace, TraceTable
 from headgate.core.trace.measures import MICROS
 from headgate.core.update import Layer
 
@@ -111,6 +112,24 @@ def seen_before(trace: Trace, name: str, begin: float, layer: Layer = "live") ->
     complete = (update for update in trace.updates_of(name, layer) if update.ended <= begin)
     telling = (update for update in complete if tells_cost(update, trace.together_at(update.began)))
     return tuple((update.gained, update.seconds) for update in telling)
+
+
+def careful_until(trace: Trace, table: TraceTable, sources: Collection[str]) -> float:
+    """Up to which event time a table that began without rows took in little, as the run did not know its costs yet.
+
+    -inf if nowhere. What these updates left was data from before the run that all of its ``sources`` had already.
+    """
+    until = -math.inf
+    if trace.header.budget is None or table.freshness is not None or not sources:
+        return until
+    histories = [FreshnessHistory.of(trace, each) for each in trace.header.tables if each.name in sources]
+    for update in trace.updates_of(table.name):
+        had = [history.at(update.began) for history in histories]
+        reached = math.inf if update.freshness is None else update.freshness / MICROS
+        if reached >= min(trace.header.started, *(math.inf if each is None else each for each in had)):
+            break
+        until = reached
+    return until
 
 
 def brought(update: Update, before: int | None) -> tuple[float, int | None]:

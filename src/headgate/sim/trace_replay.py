@@ -41,7 +41,7 @@ from headgate.sim.tables.replay import NewEstimate, OnUpdate, RecordedTable, Rep
 from headgate.sim.tables.scenario import Table, TableScenario
 from headgate.sim.tables.simulation import TableResult
 from headgate.sim.trace_arrivals import StreamData, data_of, unknown_tables
-from headgate.sim.trace_costs import TraceCosts, seen_before
+from headgate.sim.trace_costs import TraceCosts, careful_until, seen_before
 
 Setting = TypeVar("Setting")
 SettingName = Literal["policy", "placement", "tracks"]
@@ -320,14 +320,6 @@ def _tables(
             continue
         history = FreshnessHistory.of(trace, table)
         cost, slowness = costs.of(table)
-        recorded = RecordedTable(
-            fresh=_fresh_at(trace, table, history, begin) - begin,
-            empty=history.at(begin) is None,
-            since=_waiting_since(trace, table, begin),
-            seen=seen_before(trace, table.name, begin),
-            slowness=slowness,
-            counts=history.at(trace.finish) is not None,
-        )
         stated = Table(
             name=table.name,
             sources=tuple(source for source in table.sources if source not in timeless),
@@ -338,6 +330,16 @@ def _tables(
             importance_class=table.importance_class,
             patience=table.patience,
             target_lag=table.target_lag,
+        )
+        recorded = RecordedTable(
+            fresh=_fresh_at(trace, table, history, begin) - begin,
+            empty=history.at(begin) is None,
+            since=_waiting_since(trace, table, begin),
+            seen=seen_before(trace, table.name, begin),
+            steps=tuple(reached - begin for reached in history.reached),
+            careful=careful_until(trace, table, stated.sources) - begin,
+            slowness=slowness,
+            counts=history.at(trace.finish) is not None,
         )
         if table.kind == "stream":
             yield _with_arrivals(trace, streams[table.name], begin, stated, recorded)

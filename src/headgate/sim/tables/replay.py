@@ -9,7 +9,7 @@ is not known here.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,9 +37,11 @@ class RecordedTable:
     then its staleness counts from its first update on. Of a stream, ``waiting`` is the event time up to which data lay
     there, and ``reaches`` are those that it reaches with its arrivals. What lay there had been waiting from ``since``,
     at most 0. ``came`` is what the stream had loaded by then, as (event time, when it came), as far as that is known.
-    ``seen`` are updates from before, as (seconds of data, seconds of work). ``slowness`` is how long updates took
-    compared with what was to be expected, by when they began. ``counts`` is false for work that is not the update of a
-    table with event time: it takes up tracks, and nothing of it is measured.
+    ``seen`` are updates from before, as (seconds of data, seconds of work). ``steps`` are the event times that its
+    updates reached, in order: what one of them took in at once is not cut, as most of it may be time without data. Up
+    to ``careful``, an update takes in no more either: it was cut when nothing was known yet of its costs. ``slowness``
+    is how long updates took compared with what was to be expected, by when they began. ``counts`` is false for work
+    that is not the update of a table with event time: it takes up tracks, and nothing of it is measured.
     """
 
     fresh: float
@@ -49,6 +51,8 @@ class RecordedTable:
     reaches: tuple[float, ...] = ()
     came: tuple[tuple[float, float], ...] = ()
     seen: tuple[tuple[float, float], ...] = ()
+    steps: tuple[float, ...] = ()
+    careful: float = -math.inf
     slowness: tuple[tuple[float, float], ...] = ()
     layer: float = LIVE
     counts: bool = True
@@ -148,6 +152,16 @@ class ReplaySimulation(TableSimulation):
             amount = float(self._columns.freshness_delta[table])
             self._columns.execution_time[table] = max(LEAST_UPDATE_TIME, estimate.predict(amount))
             self._columns.set_cost(table, *estimate.setup_and_slope)  # as in the warehouse
+
+    def _limit(self, table: int, pending: float) -> float:
+        """At least up to where the run came from here: a budget holds for data, not for the time between two rows."""
+        recorded, target = self._recorded[table], self._target[table]
+        following = bisect_right(recorded.steps, target)
+        limit = super()._limit(table, pending)
+        if following == len(recorded.steps):
+            return limit
+        step = recorded.steps[following] - target
+        return step if target < recorded.careful else max(limit, step)
 
     def _duration(self, table: int, amount: float, now: float, first: int) -> float:
         return super()._duration(table, amount, now, first) * _nearest(self._recorded[table].slowness, now)
