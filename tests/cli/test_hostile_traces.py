@@ -343,7 +343,8 @@ def test_a_load_of_a_billion_files_is_used_as_one_of_a_hundred(tmp_path: Path) -
 
 
 def test_a_budget_that_cuts_updates_into_dust_is_refused(tmp_path: Path) -> None:
-    long_ago = changed(GOOD[0], chop=1.0, tables=[table(freshness=0, period=1e-6)])
+    never_updated = table(name="late", kind="table", sources=["readings"], freshness=0)
+    long_ago = changed(GOOD[0], chop=1.0, tables=[table(freshness=0, period=1e-6), never_updated])
     arrived = changed(
         UPDATE, update="readings", arrived=[START, START + 1e-9, 3], freshness=int(START) * 10**6, seconds=1e-9
     )
