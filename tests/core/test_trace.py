@@ -26,6 +26,7 @@ from headgate.core.trace import (
     TraceHeader,
     TraceTable,
     arrivals,
+    lag_of,
     measured,
     on_time,
     trace_from,
@@ -506,6 +507,27 @@ def test_a_derived_table_waits_from_when_its_data_came_to_the_stream() -> None:
     table = replace(DERIVED, target_lag=1.0)
     trace = run_of((STREAM, table), load("s", (4.0, 4.0, 1), 4.0, 1.0, 4.0), update("t", 7.0, 1.0, 4.0), end=10.0)
     assert on_time(trace, table) == pytest.approx(1 - 3 / 10, abs=1e-6)  # late from 5 to 8
+
+
+@pytest.mark.parametrize(
+    ("behind", "declared", "maximum"),
+    [
+        pytest.param(micros(-30), None, 8.0, id="it was behind"),
+        pytest.param(None, None, 0.0, id="it never had rows"),
+        pytest.param(micros(-30), START + 3, 5.0, id="it was declared later"),
+        pytest.param(micros(0), None, 0.0, id="it had everything"),
+    ],
+)
+def test_what_a_table_lacked_when_the_run_began_has_waited_since_then(
+    behind: int | None, declared: float | None, maximum: float
+) -> None:
+    table = replace(DERIVED, freshness=behind, declared=declared, target_lag=2.0)
+    caught_up = update("t", 7.0, 1.0, 0.0)
+    lag = lag_of(run_of((STREAM, table), caught_up, end=13.0), table)
+    assert lag is not None
+    assert (lag.maximum, lag.lag(START + 13.0)) == pytest.approx((maximum, 0.0), abs=1e-6)
+    late = max(0.0, maximum - 2.0)
+    assert lag.target_met == pytest.approx(1 - late / (13.0 if declared is None else 10.0), abs=1e-6)
 
 
 def test_a_table_over_several_streams_waits_from_when_all_of_them_had_the_data() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from headgate.warehouse.updates import load
 from headgate.warehouse.updates.commit_state import CommitState
 from headgate.warehouse.updates.good_rows import REJECTED_SCHEMA
 from headgate.warehouse.updates.load import StreamNode
+from headgate.warehouse.updates.node import Node
 from headgate.warehouse.updates.open_warehouse import OpenWarehouse
 
 
@@ -235,6 +237,83 @@ def test_a_stream_that_does_not_start_now_writes_nothing_before_there_are_rows(
     opened: Callable[[Any], StreamNode],
 ) -> None:
     assert opened(Records(0)).plan() is None
+
+
+class Standing(Node):
+    """A table that is complete up to a moment, and is not updated; only what is said of it matters."""
+
+    reached: int | None = None
+
+    def __init__(self, table: str, store: TableStore) -> None:
+        self.table = table
+        self.store = store
+
+    @property
+    def freshness(self) -> int | None:
+        return self.reached
+
+    def plan(self) -> Update | None:
+        return None
+
+    def begin(self, update: Update, most_seconds: float = math.inf) -> bool:
+        return False
+
+    def run(self, update: Update, *others: Any) -> None:
+        raise NotImplementedError
+
+
+REACHED = round(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("reached", "lag", "target_met"),
+    [
+        pytest.param(REACHED - 1, 19.0, 0.0, id="a table that is behind"),
+        pytest.param(None, 0.0, 1.0, id="a table that never had rows"),
+        pytest.param(REACHED, 0.0, 1.0, id="a table that has everything"),
+    ],
+)
+@pytest.mark.parametrize("is_declared_again", [False, True], ids=["a restart", "and a later declaration"])
+def test_what_an_earlier_run_has_loaded_waits_for_a_table_since_it_arrived(
+    opened: Callable[[Any], StreamNode],
+    tmp_path: Path,
+    is_declared_again: bool,
+    reached: int | None,
+    lag: float,
+    target_met: float,
+) -> None:
+    source = Records(came=(1.0, 1.0))
+    assert opened(source).update(NoSpark()) is not None  # type: ignore[arg-type]
+    scheduler = scheduler_over(opened(source), reached, tmp_path, 10.0)
+    if is_declared_again:
+        scheduler = scheduler_over(opened(source), reached, tmp_path, 15.0, before=scheduler)
+    scheduler.poll(15.0)
+    table = {row.name: row for row in scheduler.statistics(20.0)}["t"]
+    assert (table.lag, table.target_met) == (lag, target_met)
+
+
+def test_what_an_earlier_run_has_loaded_waits_since_the_start_if_no_commit_says_when_it_arrived(
+    opened: Callable[[Any], StreamNode], tmp_path: Path
+) -> None:
+    node = opened(Records())
+    assert node.update(NoSpark()) is not None  # type: ignore[arg-type]
+    silent = CommitState(node.state.update + 1, "note", freshness=REACHED + 1, time="ts").to_json()
+    node.store.commit(node.state.update + 1, (), state=silent, schema=node.store.schema)
+    scheduler = scheduler_over(opened(Records()), REACHED, tmp_path, 10.0)
+    assert {row.name: row.lag for row in scheduler.statistics(20.0)} == {"s": 0.0, "t": 10.0}
+
+
+def scheduler_over(
+    stream: StreamNode, reached: int | None, folder: Path, now: float, before: Scheduler | None = None
+) -> Scheduler:
+    """A table with a target on a stream; it is complete up to ``reached``."""
+    wh = Warehouse("w", folder / "w")
+    wh.stream("s", Generator(), time="ts")
+    wh.sql("t", "select ts from s", time="ts", target_lag="5 s")
+    spec = wh.spec()
+    table = Standing("t", TableStore(folder / "t"))
+    table.reached = reached
+    return Scheduler(OpenWarehouse(spec, spec.graph(), {"s": stream, "t": table}), RunOptions(), now, before)
 
 
 def test_what_waits_for_a_paused_stream_is_known(opened: Callable[[Any], StreamNode], tmp_path: Path) -> None:

@@ -146,7 +146,10 @@ class Waiting:
 
 def waiting(trace: Trace, table: TraceTable) -> tuple[Waiting, ...]:
     """What waited to get into a table, from when the run had it to the end of the run."""
-    streams = [_Stream(arrivals(trace, stream)) for stream in _streams_above(trace, table)]
+    streams = [
+        _Stream((*_loaded_before(trace, table, stream), *arrivals(trace, stream)))
+        for stream in _streams_above(trace, table)
+    ]
     history = FreshnessHistory.of(trace, table)
     steps = [*zip(history.moments, history.reached, strict=True)]
     begin = trace.begin_of(table)
@@ -157,6 +160,15 @@ def waiting(trace: Trace, table: TraceTable) -> tuple[Waiting, ...]:
         Waiting(begin, end, max((stream.first_beyond(reached) for stream in streams), default=math.inf))
         for (begin, end), (_, reached) in zip(pairwise(bounds), steps, strict=True)
     )
+
+
+def _loaded_before(trace: Trace, table: TraceTable, stream: TraceTable) -> Iterator[StreamArrival]:
+    """What the stream had when the run began, for a table that had rows by then but lacks some of it.
+
+    The trace does not say when that arrived: it counts as having arrived when the run had both.
+    """
+    if stream.freshness is not None and table.freshness is not None:
+        yield StreamArrival(max(trace.begin_of(table), trace.begin_of(stream)), stream.freshness / MICROS)
 
 
 def lag_of(trace: Trace, table: TraceTable) -> LagMeter | None:

@@ -307,16 +307,25 @@ class Lags:
     loads of each stream are remembered, and compared with the freshness that a table has reached.
     """
 
-    def __init__(self, graph: Graph, nodes: Mapping[str, Node], ledger: Ledger) -> None:
+    def __init__(self, graph: Graph, nodes: Mapping[str, Node], ledger: Ledger, now: float) -> None:
         self._graph = graph
         self._nodes = nodes
         self._ledger = ledger
-        self._logs = {name: self._log_of(node) for name, node in nodes.items() if isinstance(node, StreamNode)}
+        self._logs = {name: self._log_of(node, now) for name, node in nodes.items() if isinstance(node, StreamNode)}
         #: {table: the streams that it is built on, or itself}
         self._streams = {name: self._streams_of(index) for index, name in enumerate(graph.names)}
+        for name in graph.names:
+            # What a stream has and a table with rows lacks waits from the beginning; sources are not polled yet, so the
+            # lag of a table that goes on stays as it is if nothing else is known.
+            since = None if _freshness(nodes[name]) is None else self.since(name)
+            if since is not None:
+                ledger.of(name).lag.wait(now, since)
 
-    def _log_of(self, stream: StreamNode) -> ArrivalLog:
-        """The loads of a stream that a table built on it has not taken in, by the commits of earlier runs as well."""
+    def _log_of(self, stream: StreamNode, now: float) -> ArrivalLog:
+        """The loads of a stream that a table built on it has not taken in, by the commits of earlier runs as well.
+
+        If the commits do not say when that arrived, it counts as having arrived at ``now``.
+        """
         freshness = _freshness(stream)
         log = ArrivalLog(freshness)
         below = [self._graph.names[i] for i in self._graph.dependents(self._graph.index[stream.table])]
@@ -325,7 +334,10 @@ class Lags:
             return log
         log.freshness = None
         behind = None if None in reached else min(each for each in reached if each is not None)
-        for arrived, upto in known(lambda: stream.loads_beyond(behind)) or ():
+        loads = known(lambda: stream.loads_beyond(behind)) or []
+        if not loads or loads[-1][1] < freshness:
+            loads.append((now, freshness))
+        for arrived, upto in loads:
             log.loaded(arrived, upto)
         log.freshness = freshness
         return log

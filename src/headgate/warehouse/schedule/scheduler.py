@@ -376,7 +376,7 @@ def _opened(
         limits=limits,
         loop=Dispatch(nodes.matrix, policy, placement, workers, history=64, answers=answers),
         running=RunningUpdates(None if before is None else before.running, warehouse.nodes.keys()),
-        lags=Lags(warehouse.graph, warehouse.nodes, ledger),
+        lags=Lags(warehouse.graph, warehouse.nodes, ledger, now),
         targets=TargetWatch(warehouse.graph, nodes, ledger),
         inheritance=inheritance,
         stated_together=together,
