@@ -198,7 +198,7 @@ def test_nothing_is_kept_of_tables_that_are_not_declared_any_more(forgotten: flo
     replays.note(Redeclared(START + 60.0, stay))
     recent.forget(START + 60.0, 10_000)
     assert {update.table for update in recent.trace(START + 60.0).updates} == {"meters"}
-    assert {*replays._costs.known} == {"meters"}
+    assert {*replays._costs.fitted()} == {"meters"}
 
 
 def test_a_run_under_another_policy_is_not_looked_at() -> None:

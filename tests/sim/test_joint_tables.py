@@ -160,5 +160,5 @@ def test_an_update_in_the_job_of_another_does_not_tell_what_it_takes_alone(toget
     costs = TableCosts()
     for update in trace.updates:
         costs.note(update, together)
-    assert seen["cars_0"] and "cars_0" in costs.known
-    assert (bool(seen["cars_1"]), "cars_1" in costs.known) == (tells, tells)
+    assert seen["cars_0"] and "cars_0" in costs.fitted()
+    assert (bool(seen["cars_1"]), "cars_1" in costs.fitted()) == (tells, tells)

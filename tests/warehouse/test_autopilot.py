@@ -81,7 +81,7 @@ def test_a_switch_is_made_told_recorded_and_explained_and_taken_back(tmp_path: P
         for _ in range(2):
             autopilot.heard(told())
         assert runtime.glance().policy == "auto"
-        assert "3 windows in a row are asked for" in str(runtime.explain("hours"))
+        assert "3 windows are asked for" in str(runtime.explain("hours"))
         autopilot.heard(told())
         assert (runtime.glance().policy, runtime.glance().placement) == ("auto:now=priced-benefit", "proportional")
         explained = str(runtime.explain("hours"))
@@ -260,7 +260,7 @@ def test_windows_before_a_change_by_a_user_do_not_count(tmp_path: Path, change: 
             watch.redeclared(()) if change is None else watch.changed(START, change)
         watch.heard(told())
         policies.append(run.glance().policy)
-    assert policies == ["auto"] * 4 + ["auto:now=priced-benefit"], "three in a row from then on"
+    assert policies == ["auto"] * 4 + ["auto:now=priced-benefit"], "three from then on"
     watch.stop()
 
 

@@ -4,9 +4,11 @@ Somebody replays one stretch of a run after the other, each a *window*, under th
 all from the same beginning to the same end. This is told here window by window, and answered with a ``Verdict``.
 
 * Nothing is changed while hardly anybody has to wait: then no settings can gain much.
-* Other settings are taken over if they were better by a share of the weighted staleness in several windows in a row,
-  and in enough arrivals and updates altogether. Windows in which nobody waits neither count nor break the row.
-* The replay is believed only if it tells about what was measured.
+* Other settings are taken over if they were better by a share of the weighted staleness over several windows, and over
+  enough arrivals and updates. Windows in which nobody waits do not count.
+* How much they were better is in doubt: one window is not as the next, and replays are not as what was measured. Doubt
+  becomes smaller with every window. Settings must be better by that share whatever is in doubt.
+* Replays that are far off from what was measured are not believed at all.
 * After a change, what is measured is compared with what the settings before would have given: their replay, corrected
   by how far replays were off before the change. If it is worse in several windows in a row, the settings before are
   taken back, and the others are left alone for a while, and for longer each time.
@@ -16,7 +18,8 @@ Everything here is pure: no clock, no state but ``AutopilotMemory``, which is pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -147,15 +150,45 @@ class Probation:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What ``other`` settings would have saved over some ``windows``, as a share of the weighted staleness; and by how
+    much that may be wrong, as a standard error."""
+
+    other: RunSettings
+    windows: tuple[ReplayedWindow, ...]
+    saved: float
+    doubt: float
+
+    @classmethod
+    def of(cls, other: RunSettings, seen: Sequence[ReplayedWindow]) -> Evidence:
+        """From those in which they were replayed, of which there must be one."""
+        windows = tuple(each for each in seen if other in each.replayed)
+        here = [each.replayed[each.now] * each.seconds for each in windows]
+        whole = sum(here)
+        gains = [each.gain(other) for each in windows]
+        saved = sum(gain * area for gain, area in zip(gains, here, strict=True)) / whole
+        apart = ((gain - saved) * area for gain, area in zip(gains, here, strict=True))
+        wrong = (each.measured * each.seconds - area for each, area in zip(windows, here, strict=True))
+        return cls(other, windows, saved, math.hypot(*apart, *wrong) / whole)
+
+    @property
+    def events(self) -> int:
+        return sum(each.events for each in self.windows)
+
+    def __str__(self) -> str:
+        return f"{self.saved:.1%} of the weighted staleness in {_stretch(self.windows)}"
+
+
+@dataclass(frozen=True, slots=True)
 class AutopilotMemory:
     """What the rule remembers from window to window.
 
-    ``better`` are, for other settings, the windows in a row in which they were better. ``barred`` are settings that
-    have disappointed: for how many windows more they are left alone, and for how many the last time.
+    ``seen`` are the last windows under the settings ``now`` in which somebody waited. ``barred`` are settings that have
+    disappointed: for how many windows more they are left alone, and for how many the last time.
     """
 
     now: RunSettings | None = None
-    better: Mapping[RunSettings, tuple[ReplayedWindow, ...]] = field(default_factory=dict)
+    seen: tuple[ReplayedWindow, ...] = ()
     probation: Probation | None = None
     barred: Mapping[RunSettings, tuple[int, int]] = field(default_factory=dict)
 
@@ -164,15 +197,18 @@ class AutopilotMemory:
 class AutopilotRule:
     """The rule and its numbers.
 
-    Other settings must be better by the share ``gain`` in so many ``windows`` in a row, which have ``events`` arrivals
-    and updates altogether. A replay that is off from what was measured by more than ``trusted`` times is not believed.
-    A change is watched for ``watched`` windows in which somebody waits; settings that have disappointed are left alone
-    for ``barred`` windows, then for twice as many.
+    Other settings must be better by the share ``gain``, with ``sure`` standard errors taken off, over at least so many
+    ``windows``, which have ``events`` arrivals and updates altogether; the last ``remembered`` windows count. A replay
+    that is off from what was measured by more than ``trusted`` times is not believed. A change is watched for
+    ``watched`` windows in which somebody waits, and taken back if ``windows`` in a row are worse; settings that have
+    disappointed are left alone for ``barred`` windows, then for twice as many.
     """
 
     gain: float = 0.03
     windows: int = 3
     events: int = 1_000
+    sure: float = 2.0
+    remembered: int = 24
     trusted: float = 2.0
     watched: int = 12
     barred: int = 24
@@ -189,12 +225,7 @@ class AutopilotRule:
         memory = replace(memory, probation=self._watched(memory.probation, window))
         if memory.probation is not None and memory.probation.worse >= self.windows:
             return self._back(memory, memory.probation, window)
-        better = {
-            other: (*memory.better.get(other, ()), window)[-4 * self.windows :]
-            for other in window.replayed
-            if other != window.now and window.gain(other) >= self.gain
-        }
-        memory = replace(memory, better=better)
+        memory = replace(memory, seen=(*memory.seen, window)[-self.remembered :])
         return self._forward(memory, window)
 
     # --- to other settings --------------------------------------------------------------------------------------
@@ -202,33 +233,37 @@ class AutopilotRule:
     def _forward(self, memory: AutopilotMemory, window: ReplayedWindow) -> tuple[AutopilotMemory, Verdict]:
         now = window.now
         allowed = [other for other in window.replayed if other != now and memory.barred.get(other, (0, 0))[0] <= 0]
-        free = {other: memory.better[other] for other in allowed if other in memory.better}
-        if not free:
-            best = max(map(window.gain, allowed), default=0.0)
-            why = f"stays with {now}: other settings that may be taken would have saved at most {max(0.0, best):.1%}"
+        found = [Evidence.of(other, memory.seen) for other in allowed]
+        saved = max((each.saved for each in found), default=0.0)
+        if saved < self.gain:
+            why = f"stays with {now}: other settings that may be taken would have saved at most {max(0.0, saved):.1%}"
             return memory, Verdict("stay", now, why)
-        best_one = max(free, key=lambda other: (self._is_long(free[other]), _saved(free[other], other)))
-        seen = free[best_one]
-        other, share = best_one.told_beside(now), f"{_saved(seen, best_one):.1%} of the weighted staleness"
-        told = f"{other} would have saved {share}"
-        if not self._is_long(seen):
-            lacking = f"{self.windows} windows in a row" if len(seen) < self.windows else f"{self.events:,} of them"
-            why = f"stays with {now}: {told} in {_stretch(seen)}; {lacking} are asked for"
-            return memory, Verdict("stay", now, why)
-        off = _off(seen)
+        best = max(found, key=lambda each: (self._lacking(each) is None, each.saved))
+        saved_so = f"{best}, give or take {self.sure * best.doubt:.1%}"
+        told = f"{best.other.told_beside(now)} would have saved {saved_so}"
+        lacking = self._lacking(best)
+        if lacking is not None:
+            return memory, Verdict("stay", now, f"stays with {now}: {told}; {lacking}")
+        off = _off(best.windows)
         if not 1 / self.trusted <= off <= self.trusted:
             why = f"stays with {now}: {told}, but what was measured is {off:.2g} times what the replay says of {now}"
             return memory, Verdict("stay", now, why)
-        least = min(each.gain(best_one) for each in seen)
         why = (
-            f"{now.told_beside(best_one)} is replaced by {other}, which would have saved {share} in {_stretch(seen)}, "
-            f"{least:.1%} in the worst of them"
+            f"{now.told_beside(best.other)} is replaced by {best.other.told_beside(now)}, which would have saved"
+            f" {saved_so}"
         )
-        after = AutopilotMemory(best_one, {}, Probation(now, off, self.watched), memory.barred)
-        return after, Verdict("switch", best_one, why)
+        after = AutopilotMemory(best.other, (), Probation(now, off, self.watched), memory.barred)
+        return after, Verdict("switch", best.other, why)
 
-    def _is_long(self, row: tuple[ReplayedWindow, ...]) -> bool:
-        return len(row) >= self.windows and sum(each.events for each in row) >= self.events
+    def _lacking(self, evidence: Evidence) -> str | None:
+        """What more is asked for; None if nothing is."""
+        if len(evidence.windows) < self.windows:
+            return f"{self.windows} windows are asked for"
+        if evidence.events < self.events:
+            return f"{self.events:,} arrivals and updates are asked for"
+        if evidence.saved - self.sure * evidence.doubt < self.gain:
+            return f"at least {self.gain:.1%} are asked for"
+        return None
 
     # --- and back -----------------------------------------------------------------------------------------------
 
@@ -255,14 +290,8 @@ class AutopilotRule:
             f"back from {now.told_beside(before)} to {before.told_beside(now)}: in {self.windows} windows in a row the "
             f"weighted staleness was higher than it would have been without the change, in the last one by {more:.1%}"
         )
-        after = AutopilotMemory(before, {}, None, {**memory.barred, now: (rest, rest)})
+        after = AutopilotMemory(before, (), None, {**memory.barred, now: (rest, rest)})
         return after, Verdict("switch back", before, why)
-
-
-def _saved(seen: tuple[ReplayedWindow, ...], other: RunSettings) -> float:
-    """The share that other settings would have saved over all of these windows."""
-    here = sum(each.replayed[each.now] * each.seconds for each in seen)
-    return 1.0 - sum(each.replayed[other] * each.seconds for each in seen) / here
 
 
 def _off(seen: tuple[ReplayedWindow, ...]) -> float:

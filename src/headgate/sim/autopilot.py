@@ -5,16 +5,18 @@ The same code looks at a real run, in a process of its own, and at a simulated o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from headgate.core import LEAST_UPDATE_TIME, CostModel, DeclarationError, Update, placement_from, policy_from
+from headgate.core import CostModel, DeclarationError, Update, placement_from, policy_from
 from headgate.core.autopilot import ReplayedWindow, RunSettings, autopilot_in, settings_to_try
 from headgate.core.joint import Together
 from headgate.core.policies import Autopilot
 from headgate.core.trace import Change, Redeclared
 from headgate.core.trace.recent import SETTINGS, RecentTrace
+from headgate.sim.cost_fit import Seen, fitted_together
 from headgate.sim.tables.replay import NewEstimate
 from headgate.sim.tables.scenario import TableScenario
 from headgate.sim.trace_costs import brought, tells_cost
@@ -22,38 +24,40 @@ from headgate.sim.trace_replay import TraceReplay, replay_of
 
 #: the most updates that a window has: what is replayed of a busier run is shorter
 MOST_UPDATES = 20_000
-#: by how much an update counts less with each later one
-FADING = 0.998
+#: costs go by so many updates of each table at the most, of all tables at the most, and of each at the least
+COSTS_KEPT, COSTS_TOGETHER, COSTS_LEAST = 500, 20_000, 20
 #: a window of fewer updates tells nothing
 LEAST_UPDATES = 20
 
 
 class TableCosts:
-    """What updates of each table cost, by all that were seen; recent ones count more.
+    """What updates of each table cost, by the last ones of each that were seen.
 
     A window tells too little: updates of a table that are all of one size do not tell its set-up from the rest.
     """
 
     def __init__(self) -> None:
-        self.known: dict[str, CostModel] = {}
+        self._seen: dict[str, deque[Seen]] = {}
         self._reached: dict[str, int | None] = {}
 
     def note(self, update: Update, together: Together) -> None:
         if update.layer != "live" or update.error is not None:
             return
         amount, self._reached[update.table] = brought(update, self._reached.get(update.table))
-        if not tells_cost(update, together):
-            return
-        model = self.known.get(update.table)
-        if model is None:
-            model = self.known[update.table] = CostModel(fading=FADING, least=LEAST_UPDATE_TIME)
-        model.observe(amount, update.seconds)
+        if tells_cost(update, together):
+            seen = self._seen.setdefault(update.table, deque(maxlen=COSTS_KEPT))
+            seen.append((update.began, amount, update.seconds))
 
     def keep(self, tables: Iterable[str]) -> None:
         """Forget all but these tables."""
         names = {*tables}
-        self.known = {name: model for name, model in self.known.items() if name in names}
+        self._seen = {name: seen for name, seen in self._seen.items() if name in names}
         self._reached = {name: reached for name, reached in self._reached.items() if name in names}
+
+    def fitted(self) -> Mapping[str, CostModel]:
+        """The costs of the tables of which anything is known; with many tables, by fewer updates of each."""
+        most = max(COSTS_LEAST, COSTS_TOGETHER // max(1, len(self._seen)))
+        return fitted_together({name: [*seen][-most:] for name, seen in self._seen.items()})
 
 
 class WindowReplays:
@@ -121,7 +125,7 @@ class WindowReplays:
             return None
         trace = self.recent.trace(now)
         trace = replace(trace, header=replace(header, policy=str(autopilot.now), started=min(header.started, begin)))
-        replay = replay_of(trace, begin - trace.header.started, self._new_estimate, self._costs.known)
+        replay = replay_of(trace, begin - trace.header.started, self._new_estimate, self._costs.fitted())
         if self._simulated is not None:
             replay = replace(replay, scenario=_as_simulated(replay.scenario, self._simulated))
         return self._replayed(replay, autopilot, RunSettings.under(autopilot, header))

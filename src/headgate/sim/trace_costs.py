@@ -16,6 +16,7 @@ from headgate.core.joint import AUTO, Together
 from headgate.core.trace import FreshnessHistory, Trace, TraceTable
 from headgate.core.trace.measures import MICROS
 from headgate.core.update import Layer
+from headgate.sim.cost_fit import Seen, fitted_together
 
 #: how long updates took compared with what was to be expected, by seconds from the beginning of the replay
 Slowness = tuple[tuple[float, float], ...]
@@ -33,7 +34,7 @@ class TraceCosts:
         self._trace = trace
         self._begin = begin
         self._updates: Mapping[str, _Amounts] = {table.name: self._of(table) for table in trace.header.tables}
-        self._alone = {name: CostModel.fitted(those) for name in self._updates if (those := self._seen(name, False))}
+        self._alone = fitted_together({name: self._alone_seen(name) for name in self._updates})
         self._alone |= {name: cost for name, cost in known.items() if name in self._updates}
         self.shared_setup = self._share()
 
@@ -63,6 +64,11 @@ class TraceCosts:
             amount, reached = brought(update, reached)
             amounts.append((update, amount))
         return [(update, amount) for update, amount in amounts if update.began >= self._begin] or amounts
+
+    def _alone_seen(self, table: str) -> list[Seen]:
+        """The updates that had a job of their own or set it up."""
+        own = self._updates[table]
+        return [(update.began, amount, update.seconds) for update, amount in own if not self._has_joined(update)]
 
     def _seen(self, table: str, joined: bool) -> list[tuple[float, float]]:
         """(seconds of data, seconds of work) of the updates that had a job of their own or set it up, or had not."""

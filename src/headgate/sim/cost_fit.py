@@ -1,0 +1,133 @@
+"""What updates of each table cost, told apart from how slow the machine was meanwhile.
+
+A machine is slow for all tables at once: because of a neighbour, a slow store, or a slow period of a scenario. When it
+is, more data waits, so that updates take longer for two reasons. A line through the updates of one table alone takes
+both for the cost of its data. So all tables are fitted together,
+
+    seconds = slowness(t) (alpha + beta n)
+
+with one slowness for all of them: the median, over the updates that began about then, of how long each took compared
+with its line. Lines and slowness are improved in turn.
+
+Updates that are all of one size do not tell their set-up from the rest. So each table has one update more, of no data,
+that took about as long as the set-up of other tables does. It hardly counts where sizes differ, and not at all where
+lines are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from headgate.core import LEAST_UPDATE_TIME, CostModel, Floats, Ints
+
+#: an update as (when it began, seconds of data, seconds of work)
+Seen = tuple[float, float, float]
+#: slowness goes by so many updates of each table, by so many of all at the least and at the most
+_EACH, _FEWEST, _MOST = 3, 31, 255
+#: and is worked out so many times in each such stretch
+_OVERLAP = 8
+#: how often lines and slowness are improved at the most, and the change of what is expected that is none
+_ROUNDS, _SAME = 60, 2e-4
+#: the share of an update that is set-up before anything is known; and the least share that is set-up, or is not
+_HALF, _LITTLE = 0.5, 0.02
+#: by what share of an update its set-up may differ from what it should take by that of other tables
+_WRONG = 0.3
+
+
+def fitted_together(seen: Mapping[str, Sequence[Seen]]) -> dict[str, CostModel]:
+    """What updates of each table cost while the machine is as fast as it usually is; of tables that had any."""
+    names = [name for name, updates in seen.items() if updates]
+    if not names:
+        return {}
+    began, amounts, seconds = np.array([update for name in names for update in seen[name]]).T
+    table = np.repeat(np.arange(len(names)), [len(seen[name]) for name in names])
+    order = np.argsort(began, kind="stable")
+    lines = _Lines(table[order], amounts[order], np.maximum(seconds[order], LEAST_UPDATE_TIME), len(names))
+    lines.improve()
+    return {name: CostModel(*line) for name, line in zip(names, lines.setups_and_slopes(), strict=True)}
+
+
+class _Lines:
+    """The lines of all tables, through updates in the order in which they began."""
+
+    def __init__(self, table: Ints, amounts: Floats, seconds: Floats, tables: int) -> None:
+        self._table, self._seconds, self._tables = table, seconds, tables
+        count = np.bincount(table, minlength=tables)
+        self._usual_size = np.maximum(self._sums(amounts) / count, 1e-12)
+        #: data as a multiple of the usual size of the table's updates
+        self._sizes = amounts / self._usual_size[table]
+        self._count = count
+        #: how much the logarithm of updates varies around their lines, as a mean square
+        self._varies = _WRONG**2
+        mean = self._sums(seconds) / count
+        self._setup, self._rest = mean * _HALF, mean * _HALF
+        self._predicted = mean[table]
+
+    def _sums(self, values: Floats) -> Floats:
+        return np.bincount(self._table, values, self._tables).astype(np.float64)
+
+    def setups_and_slopes(self) -> Sequence[tuple[float, float]]:
+        return [*zip(self._setup.tolist(), (self._rest / self._usual_size).tolist(), strict=True)]
+
+    def improve(self) -> None:
+        """Fit lines to what updates would have taken at the usual speed, find the slowness by them, and again."""
+        slowness = expected = np.ones(len(self._seconds))
+        for _ in range(_ROUNDS):
+            self._fit(self._seconds / slowness)
+            slowness = self._slowness()
+            before, expected = expected, slowness * self._predicted
+            if float(np.abs(np.log(expected / before)).max()) < _SAME:
+                break
+
+    def _fit(self, seconds: Floats) -> None:
+        """Least squares in proportion to what was predicted: of a long update, more is chance."""
+        mean, sizes = self._sums(seconds) / self._count, self._sizes
+        weight = 1 / self._predicted**2
+        # The more updates vary, the more the one of no data counts.
+        counts = min(1.0, self._varies / _WRONG**2)
+        by_others = counts / mean**2
+        w, wx, wxx = self._sums(weight) + by_others, self._sums(weight * sizes), self._sums(weight * sizes**2)
+        wy = self._sums(weight * seconds) + by_others * self._setup_of_others(mean)
+        wxy = self._sums(weight * sizes * seconds)
+        determinant = w * wxx - wx * wx
+        tells = determinant > 1e-9 * w * wxx
+        rest = np.where(tells, w * wxy - wx * wy, 0.0) / np.where(tells, determinant, 1.0)
+        whole = self._sums(weight * seconds) / self._sums(weight)
+        # Neither is negative, nor nothing while that is not known.
+        little = _LITTLE * counts * whole
+        rest = np.where(wxx > 0, np.clip(rest, little, None), 0.0)
+        setup = np.where(rest > little, (wy - rest * wx) / w, whole - little)
+        least = np.maximum(LEAST_UPDATE_TIME, little)
+        no_setup = setup < least
+        rest = np.where(no_setup & (wxx > 0), np.maximum(0.0, wxy - least * wx) / np.where(wxx > 0, wxx, 1.0), rest)
+        self._setup, self._rest = np.where(no_setup, least, setup), rest
+        self._predicted = self._setup[self._table] + self._rest[self._table] * sizes
+        self._varies = float(np.mean(np.log(seconds / self._predicted) ** 2))
+
+    def _setup_of_others(self, mean: Floats) -> Floats:
+        """What the set-up of each table should take by that of the others: between as long, and the same share."""
+        share = float(np.median(self._setup / (self._setup + self._rest)))
+        guesses = np.clip((np.median(self._setup) / mean, np.full_like(mean, share)), _LITTLE, 1 - _LITTLE)
+        found: Floats = mean * np.sqrt(guesses.prod(axis=0))
+        return found
+
+    def _slowness(self) -> Floats:
+        """How slow the machine was at each update; 1 is usual."""
+        off = np.log(self._seconds / self._predicted)
+        half = min(max(_EACH * self._tables, _FEWEST), _MOST, len(off)) // 2
+        if half < 1:
+            return np.ones(len(off))
+        around = np.pad(off, half, mode="reflect" if len(off) > half else "edge")
+        hop = max(1, 2 * half // _OVERLAP)
+        medians = np.median(sliding_window_view(around, 2 * half + 1)[::hop], axis=1)
+        medians -= np.median(medians)
+        # Medians of so many updates differ by chance, too: only what they differ by more is slowness.
+        by_chance, all_in_all = math.pi / 2 * self._varies / (2 * half + 1), float(np.mean(medians**2))
+        medians *= max(0.0, 1 - by_chance / all_in_all) if all_in_all > 0 else 0.0
+        nearest = np.minimum((np.arange(len(off)) + hop // 2) // hop, len(medians) - 1)
+        found: Floats = np.exp(medians[nearest])
+        return found
