@@ -88,9 +88,13 @@ def of_priced(*ratios: float) -> list[Row]:
 
 
 def of_autopilot(ratio: float, share: float) -> list[Row]:
-    """One point of a figure, and what the process takes."""
+    """One point of a figure, a warehouse drawn by chance, and what the process takes."""
     point = {"setting": "fig. 5", "load": 1.1, "to the default": ratio, "best to the default": 0.7}
-    return [point, {"setting": "cost", "share": share, "seconds": 600.0, "windows": 9, "replays": 54}]
+    return [
+        point,
+        {**point, "setting": autopilot.DRAWN},
+        {"setting": "cost", "share": share, "seconds": 600.0, "windows": 9, "replays": 54},
+    ]
 
 
 def of_shared_jobs(always: float, auto: float) -> list[Row]:
