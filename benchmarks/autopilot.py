@@ -1,4 +1,4 @@
-"""The policy `auto` against the settings that a run begins with, and against the best of all in hindsight.
+"""The policy `auto` against the settings that a run begins with, and against the best of six in hindsight.
 
 Parts:
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEFAULT = ("max-benefit", "proportional")
-#: what the best in hindsight is chosen from
+#: what the best in hindsight is chosen from, with each placement that is tried
 POLICIES = ("max-benefit", "priced-benefit")
 #: `--times` is the number of events of a point, in thousands
 EVENTS, SMOKE_EVENTS = 240_000, 2_000

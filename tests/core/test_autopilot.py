@@ -85,8 +85,8 @@ def test_the_settings_of_a_run_under_the_autopilot_are_those_that_it_has_chosen(
             [window(priced=80), window(priced=110)] * 6, ["stay"] * 12, id="what changes from window to window is not"
         ),
         pytest.param(
-            [window(priced=50), *[window(priced=90)] * 4],
-            ["stay"] * 4 + ["switch"],
+            [window(priced=50), *[window(priced=90)] * 5],
+            ["stay"] * 5 + ["switch"],
             id="a window that is not as the others asks for more of them",
         ),
         pytest.param(
@@ -94,7 +94,17 @@ def test_the_settings_of_a_run_under_the_autopilot_are_those_that_it_has_chosen(
             ["stay"] * 3 + ["switch"],
             id="a replay that is a little off asks for more windows",
         ),
-        pytest.param([window(measured=130.0, priced=85)] * 12, ["stay"] * 12, id="and one that is off for many more"),
+        pytest.param(
+            [window(measured=120.0, priced=85)] * 12, ["stay"] * 11 + ["switch"], id="one that is off for many more"
+        ),
+        pytest.param(
+            [window(measured=130.0, priced=85)] * 30, ["stay"] * 30, id="one that is too far off never ends it"
+        ),
+        pytest.param(
+            [window(priced=300), *[window(priced=90)] * 24],
+            ["stay"] * 24 + ["switch"],
+            id="what was long ago does not count",
+        ),
         pytest.param(
             [window(priced=90), window(ideal=98.0), window(priced=90), window(ideal=98.0), window(priced=90)],
             ["stay", "idle", "stay", "idle", "switch"],
@@ -115,7 +125,7 @@ def test_settings_are_changed_for_a_clear_and_lasting_gain_only(
     assert [verdict.answer for verdict in judged(windows)[1]] == answers
 
 
-def test_the_best_over_all_windows_of_the_row_is_taken() -> None:
+def test_the_best_over_all_windows_that_count_is_taken() -> None:
     windows = [window(priced=90, anywhere=80), window(priced=70, anywhere=95), window(priced=85, anywhere=90)]
     _, verdicts = judged(windows)
     assert verdicts[-1].settings == PRICED
@@ -130,11 +140,12 @@ def test_a_switch_says_what_how_much_and_over_how_long() -> None:
     why = judged([window(priced=90), window(priced=80), window(priced=94)])[1][-1].why
     assert why == (
         "max-benefit with proportional is replaced by priced-benefit with proportional, which would have saved 12.0% "
-        "of the weighted staleness in the last 3 windows (15 min, 3,000 arrivals and updates), give or take 6.8%"
+        "of the weighted staleness in 3 windows in which somebody waited (15 min, 3,000 arrivals and updates), give or "
+        "take 8.3%"
     )
 
 
-def test_a_change_by_somebody_else_begins_the_row_anew() -> None:
+def test_windows_before_a_change_by_somebody_else_do_not_count() -> None:
     other = window(now=PRICED, anywhere=80)
     _, verdicts = judged([window(anywhere=80), window(anywhere=80), other, other, other])
     assert [verdict.answer for verdict in verdicts] == ["stay", "stay", "stay", "stay", "switch"]
@@ -187,7 +198,7 @@ def test_a_change_that_disappoints_is_taken_back(windows: list[ReplayedWindow], 
     assert [verdict.answer for verdict in judged(windows, memory=SWITCHED)[1]] == answers
 
 
-def test_settings_that_may_be_taken_now_go_before_those_that_saved_more_in_too_short_a_row() -> None:
+def test_settings_that_may_be_taken_now_go_before_those_that_saved_more_in_too_few_windows() -> None:
     few = [window(events=200, priced=80)] * 2
     both = [window(events=200, priced=80, anywhere=60)] * 3
     _, verdicts = judged([*few, *both])

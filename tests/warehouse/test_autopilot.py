@@ -202,7 +202,7 @@ def test_an_autopilot_that_is_asked_for_again_has_not_failed(tmp_path: Path) -> 
     run.replace_policy(policy_from("auto"))
     assert run.autopilot == ""
     watch.heard(told())
-    assert "in the last window" in run.autopilot, "what was seen before does not count either"
+    assert "in 1 window" in run.autopilot, "what was seen before does not count either"
     watch.stop()
     assert broken is not None
     broken.end()
@@ -271,7 +271,7 @@ def test_windows_before_a_change_by_a_user_do_not_count(tmp_path: Path, change: 
         pytest.param({"placement": "anywhere"}, "", id="the placement"),
         pytest.param({"policy": "auto:window=60"}, "", id="another autopilot"),
         pytest.param(None, "", id="the declarations"),
-        pytest.param({"refresh": "hot"}, "in the last window", id="what changes no load"),
+        pytest.param({"refresh": "hot"}, "in 1 window", id="what changes no load"),
     ],
 )
 def test_what_was_said_before_a_change_by_a_user_is_not_said_any_more(
@@ -283,7 +283,7 @@ def test_what_was_said_before_a_change_by_a_user_is_not_said_any_more(
     watch.begin(HEADER)
     watch.start(run)
     watch.heard(told())
-    assert "in the last window" in run.autopilot
+    assert "in 1 window" in run.autopilot
     watch.redeclared(()) if change is None else watch.changed(START, change)
     assert said in run.autopilot and bool(said) == bool(run.autopilot)
     watch.stop()

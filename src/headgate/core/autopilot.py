@@ -6,8 +6,9 @@ all from the same beginning to the same end. This is told here window by window,
 * Nothing is changed while hardly anybody has to wait: then no settings can gain much.
 * Other settings are taken over if they were better by a share of the weighted staleness over several windows, and over
   enough arrivals and updates. Windows in which nobody waits do not count.
-* How much they were better is in doubt: one window is not as the next, and replays are not as what was measured. Doubt
-  becomes smaller with every window. Settings must be better by that share whatever is in doubt.
+* How much they were better is in doubt: one window is not as the next, and replays are not as what was measured. Both
+  are taken to be chance, of which the more windows there are, the less is left. Twice its standard error is taken off
+  the gain. That is a rough measure: many settings are compared again and again.
 * Replays that are far off from what was measured are not believed at all.
 * After a change, what is measured is compared with what the settings before would have given: their replay, corrected
   by how far replays were off before the change. If it is worse in several windows in a row, the settings before are
@@ -113,7 +114,7 @@ class ReplayedWindow:
 
     @property
     def to_gain(self) -> float:
-        """The share of the weighted staleness that comes from waiting: nobody can gain more."""
+        """The share of the weighted staleness that comes from waiting: hardly anybody could gain more."""
         here = self.replayed[self.now]
         return max(0.0, 1.0 - self.without_waiting / here) if here > 0 else 0.0
 
@@ -152,7 +153,10 @@ class Probation:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What ``other`` settings would have saved over some ``windows``, as a share of the weighted staleness; and by how
-    much that may be wrong, as a standard error."""
+    much that may be wrong, as a standard error.
+
+    It comes from how much they saved in each window, and from how far the replay was off from what was measured.
+    """
 
     other: RunSettings
     windows: tuple[ReplayedWindow, ...]
@@ -167,7 +171,8 @@ class Evidence:
         whole = sum(here)
         gains = [each.gain(other) for each in windows]
         saved = sum(gain * area for gain, area in zip(gains, here, strict=True)) / whole
-        apart = ((gain - saved) * area for gain, area in zip(gains, here, strict=True))
+        free = math.sqrt(len(windows) / max(1, len(windows) - 1))
+        apart = (free * (gain - saved) * area for gain, area in zip(gains, here, strict=True))
         wrong = (each.measured * each.seconds - area for each, area in zip(windows, here, strict=True))
         return cls(other, windows, saved, math.hypot(*apart, *wrong) / whole)
 
@@ -301,8 +306,8 @@ def _off(seen: tuple[ReplayedWindow, ...]) -> float:
 
 
 def _stretch(seen: tuple[ReplayedWindow, ...]) -> str:
-    windows = "the last window" if len(seen) == 1 else f"the last {len(seen)} windows"
     minutes, events = sum(each.seconds for each in seen) / 60, sum(each.events for each in seen)
+    windows = f"{len(seen)} {plural('window', len(seen))} in which somebody waited"
     return f"{windows} ({minutes:.3g} min, {events:,} arrivals and updates)"
 
 

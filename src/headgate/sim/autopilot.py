@@ -143,7 +143,7 @@ class WindowReplays:
             replayed={now: here},
         )
         self._between()
-        if window.to_gain < autopilot.gain:  # no other settings could be better by that much
+        if window.to_gain < autopilot.gain:  # hardly any other settings could be better by that much
             return window
         found = {now: here}
         for other in settings_to_try(autopilot, now, self._home, self._before):

@@ -9,9 +9,9 @@ both for the cost of its data. So all tables are fitted together,
 with one slowness for all of them: the median, over the updates that began about then, of how long each took compared
 with its line. Lines and slowness are improved in turn.
 
-Updates that are all of one size do not tell their set-up from the rest. So each table has one update more, of no data,
-that took about as long as the set-up of other tables does. It hardly counts where sizes differ, and not at all where
-lines are exact.
+Updates that are all of one size do not tell their set-up from the rest. So each table has a guess of its set-up, which
+counts as much as one update: it lies between the seconds that set-up takes in the other tables and the share that it
+has there. Where sizes differ it hardly counts, and where lines are exact it does not.
 """
 
 from __future__ import annotations
@@ -26,20 +26,30 @@ from headgate.core import LEAST_UPDATE_TIME, CostModel, Floats, Ints
 
 #: an update as (when it began, seconds of data, seconds of work)
 Seen = tuple[float, float, float]
-#: slowness goes by so many updates of each table, by so many of all at the least and at the most
-_EACH, _FEWEST, _MOST = 3, 31, 255
-#: and is worked out so many times in each such stretch
-_OVERLAP = 8
-#: how often lines and slowness are improved at the most, and the change of what is expected that is none
-_ROUNDS, _SAME = 60, 2e-4
-#: the share of an update that is set-up before anything is known; and the least share that is set-up, or is not
-_HALF, _LITTLE = 0.5, 0.02
-#: by what share of an update its set-up may differ from what it should take by that of other tables
-_WRONG = 0.3
+#: the slowness at a moment goes by so many updates of each table around it
+UPDATES_OF_EACH = 3
+#: by at least so many of all tables, and at most
+FEWEST_AROUND, MOST_AROUND = 31, 255
+#: it is worked out anew after such a part of them
+OVERLAP = 8
+#: how often lines and slowness are improved at the most. Slow periods take 10 to 40 rounds; what is left after 60 is
+#: small
+MOST_ROUNDS = 60
+#: nothing is to be improved any more if what is expected of each update changes by less
+CONVERGED = 2e-4
+#: the share of an update that is taken to be set-up before anything is known
+FIRST_SHARE = 0.5
+#: the least share that is set-up, and the least that is not, while chance could hide it
+LEAST_SHARE = 0.02
+#: standard deviation of the guess of a set-up, as a share of an update
+GUESS_ERROR = 0.3
 
 
 def fitted_together(seen: Mapping[str, Sequence[Seen]]) -> dict[str, CostModel]:
-    """What updates of each table cost while the machine is as fast as it usually is; of tables that had any."""
+    """What updates of each table cost while the machine is as fast as it usually is; of tables that had any.
+
+    The models are good for ``alpha``, ``beta`` and ``predict``: they do not remember what was seen.
+    """
     names = [name for name, updates in seen.items() if updates]
     if not names:
         return {}
@@ -62,9 +72,9 @@ class _Lines:
         self._sizes = amounts / self._usual_size[table]
         self._count = count
         #: how much the logarithm of updates varies around their lines, as a mean square
-        self._varies = _WRONG**2
+        self._varies = GUESS_ERROR**2
         mean = self._sums(seconds) / count
-        self._setup, self._rest = mean * _HALF, mean * _HALF
+        self._setup, self._rest = FIRST_SHARE * mean, (1 - FIRST_SHARE) * mean
         self._predicted = mean[table]
 
     def _sums(self, values: Floats) -> Floats:
@@ -75,32 +85,35 @@ class _Lines:
 
     def improve(self) -> None:
         """Fit lines to what updates would have taken at the usual speed, find the slowness by them, and again."""
-        slowness = expected = np.ones(len(self._seconds))
-        for _ in range(_ROUNDS):
+        slowness = np.ones(len(self._seconds))
+        expected = np.full(len(self._seconds), math.nan)
+        for _ in range(MOST_ROUNDS):
             self._fit(self._seconds / slowness)
             slowness = self._slowness()
             before, expected = expected, slowness * self._predicted
-            if float(np.abs(np.log(expected / before)).max()) < _SAME:
+            if float(np.abs(np.log(expected / before)).max()) < CONVERGED:
                 break
 
     def _fit(self, seconds: Floats) -> None:
-        """Least squares in proportion to what was predicted: of a long update, more is chance."""
+        """Weighted least squares: what is chance in an update grows with its length."""
         mean, sizes = self._sums(seconds) / self._count, self._sizes
         weight = 1 / self._predicted**2
-        # The more updates vary, the more the one of no data counts.
-        counts = min(1.0, self._varies / _WRONG**2)
-        by_others = counts / mean**2
-        w, wx, wxx = self._sums(weight) + by_others, self._sums(weight * sizes), self._sums(weight * sizes**2)
-        wy = self._sums(weight * seconds) + by_others * self._setup_of_others(mean)
+        # The guess weighs as much as an update would that is as far off. Never nothing: it is all that updates of one
+        # size leave to go by.
+        chance = min(1.0, self._varies / GUESS_ERROR**2)
+        by_guess = max(chance, 1e-6) / mean**2
+        w, wx, wxx = self._sums(weight) + by_guess, self._sums(weight * sizes), self._sums(weight * sizes**2)
+        wy = self._sums(weight * seconds) + by_guess * self._guesses(mean)
         wxy = self._sums(weight * sizes * seconds)
         determinant = w * wxx - wx * wx
-        tells = determinant > 1e-9 * w * wxx
+        tells = determinant > 1e-13 * w * wxx
         rest = np.where(tells, w * wxy - wx * wy, 0.0) / np.where(tells, determinant, 1.0)
+        # Neither set-up nor the rest is negative, nor so small that chance could hide it. If one would be, it is as
+        # small as it may be, and the other goes through the middle of the updates.
         whole = self._sums(weight * seconds) / self._sums(weight)
-        # Neither is negative, nor nothing while that is not known.
-        little = _LITTLE * counts * whole
-        rest = np.where(wxx > 0, np.clip(rest, little, None), 0.0)
+        little = np.where(wxx > 0, LEAST_SHARE * chance * whole, 0.0)
         setup = np.where(rest > little, (wy - rest * wx) / w, whole - little)
+        rest = np.maximum(rest, little)
         least = np.maximum(LEAST_UPDATE_TIME, little)
         no_setup = setup < least
         rest = np.where(no_setup & (wxx > 0), np.maximum(0.0, wxy - least * wx) / np.where(wxx > 0, wxx, 1.0), rest)
@@ -108,24 +121,24 @@ class _Lines:
         self._predicted = self._setup[self._table] + self._rest[self._table] * sizes
         self._varies = float(np.mean(np.log(seconds / self._predicted) ** 2))
 
-    def _setup_of_others(self, mean: Floats) -> Floats:
-        """What the set-up of each table should take by that of the others: between as long, and the same share."""
+    def _guesses(self, mean: Floats) -> Floats:
+        """What the set-up of each table should take: between as long as in other tables, and the same share."""
         share = float(np.median(self._setup / (self._setup + self._rest)))
-        guesses = np.clip((np.median(self._setup) / mean, np.full_like(mean, share)), _LITTLE, 1 - _LITTLE)
-        found: Floats = mean * np.sqrt(guesses.prod(axis=0))
+        shares = np.clip((np.median(self._setup) / mean, np.full_like(mean, share)), LEAST_SHARE, 1 - LEAST_SHARE)
+        found: Floats = mean * np.sqrt(shares.prod(axis=0))
         return found
 
     def _slowness(self) -> Floats:
         """How slow the machine was at each update; 1 is usual."""
         off = np.log(self._seconds / self._predicted)
-        half = min(max(_EACH * self._tables, _FEWEST), _MOST, len(off)) // 2
+        half = min(max(UPDATES_OF_EACH * self._tables, FEWEST_AROUND), MOST_AROUND, len(off)) // 2
         if half < 1:
             return np.ones(len(off))
         around = np.pad(off, half, mode="reflect" if len(off) > half else "edge")
-        hop = max(1, 2 * half // _OVERLAP)
+        hop = max(1, 2 * half // OVERLAP)
         medians = np.median(sliding_window_view(around, 2 * half + 1)[::hop], axis=1)
         medians -= np.median(medians)
-        # Medians of so many updates differ by chance, too: only what they differ by more is slowness.
+        # With few tables, chance would pass for slowness: medians of so many updates differ by chance, too.
         by_chance, all_in_all = math.pi / 2 * self._varies / (2 * half + 1), float(np.mean(medians**2))
         medians *= max(0.0, 1 - by_chance / all_in_all) if all_in_all > 0 else 0.0
         nearest = np.minimum((np.arange(len(off)) + hop // 2) // hop, len(medians) - 1)

@@ -34,8 +34,10 @@ class TraceCosts:
         self._trace = trace
         self._begin = begin
         self._updates: Mapping[str, _Amounts] = {table.name: self._of(table) for table in trace.header.tables}
-        self._alone = fitted_together({name: self._alone_seen(name) for name in self._updates})
-        self._alone |= {name: cost for name, cost in known.items() if name in self._updates}
+        self._alone = {name: cost for name, cost in known.items() if name in self._updates}
+        if not self._alone.keys() >= self._updates.keys():
+            alone = {name: self._alone_seen(name) for name in self._updates}
+            self._alone = {**fitted_together(alone), **self._alone}
         self.shared_setup = self._share()
 
     def of(self, table: TraceTable) -> tuple[CostModel, Slowness]:
@@ -82,14 +84,16 @@ class TraceCosts:
     def _share(self) -> float:
         """What updates took less in a job that another one had set up, as a share of the set-up."""
         saved = shareable = 0.0
+        # By what updates took on the mean: those that shared a job may have been slow, too.
+        mean = {name: CostModel.fitted(those) for name in self._updates if (those := self._seen(name, False))}
         for name, updates in self._updates.items():
             joined = [(update, amount) for update, amount in updates if self._has_joined(update)]
             inside = CostModel.fitted(self._seen(name, True)) if joined else None
             for update, amount in joined:
-                cost, first = self._alone.get(name), self._alone.get(update.together[0])
+                cost, first = mean.get(name), mean.get(update.together[0])
                 if cost is not None:
                     saved += cost.predict(amount) - update.seconds
-                    shareable += self._shareable(cost, update)
+                    shareable += cost.alpha if first is None else min(cost.alpha, first.alpha)
                 elif inside is not None and first is not None:
                     # It never ran alone: then its set-up is taken to be like that of the first one.
                     saved += first.alpha - inside.alpha
@@ -144,5 +148,5 @@ def brought(update: Update, before: int | None) -> tuple[float, int | None]:
     As expected only where it is not known how much it really was.
     """
     if update.freshness is None or before is None:
-        return update.gained, before if update.freshness is None else update.freshness
+        return max(0.0, update.gained), before if update.freshness is None else update.freshness
     return max(0, update.freshness - before) / MICROS, max(before, update.freshness)

@@ -14,11 +14,12 @@ _MAX_BENEFIT = MaxBenefit()
 
 @dataclass(frozen=True)
 class Autopilot(WrappingPolicy):
-    """Another policy, ``now``, until a replay of the last minutes has shown again and again that one is better.
+    """Another policy, ``now``, until replays of the last minutes have shown that one is better.
     A running warehouse and the simulator of tables look; elsewhere it stays as it is.
 
     Rule: that of ``now``. Every ``window`` seconds, the last ones are replayed under other settings, and those are
-    taken over that had at least the share ``gain`` less weighted staleness each time: see ``headgate.core.autopilot``.
+    taken over that had at least the share ``gain`` less weighted staleness over several windows, with what is in doubt
+    taken off: see ``headgate.core.autopilot``.
     ``placements``: the placement may be changed, too. ``tracks``: how many tracks it may use; 0 for those there are.
     Features: those of ``now``.
     Fails: what the replay does not model it does not see; and as ``now`` does: with max-benefit, a table with a low
