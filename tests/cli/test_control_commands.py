@@ -490,6 +490,35 @@ def test_status_shows_what_tables_wait_for_the_lag_and_the_notices_of_the_run(
     assert told["notices"][1] == {"at": 1.0, "table": "air", "text": "a.json changed"}
 
 
+class TooSlow(Recorder):
+    """The target lags of air and alerts cannot be kept, and users were told so."""
+
+    WHY = "its target lag of 1 s cannot be met: with its sources, an update takes 4 s at least"
+    LATER = "its target lag of 9 s cannot be met together with the others, which take 1.37 tracks of 1"
+    COARSER = "a target_lag of 41 s for air, or to leave out alerts"
+
+    def statistics(self) -> tuple[NodeStatistics, ...]:
+        some = f"for the other targets, 2 tracks, or {self.COARSER}"
+        return (
+            statistics_of("air", note=self.WHY, target_note=self.WHY, target_help=self.COARSER),
+            statistics_of("alerts", note=self.LATER, target_note=self.LATER, target_help=some),
+            statistics_of("meters"),
+        )
+
+    def notices(self) -> tuple[RunNotice, ...]:
+        helps = "; it would help: 2 tracks; it would help: a target_lag of 40 s for air"
+        return (RunNotice(0.0, None, f"air: {self.WHY}{helps}"),)
+
+
+def test_status_says_once_what_would_help_target_lags(headgate: Headgate, committed: Path) -> None:
+    with serving(committed, TooSlow()):
+        *_, meters, air, alerts, helps, notice = headgate("status", committed).out
+    assert meters.startswith("meters")
+    assert (air, alerts) == (f"air: {TooSlow.WHY}", f"alerts: {TooSlow.LATER}")
+    assert helps == f"what would help the target lags: for the other targets, 2 tracks, or {TooSlow.COARSER}"
+    assert notice == f"1970-01-01 00:00:00 UTC: air: {TooSlow.WHY}"
+
+
 def test_status_tells_as_json_what_operators_inside_a_table_did(headgate: Headgate, committed: Path) -> None:
     with serving(committed, Hosting()):
         told = json.loads("\n".join(headgate("status", committed, "--json").out))

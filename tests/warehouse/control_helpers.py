@@ -123,7 +123,8 @@ class Recorder:
 def statistics_of(name: str, **known: Any) -> NodeStatistics:
     """Zero in every field that is not given and not a word."""
     values: dict[str, Any] = {field.name: 0 for field in fields(NodeStatistics)}
-    values |= {"name": name, "state": "ok", "error": "", "note": "", "target_note": "", "operators": ()}
+    values |= {"name": name, "state": "ok", "operators": ()}
+    values |= dict.fromkeys(("error", "note", "target_note", "target_help"), "")
     return NodeStatistics(**(values | known))
 
 

@@ -6,7 +6,7 @@ import errno
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from headgate.cli.live import PAST, problem_line
 from headgate.cli.output import PlainConsole, say, say_error
-from headgate.core import HeadgateError, ParameterError, is_past
+from headgate.core import HeadgateError, ParameterError, is_past, without_help
 from headgate.places.place import AnyPath, path_from
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.run.control_client import RunningWarehouse
@@ -132,16 +132,27 @@ def status(
             console.print(table.error, soft_wrap=True)
         if table.repairs is not None:
             console.print(f"{table.name}: still to be recomputed: {table.repairs}", soft_wrap=True)
-    for row in live or ():
+    for line in _running_lines(live or (), notices):
+        console.print(line, soft_wrap=True)
+
+
+def _running_lines(live: Sequence[Mapping[str, Any]], notices: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What there is to say of the tables of a running process, and then what users were told."""
+    for row in live:
         if line := problem_line(row["name"], row["state"], row["error"] or row["note"]):
-            console.print(line, soft_wrap=True)
-    notes = {(row["name"], row["note"]) for row in live or ()}
+            yield line
+    # What helps a table that needs more than tracks is a part of what helps the others.
+    helps = max((row.get("target_help", "") for row in live), key=len, default="")
+    if helps:
+        yield f"what would help the target lags: {helps}"
+    notes = {(row["name"], row["note"]) for row in live}
     for notice in notices:
         if (notice["table"], notice["text"]) in notes:  # it stands above, because it still holds
             continue
         about = "" if notice["table"] is None else f"{notice['table']}: "
         at = datetime.fromtimestamp(notice["at"], UTC)
-        console.print(f"{at:%Y-%m-%d %H:%M:%S} UTC: {about}{notice['text']}", soft_wrap=True)
+        text = without_help(notice["text"]) if helps else notice["text"]
+        yield f"{at:%Y-%m-%d %H:%M:%S} UTC: {about}{text}"
 
 
 def query(

@@ -74,6 +74,7 @@ from headgate.core.target_plan import (
     impossible_line,
     plan_lines,
     plan_targets,
+    without_help,
 )
 from headgate.core.targets import TargetTables, fill_targets
 from headgate.core.update import Layer, OperatorFigures, Update, added_up, first_line, node_name
@@ -197,5 +198,6 @@ __all__ = [
     "user_error",
     "vet",
     "waiting_since",
+    "without_help",
     "work_per_second",
 ]

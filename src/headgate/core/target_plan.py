@@ -251,6 +251,8 @@ def _rounded_up(seconds: float) -> float:
 
 #: how a number of seconds is written
 Written = Callable[[float], str]
+#: what begins each part of a text that says what would help
+_HELP = "it would help: "
 
 
 def seconds_of(length: float) -> str:
@@ -261,7 +263,12 @@ def plan_lines(plan: TargetPlan, written: Written = seconds_of) -> list[str]:
     """What there is to say of the targets as a whole, a line for each thing; nothing if all can be kept."""
     if plan.verdict == "kept":
         return []
-    return [*_said(plan, written), *(f"it would help: {line}" for line in help_lines(plan, written))]
+    return [*_said(plan, written), *(f"{_HELP}{line}" for line in help_lines(plan, written))]
+
+
+def without_help(said: str) -> str:
+    """``plan_lines`` as one text, without what would help."""
+    return said.partition(f"; {_HELP}")[0]
 
 
 def _said(plan: TargetPlan, written: Written) -> Iterator[str]:

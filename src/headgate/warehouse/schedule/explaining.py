@@ -23,10 +23,11 @@ class Standing:
     of the ``pending`` event time. ``failures`` in a row are those of its live updates, or else of its backfills; it is
     tried again in ``next_try`` seconds, or not before a user says so if it is ``held``. ``note`` says why its source
     cannot be polled, ``remark`` what else the source has to say, such as files that are set aside. ``catalog`` says
-    what is wrong with its entry in a catalog, ``target`` why its target lag cannot be kept. ``rebuild`` says why it
-    must be computed anew. ``job`` are the tables that share the job of its running update, ``together`` says why it
-    shares jobs with others or does not. ``refresh`` says that it is part of a refresh. ``idle`` is the time since its
-    last update, None if there was none. ``mode`` is how a derived table is kept up to date, and why.
+    what is wrong with its entry in a catalog, ``target`` why its target lag cannot be kept, and what would help.
+    ``rebuild`` says why it must be computed anew. ``job`` are the tables that share the job of its running update,
+    ``together`` says why it shares jobs with others or does not. ``refresh`` says that it is part of a refresh.
+    ``idle`` is the time since its last update, None if there was none. ``mode`` is how a derived table is kept up to
+    date, and why.
     """
 
     name: str

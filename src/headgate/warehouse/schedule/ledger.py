@@ -42,9 +42,9 @@ class NodeStatistics:
     ``next_update`` is when more data is expected. ``updates_left`` is how many more updates are needed after the
     running or the next one, for what is waiting now. ``longest_wait`` is the longest time that an update waited for a
     track. ``note`` is what the source waits for, what is wrong with the table's entry in a catalog or its publications,
-    or ``target_note``: why its target lag cannot be kept, and what would help. ``behind`` is how many records of each
-    partition of its source are not loaded. ``operators`` are those of the stream queries inside the table, over all
-    updates of the run.
+    or ``target_note``: why its target lag cannot be kept. ``target_help`` is what would help there. ``behind`` is how
+    many records of each partition of its source are not loaded. ``operators`` are those of the stream queries inside
+    the table, over all updates of the run.
     """
 
     name: str
@@ -72,6 +72,7 @@ class NodeStatistics:
     operators: tuple[OperatorFigures, ...] = ()
     repairs: Repairs | None = None
     target_note: str = ""
+    target_help: str = ""
     behind: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -105,6 +106,7 @@ class LedgerEntry:
         self.remark = ""
         #: why its target lag cannot be kept, and what would help; empty if it can
         self.target_note = ""
+        self.target_help = ""
         #: what is wrong with the places that the table is published to
         self.publish_note = ""
         self.rows = (known(lambda: node.store.statistics().rows) or 0) if node.layer == "live" else 0
@@ -213,6 +215,7 @@ class LedgerEntry:
             operators=self.operators,
             repairs=repairs,
             target_note=self.target_note,
+            target_help=self.target_help,
             behind=self.behind,
         )
 

@@ -98,7 +98,7 @@ class Standings:
             note=entry.note if entry.waiting else "",
             remark="" if entry.waiting else entry.note,
             catalog=entry.remark,
-            target=entry.target_note,
+            target="; it would help: ".join(filter(None, (entry.target_note, entry.target_help))),
             repairs=known(lambda: node.repairs),
             rebuild=node.rebuild_reason,
             idle=None if entry.last_update is None else now - entry.last_update,

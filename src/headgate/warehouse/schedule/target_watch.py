@@ -78,7 +78,8 @@ class TargetWatch:
         # Also if no target is left: the pipeline file may have been saved without them.
         notes = {} if self.plan is None else notes_of(self.plan)
         for name in self._graph.names:
-            self._ledger.of(name).target_note = notes.get(name, "")
+            entry = self._ledger.of(name)
+            entry.target_note, entry.target_help = notes.get(name, ("", ""))
         if self.plan is None:
             return []
         text = "; ".join(plan_lines(self.plan, readable)) if self.plan.verdict == "impossible" else ""
@@ -112,20 +113,19 @@ class TargetWatch:
         )
 
 
-def notes_of(plan: TargetPlan) -> dict[str, str]:
+def notes_of(plan: TargetPlan) -> dict[str, tuple[str, str]]:
     """{table whose target cannot be kept: why, and what would help}."""
     if plan.verdict != "impossible":
         return {}
 
     def would(more_tracks: bool) -> str:
-        helps = help_lines(plan, readable, more_tracks)
-        return f"; it would help: {', or '.join(helps)}" if helps else ""
+        return ", or ".join(help_lines(plan, readable, more_tracks))
 
-    notes = {table.name: impossible_line(table, readable) + would(more_tracks=False) for table in plan.impossible}
+    notes = {table.name: (impossible_line(table, readable), would(more_tracks=False)) for table in plan.impossible}
     together = f"cannot be met together with the others, which take {plan.busy:.2f} tracks of {plan.tracks}"
     targets = {table.name: table.target for table in plan.tables}
     for name in plan.given_up:
-        notes.setdefault(name, f"its target lag of {readable(targets[name])} {together}{would(more_tracks=True)}")
+        notes.setdefault(name, (f"its target lag of {readable(targets[name])} {together}", would(more_tracks=True)))
     return notes
 
 
