@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -134,6 +135,23 @@ def test_the_start_of_a_recorded_run_does_not_count_unless_asked_for(headgate: H
     assert f"without its first {readable(start)}" in said
     assert "--skip '0 s' counts it" in said
     assert "counts it" not in headgate("bound", str(path), "--skip", "5 s")[1]
+
+
+def test_simulate_says_that_its_bound_counts_the_start_of_a_recorded_run(headgate: Headgate, tmp_path: Path) -> None:  # noqa: F811
+    path = write(tmp_path / "run.jsonl")
+    assert "counts the start" not in headgate("simulate", str(path), "--bound")[1], "it began with rows"
+    began_empty = re.sub(r'"freshness":\d+', '"freshness":null', path.read_text().splitlines()[0])
+    path.write_text("\n".join([began_empty, *path.read_text().splitlines()[1:], ""]))
+    start = settled(read_trace(path))
+    without = f"--skip '{math.ceil(start)} s'"
+    note = (
+        f"The bound counts the start of the run, until most tables had rows after {readable(start)}; headgate bound "
+        f"leaves it out, and so does {without} here."
+    )
+    assert note in " ".join(headgate("simulate", str(path), "--bound")[1].split())
+    assert note in json.loads(headgate("simulate", str(path), "--bound", "--json")[1])["notes"]
+    assert "counts the start" not in headgate("simulate", str(path))[1], "there is no bound"
+    assert "counts the start" not in headgate("simulate", str(path), "--bound", "--skip", f"{math.ceil(start)} s")[1]
 
 
 def test_the_autopilot_is_simulated_as_it_acts_and_not_replayed(

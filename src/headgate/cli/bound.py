@@ -14,11 +14,10 @@ from rich.table import Table
 
 from headgate.cli.comparison import times_bound
 from headgate.cli.output import PlainConsole, say
-from headgate.cli.simulate import TRACE_SUFFIX, ScenarioOrTrace, known_placements, known_policies, sized
+from headgate.cli.simulate import TRACE_SUFFIX, ScenarioOrTrace, known_placements, known_policies, sized, start_of
 from headgate.core import MOST_TRACKS, ParameterError, Placement, Policy, ScenarioError
 from headgate.core.autopilot import refuse_replay
 from headgate.core.lengths import plural
-from headgate.core.trace import Trace
 from headgate.places.place import AnyPath
 from headgate.sim import (
     CostModel,
@@ -31,7 +30,6 @@ from headgate.sim import (
     run_bound,
 )
 from headgate.sim.comparison import bounds, simulated
-from headgate.sim.run_bound import settled
 from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.run.control_commands import finite
 from headgate.warehouse.run.trace import read_trace
@@ -93,7 +91,7 @@ def bound(
         if events is not None or certain:
             raise ParameterError("--events and --certain are for scenarios; leave them out with a trace")
         trace = read_trace(what)
-        skipped = _start(trace) if skip is None else seconds(skip, "--skip")
+        skipped = start_of(trace) if skip is None else seconds(skip, "--skip")
         replay = replay_of(trace, skipped, CostModel)
         name, notes = replay.scenario.name, replay.notes
         rows = _recorded(replay, what, policy, placement, workers, seed, portions)
@@ -136,14 +134,6 @@ def _simulated(
         return _row(result, least(one, result.seconds))
 
     return scenario.name, [run(one) for one in known_policies(policy, ("max-benefit",), path)]
-
-
-def _start(trace: Trace) -> float:
-    """How many seconds of a run are its start, as on the page; nothing if there is hardly a run beyond it."""
-    from headgate.monitor.bounding import LEAST_SECONDS
-
-    start = settled(trace)
-    return start if trace.finish - trace.header.started - start >= LEAST_SECONDS else 0.0
 
 
 def _recorded(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -27,6 +28,7 @@ from headgate.core import (
     plan_lines,
     policy_from,
 )
+from headgate.core.trace import Trace
 from headgate.places.place import AnyPath
 from headgate.sim import (
     Compared,
@@ -43,7 +45,8 @@ from headgate.sim import (
     replay_of,
     variants,
 )
-from headgate.warehouse.declare.durations import seconds
+from headgate.sim.run_bound import settled
+from headgate.warehouse.declare.durations import readable, seconds
 from headgate.warehouse.run.control_commands import finite
 from headgate.warehouse.run.trace import newest_trace, read_trace
 
@@ -184,19 +187,38 @@ def _replay(
     as_json: bool,
     bound: bool,
 ) -> None:
-    replay = replay_of(read_trace(path), 0.0 if skip is None else seconds(skip, "--skip"), CostModel)
+    trace, skipped = read_trace(path), 0.0 if skip is None else seconds(skip, "--skip")
+    replay = replay_of(trace, skipped, CostModel)
     if inheritance is not None:
         replay = replace(replay, scenario=_inheriting(replay.scenario, inheritance))
     policies = known_policies(policy, replay.policies, path)
     placements = known_placements(placement, (replay.placement,), path)
     chosen = [(one, other) for one in policies for other in placements]
     rows = list(compare_replay(replay, chosen, tracks, seed, bound))
+    notes = replay.notes
+    if any(row.lower_bound is not None for row in rows) and (start := start_of(trace)) > skipped:
+        notes = (*notes, _counts_start(start))
     if as_json:
         whole = {"scenario": replay.scenario.name, "seed": seed, "results": [asdict(row) for row in rows]}
-        whole["notes"] = replay.notes
+        whole["notes"] = notes
         say(json.dumps(finite(whole), indent=2, allow_nan=False))
         return
-    print_replay(PlainConsole(), replay.about, rows, nodes, replay.notes)
+    print_replay(PlainConsole(), replay.about, rows, nodes, notes)
+
+
+def start_of(trace: Trace) -> float:
+    """How many seconds of a run are its start, as on the page; nothing if there is hardly a run beyond it."""
+    from headgate.monitor.bounding import LEAST_SECONDS
+
+    start = settled(trace)
+    return start if trace.finish - trace.header.started - start >= LEAST_SECONDS else 0.0
+
+
+def _counts_start(start: float) -> str:
+    return (
+        f"The bound counts the start of the run, until most tables had rows after {readable(start)}; headgate bound "
+        f"leaves it out, and so does --skip '{math.ceil(start)} s' here."
+    )
 
 
 def _inheriting(scenario: TableScenario, inheritance: str) -> TableScenario:
