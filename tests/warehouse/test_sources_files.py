@@ -196,7 +196,7 @@ def test_a_file_is_left_alone_until_it_has_not_changed_for_the_time_to_settle(tm
     files = source(tmp_path, settle="1 hour", clock=clock)
     write(tmp_path, "a.json")
     assert taken(files) == []
-    assert files.latest(files.start()) == Pending(note="1 file is not complete yet: a.json")
+    assert files.latest(files.start()) == Pending()
     clock.ahead = 3000.0
     assert taken(files) == []
     clock.ahead = 3600.1
@@ -217,7 +217,7 @@ def test_an_old_modification_time_does_not_make_a_young_file_whole(tmp_path: Pat
     files = source(tmp_path, settle="1 hour")
     write(tmp_path, "b.json", "a.json")
     os.utime(tmp_path / "a.json", (1, 1))
-    assert files.latest(files.start()).note == "2 files are not complete yet, among them a.json"
+    assert files.latest(files.start()).chunks == 0
 
 
 def test_a_file_that_grows_again_between_poll_and_range_has_to_settle_again(tmp_path: Path) -> None:
@@ -229,6 +229,40 @@ def test_a_file_that_grows_again_between_poll_and_range_has_to_settle_again(tmp_
     clock.ahead = 0.0
     write(tmp_path, "a.json", text="more than before")
     assert taken(files) == ["b.json"]
+
+
+@pytest.mark.parametrize(
+    ("settle", "usual"), [pytest.param(0.5, 5.0, id="short"), pytest.param("1 min", 180.0, id="long")]
+)
+def test_it_is_said_of_a_file_that_it_is_not_complete_if_that_takes_longer_than_usual(
+    tmp_path: Path, settle: str | float, usual: float
+) -> None:
+    clock = Clock()
+    files = source(tmp_path, settle=settle, clock=clock, format="parquet", schema=SCHEMA)
+    write(tmp_path, "a", "b")
+    assert files.latest(files.start()).note == ""
+    clock.ahead = usual - 0.1
+    assert files.latest(files.start()) == Pending()
+    clock.ahead = usual + 0.1
+    assert files.latest(files.start()).note == "2 files are not complete yet, among them a"
+    (tmp_path / "a").write_bytes(PARQUET)
+    (tmp_path / "b").unlink()
+    clock.ahead = 2 * usual
+    assert files.latest(files.start()).note == ""
+    write(tmp_path, "b")
+    assert files.latest(files.start()).note == "", "it is another file than the one that was removed"
+
+
+def test_nothing_is_said_of_files_that_come_all_the_time_as_each_is_complete_soon(tmp_path: Path) -> None:
+    clock = Clock()
+    clock.ahead = -3600.0  # behind the clock of the disk: whether a file is complete goes by what was seen of it
+    files, found = source(tmp_path, settle=0.5, clock=clock), []
+    for number in range(30):
+        write(tmp_path, f"{number:02}")
+        pending = files.latest(files.start())
+        found.append((pending.chunks, pending.note))
+        clock.ahead += 0.4
+    assert found == [(max(0, number - 1), "") for number in range(30)]
 
 
 PARQUET = b"PAR1" + b"\0" * 20 + (20).to_bytes(4, "little") + b"PAR1"
@@ -254,8 +288,10 @@ def test_a_file_that_ends_in_its_footer_is_whole_when_that_is_there(
     tmp_path: Path, format_: str, content: bytes, whole: bool
 ) -> None:
     (tmp_path / "a").write_bytes(content)
-    files = source(tmp_path, format=format_)
+    clock = Clock()
+    files = source(tmp_path, format=format_, clock=clock)
     assert taken(files) == (["a"] if whole else [])
+    clock.ahead = 6.0
     assert files.latest(files.start()).note == ("" if whole else "1 file is not complete yet: a")
     (tmp_path / "a").write_bytes(PARQUET if format_ == "parquet" else ORC)
     assert taken(files) == ["a"]

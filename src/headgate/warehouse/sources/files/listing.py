@@ -34,6 +34,8 @@ HIDDEN_PREFIXES = (".", "_")
 CHECKED_PER_LOOK = 100
 #: the longest time, in seconds, that a file which changes again and again has to stay as it is before it is loaded
 LONGEST_TO_SETTLE = 60.0
+#: a file is usually complete after this many times its time to settle, and after some seconds if that is short
+USUAL_TIMES_TO_SETTLE, USUAL_TO_COMPLETE = 3.0, 5.0
 
 
 class Stamp(NamedTuple):
@@ -82,14 +84,16 @@ def changed_at(status: os.stat_result) -> int:
 class Look:
     """What one look at the directory found beyond the loaded files.
 
-    ``whole`` can be loaded. ``unfinished`` are not complete yet. ``unreadable`` cannot be read, with the reason.
-    ``aside`` have been set aside and are still as they were. ``size``, ``oldest`` and ``newest`` are of ``whole``: the
+    ``whole`` can be loaded. ``unfinished`` are not complete yet; ``overdue`` are those of them that have not been for
+    longer than is usual. ``unreadable`` cannot be read, with the reason. ``aside`` have been set aside and are still as
+    they were. ``size``, ``oldest`` and ``newest`` are of ``whole``: the
     bytes of all, and when the first and the last arrived.
     """
 
     exists: bool = True
     whole: list[Found] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
+    overdue: list[str] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
     aside: dict[str, str] = field(default_factory=dict)
     size: int = 0
@@ -143,6 +147,8 @@ class Listing:
         self._watched: dict[str, _Watched] = {}
         #: {name of an incomplete file: its stamp}, so that its end is not read again until it has changed
         self._incomplete: dict[str, Stamp] = {}
+        #: {name of a file that is not complete: when it was first found so}
+        self._unfinished_since: dict[str, float] = {}
         #: {name: how often in a row the file has changed while it was being loaded}
         self._restless: dict[str, int] = {}
         self._unwanted: set[str] = set()
@@ -222,6 +228,7 @@ class Listing:
                 look.unfinished.append(name)
         self._whole = whole
         look.whole.extend(whole.values())
+        look.overdue.extend(self._overdue(look.unfinished))
         waiting = set(look.unfinished)
         self._watched = {name: seen for name, seen in self._watched.items() if name in waiting}
         self._incomplete = {name: seen for name, seen in self._incomplete.items() if name in waiting}
@@ -232,6 +239,16 @@ class Listing:
             oldest=min((file.arrived for file in look.whole), default=None),
             newest=max((file.arrived for file in look.whole), default=None),
         )
+
+    def _overdue(self, unfinished: list[str]) -> list[str]:
+        """Those that are not complete for longer than is usual, or that change whenever they are loaded.
+
+        Where files come all the time there is nearly always one that is not complete yet: that is no news.
+        """
+        now, before = self._steady(), self._unfinished_since
+        since = self._unfinished_since = {name: before.get(name, now) for name in unfinished}
+        usual = max(USUAL_TO_COMPLETE, USUAL_TIMES_TO_SETTLE * self._settle)
+        return [name for name in unfinished if now - since[name] > usual or self._is_restless(name)]
 
     def unchanged(self, files: Iterable[Found]) -> list[Found]:
         """Those of ``files`` that are still as they were found, and readable. The others are examined again."""
@@ -257,10 +274,13 @@ class Listing:
             self._last = None
 
     def _time_to_settle(self, name: str) -> float:
-        times = self._restless.get(name, 0)
-        if times < 2:  # files are sometimes replaced
+        if not self._is_restless(name):
             return self._settle
-        return max(self._settle, min(LONGEST_TO_SETTLE, 2.0 ** (times - 2)))
+        return max(self._settle, min(LONGEST_TO_SETTLE, 2.0 ** (self._restless[name] - 2)))
+
+    def _is_restless(self, name: str) -> bool:
+        """Whether a file has changed while it was being loaded, more than once: files are sometimes replaced."""
+        return self._restless.get(name, 0) >= 2
 
     def status(self, name: str) -> os.stat_result:
         """The status of a file, or of what it is a link to; an OSError if it is not there or may not be read."""

@@ -364,8 +364,7 @@ _NO_FILES = FileRange(files={}, oldest=0.0, newest=0.0)
 def _note(look: Look) -> str:
     """What a look found that is not loaded, in words."""
     notes = []
-    if look.unfinished:
-        names = look.unfinished
+    if names := look.overdue:
         one = f"1 file is not complete yet: {names[0]}"
         notes.append(one if len(names) == 1 else f"{len(names)} files are not complete yet, among them {min(names)}")
     for files, what in ((look.unreadable, "cannot be read"), (look.aside, "is set aside until it changes")):
