@@ -10,7 +10,7 @@ import pytest
 
 from headgate.core.errors import DeclarationError
 from headgate.warehouse.declare.analysis import analyse
-from headgate.warehouse.declare.query_fingerprint import has_changed
+from headgate.warehouse.declare.query_fingerprint import has_changed, what_changed
 from headgate.warehouse.declare.warehouse import Warehouse
 from headgate.warehouse.run.run import SparkOptions, WarehouseRun
 from headgate.warehouse.sources import Files
@@ -43,6 +43,29 @@ def test_fingerprints_are_compared_if_the_same_versions_made_them(now: dict[str,
 
 def test_a_table_without_a_fingerprint_was_written_before_there_were_any() -> None:
     assert not has_changed({}, THEN)
+
+
+OF_A, OF_B = "columns of a", "columns of b"
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        pytest.param({OF_A: "1"}, {OF_A: "1"}, "its query has changed", id="the query"),
+        pytest.param({OF_A: "1"}, {OF_A: "2"}, "the columns of its source a have changed", id="a source"),
+        pytest.param(
+            {OF_A: "1", OF_B: "1"},
+            {OF_A: "2", OF_B: "2"},
+            "the columns of its sources a, b have changed",
+            id="two sources",
+        ),
+        pytest.param({OF_A: "1"}, {OF_B: "1"}, "its query has changed", id="computed from another source"),
+        pytest.param({}, {OF_A: "1"}, "its query has changed, or the columns of its sources", id="not recorded"),
+        pytest.param({}, {}, "its query has changed", id="without sources"),
+    ],
+)
+def test_it_is_said_what_has_changed(then: dict[str, str], now: dict[str, str], said: str) -> None:
+    assert what_changed(THEN | then, THEN | {"plan": "x"} | now) == said
 
 
 # ---- fingerprints of queries -----------------------------------------------------------------------------------
@@ -201,6 +224,16 @@ def test_a_changed_query_replaces_all_rows_in_one_commit_and_until_then_the_old_
     warehouse.bring_up_to_date(spark)
     assert_all_as_batch(warehouse, spark)
     assert not reason(opened(tmp_path, spark, after)), "the commit names the new query"
+
+
+@pytest.mark.spark
+def test_the_source_is_named_whose_columns_have_changed(tmp_path: Path, spark: SparkSession) -> None:
+    landed(tmp_path)
+    above = ("above", "select ts from made")
+    opened(tmp_path, spark, TEN.format(10), above).bring_up_to_date(spark)
+    warehouse = opened(tmp_path, spark, TEN.format(10).replace("temp from", "temp, sensor from"), above)
+    assert reason(warehouse) == "its query has changed"
+    assert reason(warehouse, "above") == "the columns of its source made have changed"
 
 
 @pytest.mark.spark

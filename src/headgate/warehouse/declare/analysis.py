@@ -130,10 +130,11 @@ def _analyse_table(
     if complaint:
         mistakes.append(f"{table.place}: table {table.name!r} {complaint}")
         return
-    columns = {name: tuple(known[name].schema.names) for name in table.sources}
     nodes = plan_nodes(result)
     plan = plan_of(result, nodes)
-    fingerprint = query_fingerprint(table, result, nodes, requests)
+    schemas = {name: known[name].schema for name in table.sources}
+    columns = {name: tuple(schema.names) for name, schema in schemas.items()}
+    fingerprint = query_fingerprint(table, result, nodes, schemas, requests)
     if requests:
         # Spark cannot look into them, but those without states compute each row by itself.
         not_row_by_row = _why_not_row_by_row(plan)
@@ -162,7 +163,7 @@ def _analyse_table(
         not_linear="it has several sources" if growing is None else why_not_linear(plan, growing),
         not_local=None if table.lookback else _why_not_local(table, declared, plan),
         merge=merge,
-        keys=find_keys(plan, result, changing, {name: known[name].schema for name in table.sources}),
+        keys=find_keys(plan, result, changing, schemas),
         source_columns=columns,
         fingerprint=fingerprint if isinstance(merge, str) else {**fingerprint, "merge": merge.text},
         unrepeatable=_unrepeatable(nodes),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from headgate.core import DeclarationError, Graph
 from headgate.warehouse.declare.analysis import Analysis, analyse, stored_columns
 from headgate.warehouse.declare.modes import TableMode, table_modes
-from headgate.warehouse.declare.query_fingerprint import has_changed
+from headgate.warehouse.declare.query_fingerprint import has_changed, what_changed
 from headgate.warehouse.declare.spec import REJECTED_SUFFIX, DimensionSpec, StreamSpec, TableSpec, WarehouseSpec
 from headgate.warehouse.publish.node import PublishNode
 from headgate.warehouse.publish.owner import warehouse_id
@@ -139,7 +139,7 @@ def open_warehouse(
             nodes[name] = UnopenedTable(name, sources, store, partial(_try_to_open, store, rejected, open_node))
     opened_warehouse = OpenWarehouse(spec, graph, nodes)
     for table in changed_tables(opened_warehouse, analyses, on_change):
-        nodes[table].rebuild_reason = "its query has changed"
+        nodes[table].rebuild_reason = what_changed(nodes[table].state.query, analyses[table].fingerprint)
     return opened_warehouse
 
 
@@ -163,7 +163,7 @@ def _try_to_open(store: TableStore, rejected: TableStore, open_node: Callable[[]
 
 
 def changed_tables(warehouse: OpenWarehouse, analyses: Mapping[str, Analysis], on_change: OnChange) -> tuple[str, ...]:
-    """The tables to be rebuilt because their query has changed since their rows were computed.
+    """The tables to be rebuilt because their query, or the columns of a source, have changed since they were computed.
 
     With ``"refuse"`` this raises if there are any, with ``"keep"`` there are only those that cannot go on.
     """
@@ -175,7 +175,8 @@ def changed_tables(warehouse: OpenWarehouse, analyses: Mapping[str, Analysis], o
     if changed and on_change == "refuse":
         names = ", ".join(changed)
         raise DeclarationError(
-            f"the queries of these tables have changed since their rows were computed: {names}. With --on-change "
+            "the queries of these tables, or columns of their sources, have changed since their rows were computed: "
+            f"{names}. With --on-change "
             "rebuild (on_change='rebuild') they are computed anew; with keep, old rows stay as they are and new rows "
             "follow the new query"
         )
