@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from headgate.cli import app
-from headgate.core import CostModel, TargetPlan, Update, plan_lines
+from headgate.core import CostModel, TargetPlan, Update, plan_lines, policy_from
 from headgate.warehouse import Generator, Warehouse
 from headgate.warehouse.run.runtime import Runtime
 from headgate.warehouse.schedule.kept_costs import KnownCost, KnownPace, read_costs, read_paces, write_costs
+from headgate.warehouse.schedule.lasting_costs import LASTING_SECONDS, LastingCosts, SeenCost
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.schedule.scheduler import Scheduler
 from headgate.warehouse.schedule.target_watch import LOOK_AGAIN_AFTER, plan_before_run
@@ -38,15 +40,17 @@ def warehouse(folder: Path, target: str | None) -> Warehouse:
     return wh
 
 
-def scheduler_of(folder: Path, target: str | None, tracks: int = 1, before: Scheduler | None = None) -> Scheduler:
+def scheduler_of(
+    folder: Path, target: str | None, tracks: int = 1, before: Scheduler | None = None, policy: str = "max-benefit"
+) -> Scheduler:
     spec = warehouse(folder, target).spec()
     nodes = {name: Endless(name, TableStore(folder / name), 10.0) for name in spec.names()}
-    return Scheduler(OpenWarehouse(spec, spec.graph(), nodes), RunOptions(tracks=tracks, budget=1e9), 0.0, before)
+    options = RunOptions(tracks=tracks, budget=1e9, policy=policy_from(policy))
+    return Scheduler(OpenWarehouse(spec, spec.graph(), nodes), options, 0.0, before)
 
 
-def run_updates(scheduler: Scheduler, count: int, seconds: float = 2.0) -> float:
-    """So many updates, one after the other, each of which takes ``seconds``; when the last has ended."""
-    now = 0.0
+def run_updates(scheduler: Scheduler, count: int, seconds: float = 2.0, now: float = 0.0) -> float:
+    """So many updates from ``now`` on, one after the other, of ``seconds`` each; returns when the last has ended."""
     for _ in range(count):
         # pretended nodes have no period of their own
         scheduler._nodes.matrix.fill("period", [10.0] * len(scheduler._nodes))
@@ -75,6 +79,42 @@ def test_a_target_that_no_update_can_meet_is_named_while_it_runs_and_told_once(t
     assert {row.name: row.note for row in scheduler.statistics(now)}["hot"] == said["hot"]
     (notice,) = scheduler.notices
     assert notice.table is None and "hot: its target lag of 1 s cannot be met" in notice.text
+
+
+def test_a_burst_of_data_is_no_reason_to_say_that_a_target_cannot_be_met(tmp_path: Path) -> None:
+    scheduler = scheduler_of(tmp_path, "0.5 s", policy="fifo")  # all tables in turn
+    now, said = 0.0, set[str]()
+    for seconds in [0.1] * 200 + ([0.6] * 20 + [0.1] * 200) * 3:
+        now = run_updates(scheduler, 1, seconds, now)
+        said |= set(notes(scheduler, now))
+    assert (said, scheduler.notices) == (set(), [])
+    after = run_updates(scheduler, 10 * LOOK_AGAIN_AFTER, seconds=0.6, now=now)
+    assert list(notes(scheduler, after)) == ["hot", "cold"]
+    (notice,) = scheduler.notices
+    assert now + LASTING_SECONDS < notice.at < now + 2 * LASTING_SECONDS + 3 * 0.6 * LOOK_AGAIN_AFTER
+
+
+LOW, HIGH, UNKNOWN = SeenCost(1.0, 0.0, 10.0), SeenCost(0.5, 0.4, 10.0), SeenCost(math.nan, 0.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("looks", "least"),
+    [
+        pytest.param([(0, 0, HIGH)], HIGH, id="the first counts at once"),
+        pytest.param([(0, 0, LOW), (20, 9, HIGH), (30, 19, HIGH)], LOW, id="for less than a stretch"),
+        pytest.param([(0, 0, LOW), (20, 9, HIGH), (36, 19, HIGH)], HIGH, id="for a stretch"),
+        pytest.param([(0, 0, LOW), (20, 9, HIGH), (900, 11, HIGH)], LOW, id="of two updates"),
+        pytest.param([(0, 0, LOW), (20, 9, HIGH), (900, 12, HIGH)], HIGH, id="of three updates"),
+        pytest.param([(0, 0, HIGH), (20, 9, HIGH), (21, 9, LOW)], LOW, id="a lower one counts at once"),
+        pytest.param([(0, 0, UNKNOWN), (20, 9, HIGH), (30, 19, HIGH)], UNKNOWN, id="known for less than a stretch"),
+        pytest.param([(0, 0, UNKNOWN), (20, 4, HIGH), (36, 4, HIGH)], HIGH, id="known for some seconds"),
+        pytest.param([(0, 0, HIGH), (20, 9, UNKNOWN), (36, 19, UNKNOWN)], UNKNOWN, id="not known any more"),
+    ],
+)
+def test_costs_count_as_higher_when_that_has_lasted(looks: list[tuple[float, int, SeenCost]], least: SeenCost) -> None:
+    costs = LastingCosts()
+    *_, last = [costs.least(*look) for look in looks]
+    assert last is least
 
 
 def test_targets_that_can_be_kept_are_not_worth_a_word(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from headgate.core import (
 )
 from headgate.warehouse.declare.spec import DimensionSpec, WarehouseSpec
 from headgate.warehouse.schedule.kept_costs import KnownCost, KnownPace
+from headgate.warehouse.schedule.lasting_costs import LastingCosts
 from headgate.warehouse.schedule.retries import Retries
 from headgate.warehouse.updates.load import StreamNode
 from headgate.warehouse.updates.node import Node, known
@@ -90,6 +91,8 @@ class LedgerEntry:
         #: how much of that there is in a second of data
         self.per_second = 1.0
         self.is_pace_known = False
+        #: what of all that has lasted, as far as target lags were looked at
+        self.lasting_costs = LastingCosts()
         #: the period of a stream that an earlier run has learned
         self.known_period: float | None = None
         #: what the last update left waiting when it began, because it was cut

@@ -1,7 +1,8 @@
 """Target lags of a running warehouse: what the policy reads of them, and which cannot be kept.
 
-Costs are those that were learned. A table counts from when it was updated some times: the first updates of a process
-take longer, because Spark compiles code.
+Costs are those that were learned, as far as they have lasted for a while: a burst of data is no reason to give up a
+target. A table counts from when it was updated some times: the first updates of a process take longer, because Spark
+compiles code.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from headgate.core.trace import RunNotice
 from headgate.warehouse.declare.durations import readable
 from headgate.warehouse.declare.spec import StreamSpec, WarehouseSpec
 from headgate.warehouse.schedule.kept_costs import KnownCost, KnownPace
-from headgate.warehouse.schedule.ledger import Ledger
+from headgate.warehouse.schedule.lasting_costs import SeenCost
+from headgate.warehouse.schedule.ledger import Ledger, LedgerEntry
 from headgate.warehouse.schedule.scheduled_nodes import ScheduledNodes
 
 #: targets are looked at again after so many updates
@@ -66,15 +68,15 @@ class TargetWatch:
     def look(self, tracks: int, now: float) -> list[RunNotice]:
         """Fill the features, and return what users are to be told that they were not told before.
 
-        They are told of what is still so at the next look: costs that were just learned are not to be trusted. Those of
-        an earlier run, which are known at the first look, are.
+        They are told of what is still so at the next look: the number of tracks may change for a moment. What is so at
+        the first look, by the costs of an earlier run, is told at once.
         """
         self.is_due = False
         names = self._nodes.names
         priority = np.array([self._ledger.of(name).priority for name in names])
         target = self._targets(names)
         fill_targets(self._nodes.matrix, target, priority, tracks)
-        before, self.plan = self.plan, None if np.isinf(target).all() else plan_targets(self._known_tables(), tracks)
+        before, self.plan = self.plan, None if np.isinf(target).all() else plan_targets(self._known_tables(now), tracks)
         # Also if no target is left: the pipeline file may have been saved without them.
         notes = {} if self.plan is None else notes_of(self.plan)
         for name in self._graph.names:
@@ -95,22 +97,28 @@ class TargetWatch:
         stated = [self._ledger.of(name).lag.target for name in names]
         return np.array([math.inf if target is None else target for target in stated])
 
-    def _known_tables(self) -> TargetTables:
-        """The tables with what was learned of their costs; those that little is known of cost nothing."""
-        names, columns = self._graph.names, self._nodes.matrix.columns
+    def _known_tables(self, now: float) -> TargetTables:
+        """The tables with what has lasted of their learned costs; those that little is known of cost nothing."""
+        names = self._graph.names
         entries = [self._ledger.of(name) for name in names]
         costs = [
-            entry.cost.setup_and_slope if entry.cost.observed >= _LEAST_WEIGHT else (math.nan, entry.cost.beta)
-            for entry in entries
+            entry.lasting_costs.least(now, entry.updates, self._seen(entry, self._nodes.period(index)))
+            for index, entry in enumerate(entries)
         ]
         return TargetTables(
             graph=self._graph,
             target=self._targets(names),
-            period=columns["period"][: len(names)].copy(),
-            setup_time=np.array([alpha for alpha, _ in costs]),
-            time_per_unit=np.array([beta * entry.per_second for (_, beta), entry in zip(costs, entries, strict=True)]),
+            period=np.array([cost.period for cost in costs]),
+            setup_time=np.array([cost.setup for cost in costs]),
+            time_per_unit=np.array([cost.slope for cost in costs]),
             priority=np.array([entry.priority for entry in entries]),
         )
+
+    @staticmethod
+    def _seen(entry: LedgerEntry, period: float) -> SeenCost:
+        setup, slope = entry.cost.setup_and_slope
+        known = entry.cost.observed >= _LEAST_WEIGHT
+        return SeenCost(setup if known else math.nan, slope * entry.per_second, period)
 
 
 def notes_of(plan: TargetPlan) -> dict[str, tuple[str, str]]:
