@@ -260,3 +260,22 @@ def test_check_says_whether_targets_can_be_met(tmp_path: Path, costs: dict[str, 
     result = CliRunner().invoke(app, ["check", str(pipeline), "--no-spark", "--tracks", "1"])
     assert result.exit_code == 0, result.output
     assert expected in result.output
+    assert "by default" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("alpha", "expected"),
+    [
+        pytest.param(0.1, "target lags: can be met on 2 tracks, of which they take 0.01", id="with room"),
+        pytest.param(9.5, "may be missed now and then: they take 1.90 of 2 tracks", id="tight"),
+        pytest.param(15.0, "hot: its target lag of 20 s cannot be met", id="impossible"),
+    ],
+)
+def test_check_says_of_how_many_tracks_it_speaks_if_nobody_asked(tmp_path: Path, alpha: float, expected: str) -> None:
+    pipeline, folder = tmp_path / "pipeline.py", tmp_path / "w.warehouse"
+    folder.mkdir()
+    pipeline.write_text(PIPELINE.format(folder=str(folder)).replace("3 s", "20 s"))
+    write_costs(folder, {name: ("", learned(alpha)) for name in ("readings", "hot")})
+    result = CliRunner().invoke(app, ["check", str(pipeline), "--no-spark"])
+    assert expected in result.output
+    assert "  headgate run has 2 tracks by default, and on a cluster one for each core: --tracks N" in result.output

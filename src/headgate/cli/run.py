@@ -82,7 +82,9 @@ def check(
     ] = False,
     tracks: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_TRACKS, help="Check target lags for this number of tracks; default 2."),
+        typer.Option(
+            min=1, max=MOST_TRACKS, help="Check target lags for this number of tracks; default 2, as headgate run has."
+        ),
     ] = None,
 ) -> None:
     """Check a pipeline file, list every error in it, and show how each table will be kept up to date.
@@ -118,11 +120,13 @@ def _targets(spec: WarehouseSpec, tracks: int | None) -> list[str]:
         return []
     on = f"{plan.tracks} {plural('track', plan.tracks)}"
     unknown = f"; it is not known yet what updates of {', '.join(plan.unknown)} cost" if plan.unknown else ""
+    why = f"headgate run has {on} by default, and on a cluster one for each core: --tracks N checks another number"
+    default = [f"  {why}"] if tracks is None else []
     if lines := plan_lines(plan, readable):
-        return [f"target lags on {on}{unknown}:", *(f"  {line}" for line in lines)]
+        return [f"target lags on {on}{unknown}:", *(f"  {line}" for line in lines), *default]
     if plan.unknown and not plan.busy:
         return [f"target lags: run it for a while, then check again{unknown}"]
-    return [f"target lags: can be met on {on}, of which they take {plan.busy:.2f}{unknown}"]
+    return [f"target lags: can be met on {on}, of which they take {plan.busy:.2f}{unknown}", *default]
 
 
 def _modes(spec: WarehouseSpec) -> tuple[dict[str, TableMode], list[str]]:
