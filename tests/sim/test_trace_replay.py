@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
+from headgate.core import FeatureView, Floats, Policy
 from headgate.core.cost import CostModel
 from headgate.core.errors import ParameterError, ScenarioError
 from headgate.core.registry import placement_from, policy_from
@@ -193,6 +195,50 @@ def test_time_without_data_that_the_run_took_in_at_once_is_not_cut_by_the_budget
     replay = replay_of(trace)
     was, result = replay.measured().of("t"), simulated(replay, "max-benefit").tables[1]
     assert (result.updates, result.mean_staleness) == (was.updates, pytest.approx(was.mean_staleness, rel=0.05))
+
+
+@dataclass(frozen=True)
+class Sips(Policy):
+    """Whatever is ready, 20 s of data at a time."""
+
+    name = "sips"
+
+    def priorities(self, view: FeatureView) -> Floats:
+        return np.zeros(len(view))
+
+    def portion(self, view: FeatureView) -> Floats:
+        return np.full(len(view), 20.0)
+
+
+@pytest.mark.parametrize(
+    "freshness",
+    [
+        pytest.param(None, id="one very late row in the first load"),
+        pytest.param(round((START - 100_000) * 1e6), id="a source that was silent for long"),
+    ],
+)
+def test_time_without_data_that_the_run_took_in_at_once_is_not_cut_by_portions(freshness: int | None) -> None:
+    table = TraceTable("t", sources=("s",), freshness=freshness)
+    times = [float(t) for t in range(10, 100, 10)]
+    late = update("t", 10.5, 8.0, 9.0, gained=100_009.0)
+    flowing = [update("t", t + 0.5, 1.0, t - 1, gained=10.0) for t in times[1:]]
+    first = loads(times)[0]
+    streaming = [replace(first, gained=100_009.0), *loads(times)[1:]]
+    trace = run_of(replace(STREAM, freshness=freshness), table, updates=[*streaming, late, *flowing])
+    replay = replay_of(trace)
+    was, result = replay.measured().of("t"), replay.run(Sips(), placement_from("anywhere")).tables[1]
+    assert (result.updates, result.mean_staleness) == (was.updates, pytest.approx(was.mean_staleness, rel=0.05))
+
+
+def test_data_that_the_run_took_in_at_once_is_cut_by_portions() -> None:
+    backlog = update("s", 0.0, 6.0, -10.0, arrived=(START - 500, START - 10, 50), gained=490.0)
+    flowing = [update("s", t, 0.6, t - 10, arrived=(START + t, START + t, 1)) for t in (10.0, 20.0, 30.0)]
+    stream = replace(STREAM, freshness=round((START - 500) * 1e6))
+    replay = replay_of(run_of(stream, updates=[backlog, *flowing], end=40.0))
+    assert replay.recorded[0].empty_times == ()
+    at_once, cut = (replay.run(policy, placement_from("anywhere")) for policy in (policy_from("fifo"), Sips()))
+    assert at_once.tables[0].updates == 4
+    assert cut.tables[0].updates > 490 / 20
 
 
 def test_the_first_updates_of_a_table_take_in_no_more_of_a_backlog_than_they_did_before_costs_were_known() -> None:

@@ -1,18 +1,21 @@
 """What comes to the streams of a recorded run: what was loaded, what waited to be, and what nobody has recorded.
 
-A trace says when data came that was loaded, and now and then what waits. What came after both is not in it.
+A trace says when data came that was loaded, and now and then what waits. What came after both is not in it. What came
+when also tells which event times a table took in that hold next to no data.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from headgate.core import ScenarioError
-from headgate.core.trace import StreamArrival, Trace, TraceTable, arrivals, never_loaded
+from headgate.core.trace import FreshnessHistory, StreamArrival, Trace, TraceTable, arrivals, never_loaded
+from headgate.core.trace.measures import MICROS, streams_above
 
 #: how much more may have come to a stream after what was recorded
 _MOST_UNRECORDED = 1_000_000
@@ -20,6 +23,8 @@ _MOST_UNRECORDED = 1_000_000
 _MOST_WAITING = 1_000
 #: a stream that got data within so many of its intervals is taken to get more
 _STILL_FLOWS = 2.0
+#: event time is mostly without data if what came in it is worth less than this share of it
+_MOSTLY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,42 @@ def _flowing_on(
     for number in range(1, math.floor(more) + 1):
         if last.at + number * period > until:
             yield StreamArrival(last.at + number * period, last.reaches + number * period)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPace:
+    """The event times that a stream reached with each chunk, in order, and how far apart chunks came in the run."""
+
+    reaches: tuple[float, ...]
+    interval: float
+
+    @classmethod
+    def of(cls, trace: Trace, data: StreamData) -> StreamPace:
+        began = trace.header.started
+        times = [arrival.at for arrival in data.recorded if arrival.at >= began]
+        interval = (max(times) - began) / len(times) if times else 0.0
+        return cls(tuple(sorted(arrival.reaches for arrival in data.recorded)), interval)
+
+    def data_in(self, begin: float, end: float) -> float:
+        """How many seconds of data came with event times up to ``end`` and beyond ``begin``."""
+        return self.interval * (bisect_right(self.reaches, end) - bisect_right(self.reaches, begin))
+
+
+def mostly_empty(
+    trace: Trace, table: TraceTable, history: FreshnessHistory, paces: Mapping[str, StreamPace]
+) -> Iterator[tuple[float, float]]:
+    """The event times, mostly without data, that single updates of a table took in: from where and up to where.
+
+    Such is the time after one very late row, or that in which a source was silent. ``paces`` are those of all streams.
+    """
+    came = [paces[stream.name] for stream in streams_above(trace, table) if stream.name in paces]
+    reached = list(history.reached)
+    first = next((update for update in trace.updates_of(table.name) if update.freshness is not None), None)
+    if table.freshness is None and first is not None and first.freshness is not None:
+        reached.insert(0, first.freshness / MICROS - first.gained)
+    for begin, end in pairwise(reached):
+        if max((pace.data_in(begin, end) for pace in came), default=0.0) < _MOSTLY * (end - begin):
+            yield begin, end
 
 
 def unknown_tables(trace: Trace, streams: Mapping[str, StreamData]) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from headgate.sim.tables.bound import LowerBound, lower_bound
 from headgate.sim.tables.replay import NewEstimate, OnUpdate, RecordedTable, ReplayChange, ReplaySimulation
 from headgate.sim.tables.scenario import Table, TableScenario
 from headgate.sim.tables.simulation import TableResult
-from headgate.sim.trace_arrivals import StreamData, data_of, unknown_tables
+from headgate.sim.trace_arrivals import StreamData, StreamPace, data_of, mostly_empty, unknown_tables
 from headgate.sim.trace_costs import TraceCosts, careful_until, seen_before
 
 Setting = TypeVar("Setting")
@@ -313,6 +313,7 @@ def _tables(
     trace: Trace, begin: float, costs: TraceCosts, streams: Mapping[str, StreamData]
 ) -> Iterator[tuple[Table, RecordedTable]]:
     timeless = without_time(trace.header.tables)
+    paces = {name: StreamPace.of(trace, data) for name, data in streams.items()}
     for table in trace.header.tables:
         if table.name in timeless:
             if work := _work(trace, table.name, "live", begin, trace.priority(table, begin)):
@@ -337,6 +338,7 @@ def _tables(
             since=_waiting_since(trace, table, begin),
             seen=seen_before(trace, table.name, begin),
             steps=tuple(reached - begin for reached in history.reached),
+            empty_times=tuple((a - begin, b - begin) for a, b in mostly_empty(trace, table, history, paces)),
             careful=careful_until(trace, table, stated.sources) - begin,
             slowness=slowness,
             counts=history.at(trace.finish) is not None,

@@ -148,7 +148,7 @@ def waiting(trace: Trace, table: TraceTable) -> tuple[Waiting, ...]:
     """What waited to get into a table, from when the run had it to the end of the run."""
     streams = [
         _Stream((*_loaded_before(trace, table, stream), *arrivals(trace, stream)))
-        for stream in _streams_above(trace, table)
+        for stream in streams_above(trace, table)
     ]
     history = FreshnessHistory.of(trace, table)
     steps = [*zip(history.moments, history.reached, strict=True)]
@@ -201,7 +201,7 @@ class _Stream:
         return self._earliest[index] if index < len(self._earliest) else math.inf
 
 
-def _streams_above(trace: Trace, table: TraceTable) -> list[TraceTable]:
+def streams_above(trace: Trace, table: TraceTable) -> list[TraceTable]:
     """The streams that a table is computed from, directly or not; a stream is its own."""
     by_name = {other.name: other for other in trace.tables}
     seen: dict[str, TraceTable] = {}

@@ -21,6 +21,7 @@ from headgate.core import (
     Placement,
     Policy,
     StalenessMeter,
+    Start,
 )
 from headgate.core.placements import LayeredPlacement
 from headgate.core.policies import Layered
@@ -38,8 +39,9 @@ class RecordedTable:
     there, and ``reaches`` are those that it reaches with its arrivals. What lay there had been waiting from ``since``,
     at most 0. ``came`` is what the stream had loaded by then, as (event time, when it came), as far as that is known.
     ``seen`` are updates from before, as (seconds of data, seconds of work). ``steps`` are the event times that its
-    updates reached, in order: what one of them took in at once is not cut, as most of it may be time without data. Up
-    to ``careful``, an update takes in no more either: it was cut when nothing was known yet of its costs. ``slowness``
+    updates reached, in order: what one of them took in at once is not cut, as most of it may be time without data.
+    ``empty_times`` are those of which that is known, from where up to where: policies do not cut them either. Up to
+    ``careful``, an update takes in no more either: it was cut when nothing was known yet of its costs. ``slowness``
     is how long updates took compared with what was to be expected, by when they began. ``counts`` is false for work
     that is not the update of a table with event time: it takes up tracks, and nothing of it is measured.
     """
@@ -52,6 +54,7 @@ class RecordedTable:
     came: tuple[tuple[float, float], ...] = ()
     seen: tuple[tuple[float, float], ...] = ()
     steps: tuple[float, ...] = ()
+    empty_times: tuple[tuple[float, float], ...] = ()
     careful: float = -math.inf
     slowness: tuple[tuple[float, float], ...] = ()
     layer: float = LIVE
@@ -152,6 +155,16 @@ class ReplaySimulation(TableSimulation):
             amount = float(self._columns.freshness_delta[table])
             self._columns.execution_time[table] = max(LEAST_UPDATE_TIME, estimate.predict(amount))
             self._columns.set_cost(table, *estimate.setup_and_slope)  # as in the warehouse
+
+    def _start(self, start: Start, now: float) -> None:
+        least = 0.0 if start.portion == math.inf else self._empty_time(start.node)
+        super()._start(start._replace(portion=max(start.portion, least)), now)
+
+    def _empty_time(self, table: int) -> float:
+        """How much event time mostly without data comes next, which an update of the run took in at once."""
+        times, target = self._recorded[table].empty_times, self._target[table]
+        index = bisect_right(times, (target, math.inf)) - 1
+        return max(0.0, times[index][1] - target) if index >= 0 else 0.0
 
     def _limit(self, table: int, pending: float) -> float:
         """At least up to where the run came from here: a budget holds for data, not for the time between two rows."""
