@@ -120,6 +120,26 @@ def test_the_loop_shows_a_placement_what_was_placed_before() -> None:
     assert parted and changes == 1
 
 
+def test_lanes_in_use_stay_when_a_node_is_added_or_removed() -> None:
+    limit = max(priority for priority, parted in between() if parted)
+    matrix = matrix_of(SHORT | LONG, *LOOP_FEATURES, *MaxBenefit.needs)
+    loop = Dispatch(matrix, MaxBenefit(), ByLength(gain=0.02), TRACKS)
+    for names in ([*matrix.graph.names, "new"], [*matrix.graph.names]):
+        matrix.columns["priority"][4:] = limit * 1.3
+        loop.regraph(Graph(names))
+        assert len(set(loop._lane_of)) > 1
+    again = Dispatch(matrix, MaxBenefit(), ByLength(gain=0.02), TRACKS)
+    assert len(set(again._lane_of)) == 1, "without a memory there would be no lanes"
+
+
+def test_a_new_node_does_not_look_like_a_partition() -> None:
+    limit = max(priority for priority, parted in between() if parted)
+    matrix = matrix_of(SHORT | with_priority(LONG, limit * 1.3), *LOOP_FEATURES, *MaxBenefit.needs)
+    loop = Dispatch(matrix, MaxBenefit(), ByLength(gain=0.02), TRACKS)
+    loop.regraph(Graph([*matrix.graph.names, "new"]))
+    assert len(set(loop._lane_of)) == 1
+
+
 def test_the_lanes_of_another_placement_are_none_that_it_has_in_use() -> None:
     limit = max(priority for priority, parted in between() if parted)
     matrix = matrix_of(SHORT | with_priority(LONG, limit * 1.3), *LOOP_FEATURES, *MaxBenefit.needs)

@@ -733,24 +733,25 @@ def test_all_nodes_can_go_and_others_come() -> None:
 
 @dataclass(frozen=True)
 class Recalling(Placement):
-    """Notes for how many nodes it is shown what it has placed before."""
+    """Vowels apart from the others. Notes in which lanes it is shown to have placed nodes before."""
 
-    shown: list[int] = field(default_factory=list, compare=False)
+    shown: list[list[int]] = field(default_factory=list, compare=False)
     name = "recalling"
 
     def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
         assert isinstance(view.memory, Lanes)
-        self.shown.append(len(view.memory.of))
-        return Lanes.single(len(view), Lane((0,)))
+        self.shown.append(view.memory.of.tolist())
+        of = np.array([int(name not in "aeiou") for name in view.graph.names], dtype=np.intp)
+        return Lanes((Lane((0,)), Lane((0,), (), True)), of)
 
 
-def test_lanes_by_the_numbers_of_nodes_that_have_changed_are_not_shown_to_the_placement() -> None:
+def test_a_placement_is_shown_what_it_has_placed_before_under_the_names_of_the_nodes() -> None:
     placement = Recalling()
     loop = make_loop("abcd", Favourites("a"), placement)
     loop.place_again()
-    loop.regraph(Graph("dcbe"))
+    loop.regraph(Graph("dcaex"))
     loop.place_again()
-    assert placement.shown == [0, 4, 0, 4]
+    assert placement.shown == [[], [0, 1, 1, 1], [1, 1, 0, -1, -1], [1, 1, 0, 0, 1]]
 
 
 @BOTH_RANKINGS

@@ -306,7 +306,8 @@ class Dispatch:
         ready = {self.matrix.graph.names[i] for i, is_ready in enumerate(self._ready) if is_ready}
         since = {self.matrix.graph.names[i]: when for i, when in self._runnable.items()}
         old = self.matrix.regraph(graph)
-        self._memory, self._placed = None, _NOTHING_PLACED  # they may refer to nodes by their old numbers
+        self._memory = None  # it may refer to nodes by their old numbers
+        self._placed = self._placed.renumbered(old)
         self._adopt_graph(ready, since)
         self.place_again()
         return old

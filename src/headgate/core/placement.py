@@ -84,6 +84,13 @@ class Lanes:
         number[in_turn] = np.arange(len(in_turn))
         return cls(tuple(Lane((w,)) for w in in_turn), number[named])
 
+    def renumbered(self, old: Ints) -> Lanes:
+        """As a memory of nodes that are numbered anew: ``old`` has their numbers until now, -1 for a new one, which has
+        lane -1."""
+        of = np.full(len(old), -1, dtype=np.intp)
+        of[old >= 0] = self.of[old[old >= 0]]
+        return Lanes(self.lanes, of)
+
 
 class Placement(Choosable, ABC):
     """Sorts nodes into lanes. Subclasses are frozen dataclasses whose fields are the placement's parameters."""

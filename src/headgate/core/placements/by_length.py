@@ -98,4 +98,5 @@ def _is_parted(view: FeatureView) -> bool:
     before = view.memory
     if not isinstance(before, Lanes) or len(before.of) != len(view.graph):
         return False
-    return len(np.unique(before.of if view.rows is None else before.of[view.rows])) > 1
+    of = before.of if view.rows is None else before.of[view.rows]
+    return len(np.unique(of[of >= 0])) > 1  # nodes that are new were in none
