@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headgate.core import Update
+from headgate.core import FeatureView, Lane, Lanes, Placement, Update, Workers
 from headgate.warehouse import Generator, Warehouse
 from headgate.warehouse.schedule.run_options import RunOptions
 from headgate.warehouse.schedule.scheduler import Scheduler
@@ -168,3 +169,43 @@ def test_one_that_cannot_begin_along_with_its_group_is_reported_when_it_begins_a
     commit(scheduler, started[0], 101.0)
     (failed,) = scheduler.decide(101.0)
     assert [(update.name, update.status) for update in failed] == [("cold", "failed")]
+
+
+@dataclass(frozen=True)
+class Shown(Placement):
+    """Notes of each table in which lane it is shown to have placed it before, and its set-up time."""
+
+    tables: list[dict[str, tuple[int, float]]] = field(default_factory=list, compare=False)
+    name = "shown"
+    needs = ("setup_time",)
+
+    def lanes(self, view: FeatureView, workers: Workers) -> Lanes:
+        assert isinstance(view.memory, Lanes) and view.rows is not None
+        names = [view.graph.names[row] for row in view.rows]
+        before = view.memory.of[view.rows].tolist() if len(view.memory.of) else [None] * len(names)
+        self.tables.append(dict(zip(names, zip(before, view["setup_time"].tolist(), strict=True), strict=True)))
+        return Lanes((Lane((0,)), Lane((1,))), view["setup_time"].astype(int) % 2)
+
+
+def opened_again(
+    folder: Path, tables: tuple[str, ...], placement: Placement, before: Scheduler | None = None
+) -> Scheduler:
+    wh = Warehouse("w", folder)
+    wh.stream("readings", Generator(), time="ts")
+    for name in tables:
+        wh.sql(name, "select ts from readings", time="ts")
+    spec = wh.spec()
+    nodes = {name: PretendedNode(name, TableStore(folder / name), 0.0) for name in spec.names()}
+    options = RunOptions(tracks=2, placement=placement)
+    return Scheduler(OpenWarehouse(spec, spec.graph(), nodes), options, 100.0, before)
+
+
+def test_tables_are_placed_by_what_was_known_and_placed_before_the_file_was_saved(tmp_path: Path) -> None:
+    placement = Shown()
+    scheduler = opened_again(tmp_path, ("hot", "cold"), placement)
+    for name, seconds in (("readings", 2.0), ("hot", 4.0), ("cold", 7.0)):
+        scheduler._ledger.of(name).cost.observe(1.0, seconds)
+    scheduler = opened_again(tmp_path, ("hot", "cold"), placement, scheduler)
+    opened_again(tmp_path, ("new", "hot", "cold"), placement, scheduler)
+    *_, last = placement.tables
+    assert last == {"readings": (0, 2.0), "hot": (0, 4.0), "cold": (1, 7.0), "new": (-1, 0.0)}

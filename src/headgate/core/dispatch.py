@@ -74,8 +74,10 @@ class Dispatch:
         window: float = math.inf,
         history: int = 0,
         answers: PolicyAnswers | None = None,
+        before: Dispatch | None = None,
     ) -> None:
-        """``answers`` are those of the policy, if it was asked already."""
+        """``answers`` are those of the policy, if it was asked already. ``before`` has placed nodes of the same names
+        until now, with the same placement."""
         matrix.require(LOOP_FEATURES, "the dispatch loop")
         self.matrix = matrix
         #: what the policy says of itself
@@ -94,7 +96,7 @@ class Dispatch:
         self._free: dict[int, None] = dict.fromkeys(range(len(workers)))
         self._node_on: dict[int, tuple[str, float]] = {}
         self._now = 0.0
-        self._placed = _NOTHING_PLACED
+        self._placed = _NOTHING_PLACED if before is None else before._placed_in(matrix.graph)
         self._adopt_graph()
         self._adopt_lanes(self._placed_by(placement))
 
@@ -305,9 +307,9 @@ class Dispatch:
         """Add or remove nodes; returns the old index of each node, -1 for a new one. New nodes are not ready."""
         ready = {self.matrix.graph.names[i] for i, is_ready in enumerate(self._ready) if is_ready}
         since = {self.matrix.graph.names[i]: when for i, when in self._runnable.items()}
+        self._placed = self._placed_in(graph)
         old = self.matrix.regraph(graph)
         self._memory = None  # it may refer to nodes by their old numbers
-        self._placed = self._placed.renumbered(old)
         self._adopt_graph(ready, since)
         self.place_again()
         return old
@@ -358,6 +360,11 @@ class Dispatch:
         answers = answers or answers_of(policy)
         self.matrix.require(answers.requires, f"policy {policy.name!r}")
         return answers
+
+    def _placed_in(self, graph: Graph) -> Lanes:
+        """What is placed, for the nodes of another graph: those of the same names stay where they are."""
+        index = self.graph.index
+        return self._placed.renumbered(np.array([index.get(name, -1) for name in graph.names], dtype=np.intp))
 
     def _placed_by(self, placement: Placement) -> Lanes:
         vet(placement)

@@ -16,6 +16,7 @@ from headgate.core import (
     TABLE_FEATURES,
     FeatureMatrix,
     InheritanceRule,
+    TableColumns,
     derive_periods,
     features_named,
     inherit_priorities,
@@ -98,7 +99,17 @@ class ScheduledNodes:
         self.matrix.fill("class", map(float, classes))
         self.matrix.fill("layer", [_LAYERS[node.layer] for node in self._nodes])
         self.fill_periods()
+        self._fill_costs(ledger)
         self.fill_priorities(ledger, inheritance)
+
+    def _fill_costs(self, ledger: Ledger) -> None:
+        """What is known of costs already, by which tables are placed before any of them is planned."""
+        columns = TableColumns(self.matrix)
+        for index, name in enumerate(self.names):
+            entry = ledger.of(name)
+            if entry.cost.observed:
+                setup, slope = entry.cost.setup_and_slope
+                columns.set_cost(index, setup, slope * entry.per_second)
 
     def fill_priorities(self, ledger: Ledger, inheritance: InheritanceRule) -> None:
         """Priorities after inheritance; with ``density`` by what is known of costs now."""

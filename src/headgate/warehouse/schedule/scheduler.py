@@ -368,13 +368,14 @@ def _opened(
         inheritance, together = before.inheritance, before.stated_together
     answers = answers_of(policy)
     nodes.fill(ledger, inheritance_rule(inheritance, warehouse, answers.inheritance))
+    loop_before = None if before is None else before.loop
     return ScheduleState(
         warehouse=warehouse,
         options=options,
         nodes=nodes,
         ledger=ledger,
         limits=limits,
-        loop=Dispatch(nodes.matrix, policy, placement, workers, history=64, answers=answers),
+        loop=Dispatch(nodes.matrix, policy, placement, workers, history=64, answers=answers, before=loop_before),
         running=RunningUpdates(None if before is None else before.running, warehouse.nodes.keys()),
         lags=Lags(warehouse.graph, warehouse.nodes, ledger, now),
         targets=TargetWatch(warehouse.graph, nodes, ledger),
