@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pytest
 
 from headgate.core import CostModel
@@ -144,6 +143,10 @@ def test_updates_without_data_take_their_mean() -> None:
         pytest.param([(0.0, 5.0, 1.0)], id="one update"),
         pytest.param([(0.0, 5.0, 1.0), (1.0, 5.0, 3.0)], id="two of one size"),
         pytest.param([(0.0, 1e9, 1e-3), (1.0, 1.0, 1e6), (1.0, 1e-9, 10.0)], id="the more data, the quicker"),
+        pytest.param([(0.0, 1e-12, 5e3), (1.0, 1e-12, 2e4), (2.0, 1e-12, 4e4)], id="long updates of next to nothing"),
+        pytest.param([(0.0, 1.8, 24.0), (5.0, 1.8, 24.0)], id="two that are the same"),
+        pytest.param([(0.0, 0.0, 14.0), (0.0, 0.0, 14.0), (0.0, 0.0, 5.2e7)], id="one that took very long"),
+        pytest.param([(float(i), 10.0**i, 10.0 ** (8 - i)) for i in range(9)], id="sizes over eight decades"),
         pytest.param([(float(i), float(i), 0.01 * i) for i in range(100)], id="no set-up"),
     ],
 )
@@ -151,8 +154,9 @@ def test_a_line_is_never_negative_and_always_a_number(own: list[Seen]) -> None:
     for seen in ({"own": own}, {"own": own, "none": [], "other": [(2.0, 3.0, 4.0)]}):
         found = fitted_together(seen)
         assert found.keys() == {name for name, updates in seen.items() if updates}
-        for model in found.values():
-            assert 1e-3 <= model.alpha < np.inf and 0 <= model.beta < np.inf
+        for name, model in found.items():
+            assert 1e-3 <= model.alpha <= max(1e-3, *(seconds for _, _, seconds in seen[name]))
+            assert 0 <= model.beta <= 1e15
 
 
 def test_nothing_is_known_of_nothing() -> None:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from headgate.core.errors import ParameterError
-from headgate.core.lengths import plural
+from headgate.core.lengths import plural, readable
 from headgate.core.policies.auto import Autopilot
 from headgate.core.policy import Policy
 from headgate.core.registry import policy_from
@@ -244,7 +244,8 @@ class AutopilotRule:
             why = f"stays with {now}: other settings that may be taken would have saved at most {max(0.0, saved):.1%}"
             return memory, Verdict("stay", now, why)
         best = max(found, key=lambda each: (self._lacking(each) is None, each.saved))
-        saved_so = f"{best}, give or take {self.sure * best.doubt:.1%}"
+        doubt = min(self.sure * best.doubt, 1.0)
+        saved_so = f"{best}, give or take {doubt:.1%}"
         told = f"{best.other.told_beside(now)} would have saved {saved_so}"
         lacking = self._lacking(best)
         if lacking is not None:
@@ -267,7 +268,7 @@ class AutopilotRule:
         if evidence.events < self.events:
             return f"{self.events:,} arrivals and updates are asked for"
         if evidence.saved - self.sure * evidence.doubt < self.gain:
-            return f"at least {self.gain:.1%} are asked for"
+            return f"with that taken off, {self.gain:.1%} must be left"
         return None
 
     # --- and back -----------------------------------------------------------------------------------------------
@@ -306,9 +307,9 @@ def _off(seen: tuple[ReplayedWindow, ...]) -> float:
 
 
 def _stretch(seen: tuple[ReplayedWindow, ...]) -> str:
-    minutes, events = sum(each.seconds for each in seen) / 60, sum(each.events for each in seen)
+    length, events = sum(each.seconds for each in seen), sum(each.events for each in seen)
     windows = f"{len(seen)} {plural('window', len(seen))} in which somebody waited"
-    return f"{windows} ({minutes:.3g} min, {events:,} arrivals and updates)"
+    return f"{windows} ({readable(length)}, {events:,} arrivals and updates)"
 
 
 # --- between processes ----------------------------------------------------------------------------------------------

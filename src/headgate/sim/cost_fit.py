@@ -28,7 +28,7 @@ from headgate.core import LEAST_UPDATE_TIME, CostModel, Floats, Ints
 Seen = tuple[float, float, float]
 #: the slowness at a moment goes by so many updates of each table around it
 UPDATES_OF_EACH = 3
-#: by at least so many of all tables, and at most
+#: by at least so many of all tables, and at most; fewer updates than that do not tell it
 FEWEST_AROUND, MOST_AROUND = 31, 255
 #: it is worked out anew after such a part of them
 OVERLAP = 8
@@ -41,6 +41,8 @@ CONVERGED = 2e-4
 FIRST_SHARE = 0.5
 #: the least share that is set-up, and the least that is not, while chance could hide it
 LEAST_SHARE = 0.02
+#: the highest slope that a scenario takes
+MOST_SLOPE = 1e15
 #: standard deviation of the guess of a set-up, as a share of an update
 GUESS_ERROR = 0.3
 
@@ -71,6 +73,8 @@ class _Lines:
         #: data as a multiple of the usual size of the table's updates
         self._sizes = amounts / self._usual_size[table]
         self._count = count
+        self._longest = np.zeros(tables)
+        np.maximum.at(self._longest, table, seconds)
         #: how much the logarithm of updates varies around their lines, as a mean square
         self._varies = GUESS_ERROR**2
         mean = self._sums(seconds) / count
@@ -81,7 +85,8 @@ class _Lines:
         return np.bincount(self._table, values, self._tables).astype(np.float64)
 
     def setups_and_slopes(self) -> Sequence[tuple[float, float]]:
-        return [*zip(self._setup.tolist(), (self._rest / self._usual_size).tolist(), strict=True)]
+        slopes = np.minimum(self._rest / self._usual_size, MOST_SLOPE)
+        return [*zip(self._setup.tolist(), slopes.tolist(), strict=True)]
 
     def improve(self) -> None:
         """Fit lines to what updates would have taken at the usual speed, find the slowness by them, and again."""
@@ -117,7 +122,9 @@ class _Lines:
         least = np.maximum(LEAST_UPDATE_TIME, little)
         no_setup = setup < least
         rest = np.where(no_setup & (wxx > 0), np.maximum(0.0, wxy - least * wx) / np.where(wxx > 0, wxx, 1.0), rest)
-        self._setup, self._rest = np.where(no_setup, least, setup), rest
+        # An update of the usual size takes no longer than the longest one did, whatever others suggest.
+        self._setup = np.minimum(np.where(no_setup, least, setup), self._longest)
+        self._rest = np.minimum(rest, self._longest)
         self._predicted = self._setup[self._table] + self._rest[self._table] * sizes
         self._varies = float(np.mean(np.log(seconds / self._predicted) ** 2))
 
@@ -131,9 +138,9 @@ class _Lines:
     def _slowness(self) -> Floats:
         """How slow the machine was at each update; 1 is usual."""
         off = np.log(self._seconds / self._predicted)
-        half = min(max(UPDATES_OF_EACH * self._tables, FEWEST_AROUND), MOST_AROUND, len(off)) // 2
-        if half < 1:
+        if len(off) < FEWEST_AROUND:
             return np.ones(len(off))
+        half = min(max(UPDATES_OF_EACH * self._tables, FEWEST_AROUND), MOST_AROUND, len(off)) // 2
         around = np.pad(off, half, mode="reflect" if len(off) > half else "edge")
         hop = max(1, 2 * half // OVERLAP)
         medians = np.median(sliding_window_view(around, 2 * half + 1)[::hop], axis=1)
