@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from headgate.core import CostModel
+from headgate.sim import Slowdown, Table, TableScenario, replay_of
 from headgate.sim.cost_fit import Seen, fitted_together
+from tests.sim.recording import START, recorded
 
 #: tables by name: set-up and seconds of work for each second of data
 COSTS = {f"t{i}": (0.2 + 0.1 * i, 0.01 + 0.004 * i) for i in range(6)}
@@ -157,6 +159,22 @@ def test_a_line_is_never_negative_and_always_a_number(own: list[Seen]) -> None:
         for name, model in found.items():
             assert 1e-3 <= model.alpha <= max(1e-3, *(seconds for _, _, seconds in seen[name]))
             assert 0 <= model.beta <= 1e15
+
+
+def test_a_replay_is_slow_when_the_machine_was_also_for_tables_that_were_not_updated_then() -> None:
+    """One table is updated at full speed only, because it is updated seldom; others all the time."""
+    often = tuple(Table(f"often{i}", period=5.0, setup_time=0.3, time_per_unit=0.02) for i in range(4))
+    seldom = Table("seldom", period=400.0, offset=10.0, setup_time=2.0, time_per_unit=0.01)
+    slowdown = Slowdown(factor=4.0, normal=200.0, slow=200.0)
+    scenario = TableScenario((*often, seldom), tracks=5, spread=None, slowdown=slowdown, horizon=4_000.0, events=10**6)
+    _, trace = recorded(scenario, "max-benefit")
+    replay = replay_of(trace)
+    number = [table.name for table in replay.scenario.tables].index("seldom")
+    slowness = replay.recorded[number].slowness
+    own = {update.began - START for update in trace.updates_of("seldom")}
+    assert all(at % 400.0 < 200.0 for at in own)
+    factors = [min(slowness, key=lambda entry: abs(entry[0] - at))[1] for at in range(300, 4_000, 400)]
+    assert factors == pytest.approx([4.0] * len(factors), rel=0.1)
 
 
 def test_nothing_is_known_of_nothing() -> None:

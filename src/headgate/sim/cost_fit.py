@@ -63,6 +63,27 @@ def fitted_together(seen: Mapping[str, Sequence[Seen]]) -> dict[str, CostModel]:
     return {name: CostModel(*line) for name, line in zip(names, lines.setups_and_slopes(), strict=True)}
 
 
+def machine_slowness(off: Floats, tables: int) -> Floats:
+    """How slow the machine was at each update, in the order in which they began; 1 is usual.
+
+    ``off`` are the logarithms of how long each took compared with what its table's updates of that size take.
+    """
+    if len(off) < FEWEST_AROUND:
+        return np.ones(len(off))
+    half = min(max(UPDATES_OF_EACH * tables, FEWEST_AROUND), MOST_AROUND, len(off)) // 2
+    around = np.pad(off, half, mode="reflect" if len(off) > half else "edge")
+    hop = max(1, 2 * half // OVERLAP)
+    medians = np.median(sliding_window_view(around, 2 * half + 1)[::hop], axis=1)
+    medians -= np.median(medians)
+    nearest = np.minimum((np.arange(len(off)) + hop // 2) // hop, len(medians) - 1)
+    # With few tables, chance would pass for slowness: medians of so many updates differ by chance, too.
+    by_chance = math.pi / 2 * float(np.mean((off - medians[nearest]) ** 2)) / (2 * half + 1)
+    all_in_all = float(np.mean(medians**2))
+    medians *= max(0.0, 1 - by_chance / all_in_all) if all_in_all > 0 else 0.0
+    found: Floats = np.exp(medians[nearest])
+    return found
+
+
 class _Lines:
     """The lines of all tables, through updates in the order in which they began."""
 
@@ -94,7 +115,7 @@ class _Lines:
         expected = np.full(len(self._seconds), math.nan)
         for _ in range(MOST_ROUNDS):
             self._fit(self._seconds / slowness)
-            slowness = self._slowness()
+            slowness = machine_slowness(np.log(self._seconds / self._predicted), self._tables)
             before, expected = expected, slowness * self._predicted
             if float(np.abs(np.log(expected / before)).max()) < CONVERGED:
                 break
@@ -133,21 +154,4 @@ class _Lines:
         share = float(np.median(self._setup / (self._setup + self._rest)))
         shares = np.clip((np.median(self._setup) / mean, np.full_like(mean, share)), LEAST_SHARE, 1 - LEAST_SHARE)
         found: Floats = mean * np.sqrt(shares.prod(axis=0))
-        return found
-
-    def _slowness(self) -> Floats:
-        """How slow the machine was at each update; 1 is usual."""
-        off = np.log(self._seconds / self._predicted)
-        if len(off) < FEWEST_AROUND:
-            return np.ones(len(off))
-        half = min(max(UPDATES_OF_EACH * self._tables, FEWEST_AROUND), MOST_AROUND, len(off)) // 2
-        around = np.pad(off, half, mode="reflect" if len(off) > half else "edge")
-        hop = max(1, 2 * half // OVERLAP)
-        medians = np.median(sliding_window_view(around, 2 * half + 1)[::hop], axis=1)
-        medians -= np.median(medians)
-        # With few tables, chance would pass for slowness: medians of so many updates differ by chance, too.
-        by_chance, all_in_all = math.pi / 2 * self._varies / (2 * half + 1), float(np.mean(medians**2))
-        medians *= max(0.0, 1 - by_chance / all_in_all) if all_in_all > 0 else 0.0
-        nearest = np.minimum((np.arange(len(off)) + hop // 2) // hop, len(medians) - 1)
-        found: Floats = np.exp(medians[nearest])
         return found

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
+
+import numpy as np
 
 from headgate.core import LEAST_UPDATE_TIME, CostModel, Update
 from headgate.core.joint import AUTO, Together
 from headgate.core.trace import FreshnessHistory, Trace, TraceTable
 from headgate.core.trace.measures import MICROS
 from headgate.core.update import Layer
-from headgate.sim.cost_fit import Seen, fitted_together
+from headgate.sim.cost_fit import Seen, fitted_together, machine_slowness
 
 #: how long updates took compared with what was to be expected, by seconds from the beginning of the replay
 Slowness = tuple[tuple[float, float], ...]
+#: the machine becomes slower or faster clearly if it does so by this factor
+CLEARLY = 1.1
 #: updates with the seconds of data that they brought
 _Amounts = Sequence[tuple[Update, float]]
 
@@ -39,13 +44,32 @@ class TraceCosts:
             alone = {name: self._alone_seen(name) for name in self._updates}
             self._alone = {**fitted_together(alone), **self._alone}
         self.shared_setup = self._share()
+        self._costs = {table.name: self._cost(table) for table in trace.header.tables}
+        self._factors = {table.name: self._own_factors(table) for table in trace.header.tables}
+        self._machine, self._changes = self._machine_over_time()
 
     def of(self, table: TraceTable) -> tuple[CostModel, Slowness]:
-        """Of a table's updates since ``begin``; if there were none, of all of them; if it had none, of others."""
-        updates = self._updates[table.name]
-        if not updates:
+        """Of a table's updates since ``begin``; if there were none, of all of them; if it had none, of others.
+
+        Its slowness is that of its own updates; and where the machine became slower or faster between two of them, it
+        did so for this table, too.
+        """
+        own = self._factors[table.name]
+        if not own:
+            return self._costs[table.name], ()
+        times = [at for at, _ in own]
+        found = list(own)
+        for at, before, after in self._changes:
+            index = bisect_left(times, at)
+            nearest = min(range(max(0, index - 1), min(index + 1, len(own))), key=lambda i: abs(times[i] - at))
+            own_part = own[nearest][1] / self._machine[own[nearest][0]]
+            found += [(math.nextafter(at, -math.inf), before * own_part), (at, after * own_part)]
+        return self._costs[table.name], tuple(sorted(found))
+
+    def _cost(self, table: TraceTable) -> CostModel:
+        if not self._updates[table.name]:
             others = [update.seconds for update in self._trace.updates if update.layer == "live" and not update.error]
-            return CostModel.fitted([(0.0, statistics.median(others) if others else 1.0)]), ()
+            return CostModel.fitted([(0.0, statistics.median(others) if others else 1.0)])
         cost = self._alone.get(table.name)
         if cost is None:
             # It never ran alone: what its set-up would have been then follows from what others have shared.
@@ -54,11 +78,32 @@ class TraceCosts:
             cost = CostModel.fitted(
                 (n, seconds + joined.alpha * (1 / part - 1)) for n, seconds in self._seen(table.name, True)
             )
-        slowness = (
+        return cost
+
+    def _own_factors(self, table: TraceTable) -> Slowness:
+        """How long each update of a table took compared with what was to be expected of it."""
+        cost = self._costs[table.name]
+        factors = (
             (update.began - self._begin, max(update.seconds, LEAST_UPDATE_TIME) / self._expected(cost, update, amount))
-            for update, amount in updates
+            for update, amount in self._updates[table.name]
         )
-        return cost, tuple(sorted(slowness))
+        return tuple(sorted(factors))
+
+    def _machine_over_time(self) -> tuple[Mapping[float, float], Sequence[tuple[float, float, float]]]:
+        """How slow the machine was when an update began, by that moment; and when that changed clearly, from what to
+        what."""
+        everything = sorted(factor for own in self._factors.values() for factor in own)
+        if not everything:
+            return {}, ()
+        off = np.log([factor for _, factor in everything])
+        slowness = machine_slowness(off, len(self._factors)).tolist()
+        at, changes = dict(zip((moment for moment, _ in everything), slowness, strict=True)), []
+        now = slowness[0]
+        for (moment, _), value in zip(everything, slowness, strict=True):
+            if not 1 / CLEARLY < value / now < CLEARLY:
+                changes.append((moment, now, value))
+                now = value
+        return at, changes
 
     def _of(self, table: TraceTable) -> _Amounts:
         amounts, reached = list[tuple[Update, float]](), table.freshness
