@@ -85,17 +85,17 @@ def test_the_settings_of_a_run_under_the_autopilot_are_those_that_it_has_chosen(
             [window(priced=80), window(priced=110)] * 6, ["stay"] * 12, id="what changes from window to window is not"
         ),
         pytest.param(
-            [window(priced=50), *[window(priced=90)] * 5],
-            ["stay"] * 5 + ["switch"],
+            [window(priced=50), *[window(priced=90)] * 8],
+            ["stay"] * 8 + ["switch"],
             id="a window that is not as the others asks for more of them",
         ),
         pytest.param(
-            [window(measured=115.0, priced=80)] * 4,
-            ["stay"] * 3 + ["switch"],
+            [window(measured=115.0, priced=80)] * 6,
+            ["stay"] * 5 + ["switch"],
             id="a replay that is a little off asks for more windows",
         ),
         pytest.param(
-            [window(measured=120.0, priced=85)] * 12, ["stay"] * 11 + ["switch"], id="one that is off for many more"
+            [window(measured=120.0, priced=85)] * 15, ["stay"] * 14 + ["switch"], id="one that is off for many more"
         ),
         pytest.param(
             [window(measured=130.0, priced=85)] * 30, ["stay"] * 30, id="one that is too far off never ends it"
@@ -114,6 +114,16 @@ def test_the_settings_of_a_run_under_the_autopilot_are_those_that_it_has_chosen(
         pytest.param([window(here=0.0, ideal=0.0)] * 4, ["idle"] * 4, id="nothing is ever stale"),
         pytest.param([window(events=300, priced=90)] * 4, ["stay", "stay", "stay", "switch"], id="too few events"),
         pytest.param([window(measured=201.0, priced=50)] * 4, ["stay"] * 4, id="a replay that is far off"),
+        pytest.param(
+            [window(measured=900.0, priced=50), *[window(priced=90)] * 3],
+            ["stay", "stay", "stay", "switch"],
+            id="a window whose replay is far off does not count",
+        ),
+        pytest.param(
+            [window(measured=9e5, here=9e5, priced=9e5), *[window(priced=85)] * 11],
+            ["stay"] * 11 + ["switch"],
+            id="a window with ten thousand times as much staleness counts as four",
+        ),
         pytest.param([window(measured=49.0, priced=50)] * 4, ["stay"] * 4, id="a replay that is far off, above"),
         pytest.param([window(priced=130, anywhere=110)] * 4, ["stay"] * 4, id="others are worse"),
         pytest.param([window()] * 4, ["stay"] * 4, id="there are no others"),
@@ -127,8 +137,8 @@ def test_settings_are_changed_for_a_clear_and_lasting_gain_only(
 
 def test_the_best_over_all_windows_that_count_is_taken() -> None:
     windows = [window(priced=90, anywhere=80), window(priced=70, anywhere=95), window(priced=85, anywhere=90)]
-    _, verdicts = judged(windows)
-    assert verdicts[-1].settings == PRICED
+    _, verdicts = judged(windows * 2)
+    assert PRICED in [verdict.settings for verdict in verdicts if verdict.changes]
 
 
 def test_what_has_lasted_is_taken_before_what_is_better_for_a_window() -> None:
@@ -137,11 +147,11 @@ def test_what_has_lasted_is_taken_before_what_is_better_for_a_window() -> None:
 
 
 def test_a_switch_says_what_how_much_and_over_how_long() -> None:
-    why = judged([window(priced=90), window(priced=80), window(priced=94)])[1][-1].why
+    why = judged([window(priced=90), window(priced=86), window(priced=88)])[1][-1].why
     assert why == (
         "max-benefit with proportional is replaced by priced-benefit with proportional, which would have saved 12.0% "
         "of the weighted staleness in 3 windows in which somebody waited (15 min, 3,000 arrivals and updates), give or "
-        "take 8.3%"
+        "take 4.2%"
     )
 
 
@@ -207,7 +217,7 @@ def test_settings_that_may_be_taken_now_go_before_those_that_saved_more_in_too_f
 
 
 def test_what_was_measured_is_compared_with_replays_as_far_off_as_they_were_before() -> None:
-    memory, _ = judged([window(measured=115, priced=80)] * 4)
+    memory, _ = judged([window(measured=115, priced=80)] * 6)
     # The replay of the settings before says 100, which was 115 before the change.
     fine = window(PRICED, measured=112, here=80, home=100)
     assert {verdict.answer for verdict in judged([fine] * 5, memory=memory)[1]} == {"stay"}

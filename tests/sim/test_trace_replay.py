@@ -126,6 +126,21 @@ def test_without_its_beginning_a_run_has_the_lags_that_it_had() -> None:
     assert (found["j0"].max_lag, found["j0"].target_met) == (pytest.approx(was.maximum, rel=0.01), 0.0)
 
 
+def test_files_that_had_to_settle_are_not_loaded_before_in_a_replay_either() -> None:
+    result, trace = recorded(city(), "max-benefit")
+    settling = tuple(
+        replace(update, arrived=(update.arrived[0] - 0.5, update.arrived[1] - 0.5, update.arrived[2]))
+        if update.arrived and update.table == "s0"
+        else update
+        for update in trace.updates
+    )
+    replay = replay_of(replace(trace, updates=settling))
+    plain = replay_of(trace)
+    arrivals, before = ({t.name: t.arrivals for t in each.scenario.tables} for each in (replay, plain))
+    assert arrivals["s0"] == pytest.approx(before["s0"])
+    assert simulated(replay, "max-benefit").weighted_staleness == pytest.approx(result.weighted_staleness, rel=1e-2)
+
+
 def test_the_same_seed_replays_to_the_same_numbers() -> None:
     _, trace = recorded(city(spread=0.5), "max-benefit")
     assert simulated(replay_of(trace), "fifo") == simulated(replay_of(trace), "fifo")

@@ -7,9 +7,10 @@ all from the same beginning to the same end. This is told here window by window,
 * Other settings are taken over if they were better by a share of the weighted staleness over several windows, and over
   enough arrivals and updates. Windows in which nobody waits do not count.
 * How much they were better is in doubt: one window is not as the next, and replays are not as what was measured. Both
-  are taken to be chance, of which the more windows there are, the less is left. Twice its standard error is taken off
-  the gain. That is a rough measure: many settings are compared again and again.
-* Replays that are far off from what was measured are not believed at all.
+  are taken to be chance, of which the more windows there are, the less is left. Two standard errors are taken off the
+  gain. That is a rough measure: many settings are compared again and again.
+* A window whose replay is far off from what was measured does not count.
+* A window with many times as much staleness as most, such as that of a start, counts as some of them.
 * After a change, what is measured is compared with what the settings before would have given: their replay, corrected
   by how far replays were off before the change. If it is worse in several windows in a row, the settings before are
   taken back, and the others are left alone for a while, and for longer each time.
@@ -150,10 +151,16 @@ class Probation:
     worse: int = 0
 
 
+#: a standard error of n windows is itself in doubt: with it, two of them are about what Student's t asks for at 95 %
+FEW = 1.6
+#: a window counts as so many that are as most are
+MOST_WEIGHT = 4.0
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What ``other`` settings would have saved over some ``windows``, as a share of the weighted staleness; and by how
-    much that may be wrong, as a standard error.
+    much that may be wrong, as a standard error that is larger if there are few windows.
 
     It comes from how much they saved in each window, and from how far the replay was off from what was measured.
     """
@@ -167,14 +174,16 @@ class Evidence:
     def of(cls, other: RunSettings, seen: Sequence[ReplayedWindow]) -> Evidence:
         """From those in which they were replayed, of which there must be one."""
         windows = tuple(each for each in seen if other in each.replayed)
-        here = [each.replayed[each.now] * each.seconds for each in windows]
+        areas = [each.replayed[each.now] * each.seconds for each in windows]
+        most = MOST_WEIGHT * sorted(areas)[(len(areas) - 1) // 2]
+        here = [min(area, most) for area in areas]
         whole = sum(here)
         gains = [each.gain(other) for each in windows]
         saved = sum(gain * area for gain, area in zip(gains, here, strict=True)) / whole
-        free = math.sqrt(len(windows) / max(1, len(windows) - 1))
-        apart = (free * (gain - saved) * area for gain, area in zip(gains, here, strict=True))
-        wrong = (each.measured * each.seconds - area for each, area in zip(windows, here, strict=True))
-        return cls(other, windows, saved, math.hypot(*apart, *wrong) / whole)
+        free = max(1, len(windows) - 1)
+        apart = (math.sqrt(len(windows) / free) * (gain - saved) * area for gain, area in zip(gains, here, strict=True))
+        wrong = ((each.measured / each.replayed[each.now] - 1) * area for each, area in zip(windows, here, strict=True))
+        return cls(other, windows, saved, (1 + FEW / free) * math.hypot(*apart, *wrong) / whole)
 
     @property
     def events(self) -> int:
@@ -203,8 +212,8 @@ class AutopilotRule:
     """The rule and its numbers.
 
     Other settings must be better by the share ``gain``, with ``sure`` standard errors taken off, over at least so many
-    ``windows``, which have ``events`` arrivals and updates altogether; the last ``remembered`` windows count. A replay
-    that is off from what was measured by more than ``trusted`` times is not believed. A change is watched for
+    ``windows``, which have ``events`` arrivals and updates altogether; the last ``remembered`` windows count. A window
+    whose replay is off from what was measured by more than ``trusted`` times does not. A change is watched for
     ``watched`` windows in which somebody waits, and taken back if ``windows`` in a row are worse; settings that have
     disappointed are left alone for ``barred`` windows, then for twice as many.
     """
@@ -230,6 +239,12 @@ class AutopilotRule:
         memory = replace(memory, probation=self._watched(memory.probation, window))
         if memory.probation is not None and memory.probation.worse >= self.windows:
             return self._back(memory, memory.probation, window)
+        off = window.measured / window.replayed[window.now]
+        if not 1 / self.trusted <= off <= self.trusted:
+            why = (
+                f"stays with {window.now}: what was measured is {off:.2g} times what the replay says, so it is not used"
+            )
+            return memory, Verdict("stay", window.now, why)
         memory = replace(memory, seen=(*memory.seen, window)[-self.remembered :])
         return self._forward(memory, window)
 
@@ -250,15 +265,11 @@ class AutopilotRule:
         lacking = self._lacking(best)
         if lacking is not None:
             return memory, Verdict("stay", now, f"stays with {now}: {told}; {lacking}")
-        off = _off(best.windows)
-        if not 1 / self.trusted <= off <= self.trusted:
-            why = f"stays with {now}: {told}, but what was measured is {off:.2g} times what the replay says of {now}"
-            return memory, Verdict("stay", now, why)
         why = (
             f"{now.told_beside(best.other)} is replaced by {best.other.told_beside(now)}, which would have saved"
             f" {saved_so}"
         )
-        after = AutopilotMemory(best.other, (), Probation(now, off, self.watched), memory.barred)
+        after = AutopilotMemory(best.other, (), Probation(now, _off(best.windows), self.watched), memory.barred)
         return after, Verdict("switch", best.other, why)
 
     def _lacking(self, evidence: Evidence) -> str | None:

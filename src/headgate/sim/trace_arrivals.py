@@ -10,7 +10,7 @@ import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from headgate.core import ScenarioError
@@ -42,7 +42,23 @@ class StreamData:
 
 
 def data_of(trace: Trace, stream: TraceTable) -> StreamData:
-    """What came to a stream: a stream that flowed as long as something is known of it is taken to flow on."""
+    """What came to a stream, and when it could be loaded: a stream that flowed as long as something is known of it is
+    taken to flow on."""
+    came, later = _came(trace, stream), _settling(trace, stream)
+    recorded, made_up = (
+        tuple(replace(arrival, at=arrival.at + later) for arrival in arrivals)
+        for arrivals in (came.recorded, came.made_up)
+    )
+    return replace(came, recorded=recorded, made_up=made_up)
+
+
+def _settling(trace: Trace, stream: TraceTable) -> float:
+    """How long after it came the data of a stream could be loaded at the earliest: files may have to settle first."""
+    waits = (update.released - update.arrived[0] for update in trace.updates_of(stream.name) if update.arrived)
+    return max(0.0, min(waits, default=0.0))
+
+
+def _came(trace: Trace, stream: TraceTable) -> StreamData:
     loaded = [arrival for arrival in arrivals(trace, stream) if arrival.reaches < math.inf]
     recorded = (*loaded, *_waiting(trace, stream, loaded))
     period = statistics.median(b.at - a.at for a, b in pairwise(loaded[-16:])) if len(loaded) > 1 else 0.0
