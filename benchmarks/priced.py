@@ -315,7 +315,8 @@ def draw(figure: Figure, rows: Sequence[Row]) -> None:
     axes.set_xlabel("offered load (share of the tracks)")
     axes.set_ylabel("weighted staleness, priced-benefit over max-benefit")
     axes.axhline(1.0, color="grey", linewidth=0.5)
-    axes.legend(fontsize="small")
+    if axes.has_data():  # parts and warehouses drawn by chance have no lines
+        axes.legend(fontsize="small")
 
 
 BENCHMARK = Benchmark(
