@@ -54,6 +54,8 @@ from headgate.sim.tables.scenario import Slowdown
 _MOST_FALL = 0.5
 #: heights are searched with about so many pieces of data
 _MOST_PIECES = 40_000
+#: what waiting costs at the least, as a part of the weight, however fast the price falls
+LEAST_WAITING = 1e-6
 #: how often all heights are searched, how many are tried each time, and how far from the height that was found
 _SWEEPS, _TRIED = 3, 7
 #: how far apart the heights of the first search are, and how much higher the highest may be than the lowest
@@ -211,13 +213,13 @@ class FluidBound:
     def value(self, heights: Floats) -> float:
         """The value of the price that is the sum of the lines, each so many times as high."""
         self._price = heights @ self._lines.paid
+        fall = float(heights @ self._lines.falls)
         tables_and_roots = [*zip(self._tables, self._roots, strict=True)]
-        self._together = [self._best_together(table, root) for table, root in tables_and_roots]
+        self._together = [self._best_together(table, root, fall) for table, root in tables_and_roots]
         self._blocks = [
             blocks_ahead(self._steps_in(float(together.max(initial=0.0)) * root.gap)) if together.any() else ()
             for together, root in zip(self._together, self._roots, strict=True)
         ]
-        fall = float(heights @ self._lines.falls)
         ways = [self._way(table, fall) for table in self._tables]
         self._factors, self._less = [factors for factors, _ in ways], [less for _, less in ways]
         for i in reversed(range(len(self._tables))):
@@ -238,15 +240,20 @@ class FluidBound:
             return self._chance, 0.0
         return (self._mean,), steep * table.setup / (2 * (1 - rho))
 
-    def _best_together(self, table: FluidTable, root: FluidTable) -> Floats:
-        """By step, about how many pieces of data it is best to take together at its price; 0 if that is unknown."""
+    def _best_together(self, table: FluidTable, root: FluidTable, fall: float) -> Floats:
+        """By step, about how many pieces of data it is best to take together at its price; 0 if that is unknown.
+
+        ``fall`` is how fast the price falls at the most: what waits pays less for its work, so waiting is cheaper.
+        """
         if not (table.weight > 0 and 0 < root.gap < math.inf):
             return np.zeros(len(self._since))
         price = self._price * np.where(self._until > 0, self._slowness, 1.0)
         amount = float(root.amounts.mean())
-        # Rounded up: then waiting costs no less than it saves of a set-up, at a steady price.
+        # Rounded up: then waiting costs no less than it saves of a set-up and of work. So data costs least in the first
+        # step of a block.
+        waiting = max(table.weight - table.work * fall, LEAST_WAITING * table.weight)
         with np.errstate(over="ignore"):
-            found: Floats = np.ceil(np.sqrt(2 * table.setup * price / (table.weight * amount * root.gap)))
+            found: Floats = np.ceil(np.sqrt(2 * table.setup * price / (waiting * amount * root.gap)))
         return np.clip(found, 1.0, len(root.came))
 
     def _steps_in(self, seconds: float) -> int:
