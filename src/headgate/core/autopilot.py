@@ -10,7 +10,7 @@ all from the same beginning to the same end. This is told here window by window,
   are taken to be chance, of which the more windows there are, the less is left. Two standard errors are taken off the
   gain. That is a rough measure: many settings are compared again and again.
 * A window whose replay is far off from what was measured does not count.
-* A window with many times as much staleness as most, such as that of a start, counts as some of them.
+* A window with many times as much staleness as most, such as that of a start, weighs no more than some of them.
 * After a change, what is measured is compared with what the settings before would have given: their replay, corrected
   by how far replays were off before the change. If it is worse in several windows in a row, the settings before are
   taken back, and the others are left alone for a while, and for longer each time.
@@ -151,9 +151,10 @@ class Probation:
     worse: int = 0
 
 
-#: a standard error of n windows is itself in doubt: with it, two of them are about what Student's t asks for at 95 %
+#: with few windows, the standard error is itself in doubt. It is made larger by this over the degrees of freedom, so
+#: that two of them are about what Student's t asks for at 95 %
 FEW = 1.6
-#: a window counts as so many that are as most are
+#: a window weighs at most so many times as much as the median one
 MOST_WEIGHT = 4.0
 
 
@@ -197,7 +198,7 @@ class Evidence:
 class AutopilotMemory:
     """What the rule remembers from window to window.
 
-    ``seen`` are the last windows under the settings ``now`` in which somebody waited. ``barred`` are settings that have
+    ``seen`` are the last windows under the settings ``now`` that count. ``barred`` are settings that have
     disappointed: for how many windows more they are left alone, and for how many the last time.
     """
 
@@ -241,10 +242,8 @@ class AutopilotRule:
             return self._back(memory, memory.probation, window)
         off = window.measured / window.replayed[window.now]
         if not 1 / self.trusted <= off <= self.trusted:
-            why = (
-                f"stays with {window.now}: what was measured is {off:.2g} times what the replay says, so it is not used"
-            )
-            return memory, Verdict("stay", window.now, why)
+            told = f"what was measured is {off:.2g} times what the replay says, so the last window does not count"
+            return memory, Verdict("stay", window.now, f"stays with {window.now}: {told}")
         memory = replace(memory, seen=(*memory.seen, window)[-self.remembered :])
         return self._forward(memory, window)
 

@@ -128,6 +128,8 @@ class TraceCosts:
 
     def _share(self) -> float:
         """What updates took less in a job that another one had set up, as a share of the set-up."""
+        if not any(self._has_joined(update) for updates in self._updates.values() for update, _ in updates):
+            return 0.0
         saved = shareable = 0.0
         # By what updates took on the mean: those that shared a job may have been slow, too.
         mean = {name: CostModel.fitted(those) for name in self._updates if (those := self._seen(name, False))}
@@ -138,23 +140,24 @@ class TraceCosts:
                 cost, first = mean.get(name), mean.get(update.together[0])
                 if cost is not None:
                     saved += cost.predict(amount) - update.seconds
-                    shareable += cost.alpha if first is None else min(cost.alpha, first.alpha)
+                    shareable += _shareable(cost, first)
                 elif inside is not None and first is not None:
                     # It never ran alone: then its set-up is taken to be like that of the first one.
                     saved += first.alpha - inside.alpha
                     shareable += first.alpha
         return min(1.0, max(0.0, saved / shareable)) if shareable > 0 else 0.0
 
-    def _shareable(self, cost: CostModel, update: Update) -> float:
-        first = self._alone.get(update.together[0])
-        return cost.alpha if first is None else min(cost.alpha, first.alpha)
-
     def _expected(self, cost: CostModel, update: Update, amount: float) -> float:
         """What an update should have taken in the job that it had."""
         seconds = cost.predict(amount)
         if self._has_joined(update):
-            seconds -= self.shared_setup * self._shareable(cost, update)
+            seconds -= self.shared_setup * _shareable(cost, self._alone.get(update.together[0]))
         return max(seconds, LEAST_UPDATE_TIME)
+
+
+def _shareable(cost: CostModel, first: CostModel | None) -> float:
+    """The set-up that an update can share with the ``first`` one of its job, if that is known."""
+    return cost.alpha if first is None else min(cost.alpha, first.alpha)
 
 
 def tells_cost(update: Update, together: Together) -> bool:

@@ -86,8 +86,8 @@ class Look:
 
     ``whole`` can be loaded. ``unfinished`` are not complete yet; ``overdue`` are those of them that have not been for
     longer than is usual. ``unreadable`` cannot be read, with the reason. ``aside`` have been set aside and are still as
-    they were. ``size``, ``oldest`` and ``newest`` are of ``whole``: the
-    bytes of all, and when the first and the last arrived.
+    they were. ``size``, ``oldest`` and ``newest`` are of ``whole``: the bytes of all, and when the first and the last
+    arrived.
     """
 
     exists: bool = True
